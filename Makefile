@@ -1,0 +1,52 @@
+# Two commands do everything: `make final-eval` and `make test`. Each sets up .venv first if there is none.
+PYTHON ?= python3
+VENV := .venv
+READY := $(VENV)/.ready
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PYTHONUTF8 := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup final-eval midterm-eval report audit test lint bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(READY)  ## create .venv with the exact versions of constraints.txt
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 setup" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --group dev --editable '.[local-llm]'
+	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
+	@touch $(READY)
+
+final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
+	@$(BIN)/pcgeval check
+	@$(BIN)/dvc repro
+	@$(BIN)/pcgeval ranking
+
+midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm
+	@$(BIN)/pcgeval round midterm
+
+report: $(READY)  ## make the page results/report/index.html
+	@$(BIN)/dvc repro report
+
+audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered
+	@$(BIN)/pcgeval audit
+
+test: $(READY)  ## run all tests
+	@$(BIN)/python -m pytest
+
+lint: $(READY)  ## ruff, mypy, and whether the README's command help is up to date
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pcgeval.docs --check README.md
+
+bench: $(READY)  ## measure the speeds and accuracies that the README quotes, one figure a line
+	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what the stages made; inputs, results in git and .venv stay
+	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence results/report rounds .cache

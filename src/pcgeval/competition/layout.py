@@ -1,0 +1,69 @@
+"""Every path and file name of a competition, once.
+
+Outputs lie by step first, then `<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official file names
+(OFFICIAL 2), so that a later stage depends on a parent folder and DVC draws the edges.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pcgeval.competition.params import Params
+
+Step = Literal["raw", "intermediate", "levels", "images", "stability", "similarity", "diversity"]
+EXTENSIONS: dict[Step, str] = {"raw": ".txt", "intermediate": ".txt", "levels": ".xml", "images": ".png"}
+STEPS: tuple[Step, ...] = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity")
+
+DATA = Path("data")
+SUBMISSIONS = DATA / "submissions"
+RECORDINGS = DATA / "recordings"
+RUBRICS = DATA / "rubrics"
+GRADES = DATA / "grades"
+RESULTS = Path("results")
+OFFICIAL_RESULTS = RESULTS / "official"
+REPORT = RESULTS / "report"
+RANKING_CSV = RESULTS / "ranking.csv"
+RANKING_JSON = RESULTS / "ranking.json"
+METRICS = RESULTS / "metrics.json"
+TRIALS_FILE = "trials.json"  # beside the official files: what happened to each trial in that step
+
+
+@dataclass(frozen=True, order=True)
+class Trial:
+    """One trial of one team: the letter that was asked for and the number of the attempt, from 1."""
+
+    letter: str
+    number: int
+
+
+def trials(params: Params) -> Iterator[Trial]:
+    """Yield the trials of one team and model in order: letter by letter."""
+    for letter in params.competition.characters:
+        for number in range(1, params.competition.trials + 1):
+            yield Trial(letter, number)
+
+
+def step_folder(step: Step, model: str, team: str) -> Path:
+    """Return the folder of one step's output for a model and a team."""
+    return DATA / step / model / team
+
+
+def recording_file(model: str, team: str) -> Path:
+    """Return the recording of a model's exchanges with a team's submission."""
+    return RECORDINGS / model / f"{team}.jsonl"
+
+
+def tag(team: str, trial: Trial) -> str:
+    """Return the official name of a trial, `<team>_<letter>_<trial>`."""
+    return f"{team}_{trial.letter}_{trial.number}"
+
+
+def trial_file(folder: Path, step: Step, team: str, trial: Trial) -> Path:
+    """Return the official file of a trial below a step's folder for a model and a team."""
+    return folder / trial.letter / (tag(team, trial) + EXTENSIONS[step])
+
+
+def letter_file(folder: Path, letter: str) -> Path:
+    """Return the official per-letter file of stability, similarity or diversity."""
+    return folder / f"{letter}.json"

@@ -1,0 +1,200 @@
+"""params.yaml as one frozen model: the only source of everything that can change a score."""
+
+import difflib
+import re
+import string
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from pcgeval.errors import PcgevalError
+
+RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams' (OFFICIAL 2)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+class ParamsError(PcgevalError):
+    """params.yaml is missing, is no YAML, or says something that cannot be meant."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Competition(_Section):
+    """The round that is evaluated."""
+
+    name: str
+    edition: str
+    round: str = "final"
+    characters: str = string.ascii_uppercase
+    trials: int = Field(10, ge=1, le=1000)
+    seed: int = Field(6280, ge=0, lt=2**31)
+
+    @field_validator("characters")
+    @classmethod
+    def _letters(cls, value: str) -> str:
+        if not value or len(set(value)) != len(value) or not set(value) <= set(string.ascii_uppercase):
+            raise ValueError("must be capital letters A to Z, each once, such as ABC")
+        return "".join(sorted(value))
+
+
+class Round(_Section):
+    """What another round of the same competition evaluates instead of `competition`'s letters and trials."""
+
+    characters: str
+    trials: int = Field(ge=1, le=1000)
+
+
+class Model(_Section):
+    """One language model: where it runs, its exact bytes, and its sampling options."""
+
+    backend: Literal["recorded", "ollama", "llamacpp"]
+    name: str
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    host: str | None = None
+    options: dict[str, int | float | str | bool] = {}
+
+
+class Limits(_Section):
+    """What one trial may use (OFFICIAL 1)."""
+
+    tokens: int = Field(25_000, ge=1)  # prompt and output together
+    seconds: float = Field(500.0, gt=0)
+    prompt_words: int = Field(900, ge=1)
+
+
+class PhysicsParams(_Section):
+    """How a level is simulated (OFFICIAL 5); lengths in metres, times in seconds."""
+
+    engine: Literal["pymunk"] = "pymunk"
+    trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
+    jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
+    seed: int = Field(0, ge=0, lt=2**31)
+    seconds: float = Field(10.0, gt=0, le=60)
+    step: float = Field(0.02, gt=0, le=0.1)
+    iterations: int = Field(100, ge=1, le=1000)
+    moved_distance: float = Field(0.1, gt=0)
+    life: float = Field(5.0, gt=0)  # a block dies when contacts have taken this much, in m/s of relative speed
+
+
+class Similarity(_Section):
+    """The classifier: a folder, or a hub id with the revision (commit) that pins its bytes."""
+
+    model: str = "data/classifier"
+    revision: str | None = None
+    batch: int = Field(32, ge=1, le=4096)
+    device: str = "cpu"
+
+
+class Diversity(_Section):
+    """The vectors that are compared: `softmax` (the rules) or `cls` (the 2025 script)."""
+
+    vectors: Literal["softmax", "cls"] = "softmax"
+
+
+class Scoring(_Section):
+    """How scores become a ranking (OFFICIAL 1 and 7)."""
+
+    baseline: str | None = None  # the winner must beat this team
+    official_quirks: bool = False
+    bootstrap: int = Field(1000, ge=0, le=100_000)
+
+
+class RubricParams(_Section):
+    """Which rubric grades the submissions, and who judges its leaves."""
+
+    id: str = "competition"
+    judge: Literal["checks", "random", "dummy"] = "checks"
+    seed: int = 0
+
+
+class Params(_Section):
+    """All of params.yaml."""
+
+    competition: Competition
+    rounds: dict[str, Round] = {}
+    teams: tuple[str, ...] = Field(min_length=1)
+    models: dict[str, Model] = Field(min_length=1)
+    limits: Limits = Limits()
+    physics: PhysicsParams = PhysicsParams()
+    similarity: Similarity = Similarity()
+    diversity: Diversity = Diversity()
+    scoring: Scoring = Scoring()
+    rubric: RubricParams = RubricParams()
+
+    @model_validator(mode="after")
+    def _names(self) -> "Params":
+        for what, names in (("team", self.teams), ("model", self.models)):
+            for name in names:
+                if not _NAME.fullmatch(name):
+                    raise ValueError(
+                        f"{what} {name!r}: names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
+                    )
+        if reserved := sorted(set(self.teams) & set(RESERVED_TEAMS)):
+            raise ValueError(f"team {reserved[0]!r}: the name is reserved for the official tools; choose another")
+        if len({team.casefold() for team in self.teams}) != len(self.teams):
+            raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
+        if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
+            raise ValueError(
+                f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
+            )
+        return self
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ParamsError: All that is wrong with the file, one line each, with a suggestion for misspelt keys.
+    """
+    try:
+        values = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ParamsError(
+            f"{path}: cannot be read ({error.strerror}). Run this in the competition's folder."
+        ) from error
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Mend that line.") from error
+    return parse_params(values, str(path))
+
+
+def parse_params(values: Any, source: str) -> Params:
+    """Check values as read from YAML; `source` is the name that messages give them.
+
+    Raises:
+        ParamsError: All that is wrong, one line each.
+    """
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(dict(fault)) for fault in error.errors()]
+        raise ParamsError("\n".join(f"{source}: {line}" for line in lines)) from error
+
+
+def _explain(fault: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        known = _known_keys(fault["loc"][:-1])
+        close = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
+        return f"unknown key {place!r}. {hint}"
+    if fault["type"] == "missing":
+        return f"{place!r} is missing. Add it."
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{place}: {message} (found {fault['input']!r})." if place else f"{message}."
+
+
+def _known_keys(place: tuple[Any, ...]) -> list[str]:
+    section: Any = Params
+    names_follow = False  # after `models` and `rounds` come names of the user's own choice
+    for part in place:
+        if names_follow:
+            names_follow = False
+            continue
+        annotation = section.model_fields[part].annotation
+        names_follow = get_origin(annotation) is dict
+        section = get_args(annotation)[1] if names_follow else annotation
+    return sorted(section.model_fields)

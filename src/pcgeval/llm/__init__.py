@@ -1,0 +1,1 @@
+"""Asking language models: one small protocol, and the backends that serve it."""

@@ -1,0 +1,1 @@
+"""Running submissions: from a program or a prompt to one response a trial."""

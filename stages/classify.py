@@ -1,0 +1,17 @@
+"""Classify the level pictures of one model and team: letter probabilities and embeddings."""
+
+from pcgeval.competition.layout import step_folder, trials
+from pcgeval.competition.params import load_params
+from pcgeval.console import run_stage
+from pcgeval.similarity.step import classify_step
+
+
+def main(model: str, team: str) -> None:
+    """Write data/similarity/<model>/<team>."""
+    params = load_params()
+    images, similarity = step_folder("images", model, team), step_folder("similarity", model, team)
+    classify_step(images, similarity, team, trials(params), params.similarity)
+
+
+if __name__ == "__main__":
+    run_stage(main)

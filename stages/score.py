@@ -1,0 +1,15 @@
+"""Score all teams on one model: the four official result files."""
+
+from pcgeval.competition.layout import OFFICIAL_RESULTS
+from pcgeval.competition.params import load_params
+from pcgeval.console import run_stage
+from pcgeval.scoring.steps import score_step
+
+
+def main(model: str) -> None:
+    """Write results/official/<model>."""
+    score_step(load_params(), model, OFFICIAL_RESULTS / model)
+
+
+if __name__ == "__main__":
+    run_stage(main)
