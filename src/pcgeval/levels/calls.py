@@ -1,0 +1,61 @@
+"""Reading one line of code as a call, character by character like the official JavaScript converter."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, cast
+
+Kind = Literal["b11", "b13", "b31"]
+
+_PREFIX = "drop_block("
+_CACHED_LINE = 64  # characters; calls repeat endlessly, and longer lines must not pile up in memory
+# JavaScript's white space, which is neither Python's (no U+001C, no U+0085) nor ASCII's (U+FEFF is in it).
+_SPACE = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
+# The type stands between the first and the last UTF-16 unit before the comma, whatever these are; a character
+# beyond U+FFFF is two units, one of which would remain.
+_ANY_QUOTE = r"[^,\U00010000-\U0010ffff]"
+_CALL = re.compile(
+    rf"drop_block\({_ANY_QUOTE}(?P<kind>b11|b13|b31){_ANY_QUOTE},"
+    rf"{_SPACE}*+(?:(?P<minus>-?)\+?(?=[0-9])0*+(?P<column>[0-9]{{0,3}}))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One line that starts like a call: its beginning, and what of it is understood.
+
+    `kind` is None for an unknown type, `column` is None where there is no whole number from 0 on or it is too long.
+    """
+
+    text: str
+    kind: Kind | None
+    column: int | None
+
+
+def read_calls(code: str) -> Iterator[Call]:
+    r"""Yield the calls of a text in order: its lines, split at `\n` alone, that start with `drop_block(`."""
+    for line in code.lower().split("\n"):
+        call = _read_short(line) if len(line) <= _CACHED_LINE else _read(line)
+        if call:
+            yield call
+
+
+def _read(line: str) -> Call | None:
+    if not line.startswith(_PREFIX):
+        return None
+    match = _CALL.match(line)
+    if not match:
+        return Call(line[:_CACHED_LINE], None, None)
+    return Call(line[:_CACHED_LINE], cast("Kind", match["kind"]), _column(match))
+
+
+_read_short = lru_cache(maxsize=4096)(_read)
+
+
+def _column(match: re.Match[str]) -> int | None:
+    """Return what `parseInt` makes of the text after the comma, None for NaN and for all below 0."""
+    if match["column"] is None:
+        return None
+    column = int(match["column"] or "0")
+    return None if match["minus"] and column else column

@@ -1,0 +1,38 @@
+"""From a model's response to the calls in its last fenced block, as the official extractor reads it.
+
+The patterns are those of `extractCode` in the competition's JavaScript library. They are made possessive, which
+changes no match (what follows each repetition cannot be part of it) and keeps hostile text in linear time.
+"""
+
+import re
+
+_FENCED = re.compile(r"```([^`]++)```")
+_CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
+
+
+def extract_code(response: str) -> str | None:
+    r"""Return the calls of the last fenced block, each on a line ended by `\n`, or None where there is no call.
+
+    A block holds no backtick at all, so that a stray one shifts which fences pair up. Quotes become `'`. Malformed
+    calls that the official pattern lets through (`b|3`, no column) come along: the conversion refuses them.
+    """
+    calls = _CALL.findall(_last_block(response))
+    return "\n".join([*calls, ""]).replace('"', "'") if calls else None
+
+
+def no_code_reason(response: str) -> str:
+    """Say for a person why `extract_code` found nothing in a response."""
+    if not response.strip():
+        return "no code: the response is empty"
+    if not _last_block(response):
+        return "no code: the response holds no closed fenced block (```...```)"
+    earlier = any(_CALL.search(block[1]) for block in _FENCED.finditer(response))
+    hint = "; an earlier one does, but only the last one counts" if earlier else ""
+    return f"no code: the last fenced block holds no drop_block call{hint}"
+
+
+def _last_block(response: str) -> str:
+    last = None
+    for last in _FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
+        pass
+    return last[1] if last else ""

@@ -1,0 +1,101 @@
+"""The two steps of this package over the files of one team and model: responses to code, code to levels."""
+
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcgeval.competition.layout import Step, Trial, trial_file
+from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.files import FileError, write_text
+from pcgeval.levels.errors import LevelError
+from pcgeval.levels.extraction import extract_code, no_code_reason
+from pcgeval.levels.xml import level_xml
+
+MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
+
+
+def extract_step(raw: Path, intermediate: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
+    """Write the code of each response of a team, and what became of each trial, into an emptied folder.
+
+    Args:
+        raw: The folder of one model and team with the responses and their `trials.json`.
+        intermediate: The folder to fill, `<letter>/<team>_<letter>_<trial>.txt`.
+        team: The team's name, part of the file names.
+        trials: The trials to go through; a trial that failed before is carried on.
+
+    Raises:
+        FileError: `trials.json` or a file that is there cannot be read, or the folder cannot be emptied.
+    """
+    return _run(_Work("extract", "raw", "intermediate", _code), raw, intermediate, team, trials)
+
+
+def convert_step(intermediate: Path, levels: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
+    """Write the level of each code file of a team, like `extract_step`; a level with any fault is discarded whole.
+
+    Raises:
+        FileError: As for `extract_step`.
+    """
+    return _run(_Work("convert", "intermediate", "levels", level_xml), intermediate, levels, team, trials)
+
+
+@dataclass(frozen=True)
+class _Work:
+    stage: str
+    source: Step
+    target: Step
+    convert: Callable[[str], str]  # raises LevelError
+
+
+def _run(work: _Work, source: Path, target: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
+    previous = read_outcomes(source)
+    _empty(target, keep=source)
+    outcomes = []
+    for trial in trials:
+        outcome = previous.get(trial, failed(trial, work.stage, f"the {work.source} folder lists no such trial"))
+        if outcome.reason is None:
+            try:
+                text = work.convert(_read(trial_file(source, work.source, team, trial)))
+            except LevelError as error:
+                outcome = failed(trial, work.stage, error.reason)
+            else:
+                write_text(trial_file(target, work.target, team, trial), text)
+                outcome = succeeded(trial)
+        outcomes.append(outcome)
+    write_outcomes(target, outcomes)
+    return outcomes
+
+
+def _code(response: str) -> str:
+    code = extract_code(response)
+    if code is None:
+        raise LevelError(no_code_reason(response))
+    return code
+
+
+def _read(path: Path) -> str:
+    """Read a trial's file; what its author may have caused is a LevelError, a fault of this machine a FileError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError as error:
+        raise LevelError(f"{path.name} is missing") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+    if len(content) > MAX_BYTES:
+        raise LevelError(f"{path.name} is larger than {MAX_BYTES} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LevelError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _empty(folder: Path, *, keep: Path) -> None:
+    """Remove what an earlier run left, so that no stale trial is taken for a new one; never the input."""
+    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
+        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error

@@ -1,0 +1,97 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.levels.extraction import extract_code, no_code_reason
+
+FENCE = "```"
+NO_CALL = "no code: the last fenced block holds no drop_block call"
+MARKS = ["```", "``", "`", "````", "\n", "prose ", "~~~", "\ud800", "\x00", "\u2028"]
+PARTS = ["drop_block(", "'b11'", "'b||'", '"b31"', ", ", ",", ",\t", "7", ")", "\u0663"]
+CALLS = ["drop_block('b13', 4)", 'drop_block("b31",)', "Drop_block('b11', 1)"]
+PIECES = st.sampled_from(MARKS + PARTS + CALLS)
+
+
+def block_bodies(text):
+    """What lies between three backticks and the next three, without a backtick and not empty: found step by step."""
+    bodies, at = [], 0
+    while at < len(text):
+        if text.startswith(FENCE, at):
+            end = at + 3
+            while end < len(text) and text[end] != "`":
+                end += 1
+            if end > at + 3 and text.startswith(FENCE, end):
+                bodies.append(text[at + 3 : end])
+                at = end + 3
+                continue
+        at += 1
+    return bodies
+
+
+def literal_extraction(text):
+    bodies = block_bodies(text)
+    calls = re.findall(r"""drop_block\(['|"]b[1|3][1|3]['|"], *[0-9]*\)""", bodies[-1]) if bodies else []
+    return "".join(call.replace('"', "'") + "\n" for call in calls) or None
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_agrees_with_the_step_by_step_reading(text):
+    assert extract_code(text) == literal_extraction(text)
+
+
+@given(st.lists(PIECES, max_size=30).map(lambda pieces: f"```{''.join(pieces)}```"))
+def test_agrees_with_the_step_by_step_reading_inside_a_fence(text):
+    assert extract_code(text) == literal_extraction(text)
+
+
+@pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        ("```\ndrop_block('b11', 3)\n```", "drop_block('b11', 3)\n"),
+        ('```py\ndrop_block("b31",   12)\n```', "drop_block('b31',   12)\n"),
+        ("```drop_block('b11',1)drop_block('b13',2)```", "drop_block('b11',1)\ndrop_block('b13',2)\n"),
+        ("```# drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
+        ('```drop_block(|b3|", 007)```', "drop_block(|b3|', 007)\n"),
+        ("```drop_block('b|||, )```", "drop_block('b|||, )\n"),
+        ("```xdrop_block('b11', 1);```", "drop_block('b11', 1)\n"),
+        ("```drop_block('b11', 1)``` or ```drop_block('b13', 2)", "drop_block('b11', 1)\n"),
+        ("```drop_block('b11', 1)````", "drop_block('b11', 1)\n"),
+        ("`````drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
+        ("``````drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
+        ("\ud800```\udc00\x00drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
+    ],
+)
+def test_finds_calls(response, code):
+    assert extract_code(response) == code
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ("", "no code: the response is empty"),
+        (" \n", "no code: the response is empty"),
+        ("drop_block('b11', 1)", "no code: the response holds no closed fenced block (```...```)"),
+        ("```drop_block('b11', 1)", "no code: the response holds no closed fenced block (```...```)"),
+        ("```drop_block('b11', 1) `x` ```", "no code: the response holds no closed fenced block (```...```)"),
+        ("~~~\ndrop_block('b11', 1)\n~~~", "no code: the response holds no closed fenced block (```...```)"),
+        ("```drop_block('b11', -1)```", NO_CALL),
+        ("```drop_block('b11', \u0661)```", NO_CALL),
+        ("```drop_block('b11',\t1)```", NO_CALL),
+        ("```drop_block('b11', x=1)```", NO_CALL),
+        ("```drop_block('b11' , 1)```", NO_CALL),
+        ("```DROP_BLOCK('B11', 1)```", NO_CALL),
+        (
+            "```drop_block('b11', 1)```\n```done```",
+            f"{NO_CALL}; an earlier one does, but only the last one counts",
+        ),
+        (  # the stray fence makes the prose between two fences the last block
+            "``` ```drop_block('b11', 1)``` prose ```",
+            NO_CALL,
+        ),
+    ],
+)
+def test_says_why_there_is_no_code(response, reason):
+    assert extract_code(response) is None
+    assert no_code_reason(response) == reason
