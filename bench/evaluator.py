@@ -1,0 +1,66 @@
+"""Levels per CPU second through simulation, picture and PNG, and agreement with Box2D; one figure a line.
+
+The mix is what the golden levels are: letters, towers, arches and heaps of 13 blocks on average, half of which fall.
+"""
+
+import gzip
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pcgeval.competition.params import PhysicsParams
+from pcgeval.evaluator.image import png_bytes, render
+from pcgeval.evaluator.physics import simulate
+from pcgeval.evaluator.stability import Stability
+from pcgeval.levels.xml import level_xml
+
+GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
+ONE_TRIAL = PhysicsParams(trials=1)
+BEST_OF_THREE = PhysicsParams(trials=3)
+
+
+def main() -> None:
+    with gzip.open(GOLDEN, "rt", encoding="utf-8", newline="\n") as file:
+        cases = [json.loads(line) for line in file]
+    levels = [level_xml("".join(f"drop_block('{kind}', {at})\n" for kind, at in case["drops"])) for case in cases]
+    blocks = [case["n"] for case in cases]
+    standing = [at for at, case in enumerate(cases) if case["box2d"]["score"] == 1]
+    print(f"evaluator.blocks_mix {sum(blocks) / len(blocks):.1f} blocks/level")
+    print(f"evaluator.blocks_standing {sum(blocks[at] for at in standing) / len(standing):.1f} blocks/level")
+    print(f"evaluator.standing_best_of_three {rate([levels[at] for at in standing], BEST_OF_THREE):.0f} levels/cpu_s")
+    print(f"evaluator.mix_one_trial {rate(levels, ONE_TRIAL):.0f} levels/cpu_s")
+    print(f"evaluator.mix_best_of_three {rate(levels, BEST_OF_THREE):.0f} levels/cpu_s")
+    ours = [simulate(xml, ONE_TRIAL) for xml in levels]
+    picture = render(ours[0])
+    print(f"evaluator.render {timed(lambda: [render(each) for each in ours]) / len(ours):.2f} cpu_ms/level")
+    print(f"evaluator.png {timed(lambda: [png_bytes(picture) for _ in ours]) / len(ours):.2f} cpu_ms/level")
+    print_agreement(ours, [case["box2d"] for case in cases])
+
+
+def rate(levels: list[str], physics: PhysicsParams) -> float:
+    """Return levels per CPU second of simulation, picture and PNG together."""
+    return 1000 * len(levels) / timed(lambda: [png_bytes(render(simulate(xml, physics))) for xml in levels])
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the CPU time of this process for some work, in milliseconds."""
+    start = time.process_time()
+    work()
+    return 1000 * (time.process_time() - start)
+
+
+def print_agreement(ours: list[Stability], box2d: list[dict[str, Any]]) -> None:
+    verdicts = [
+        moved == bool(golden)
+        for mine, its in zip(ours, box2d, strict=True)
+        for moved, golden in zip(mine.moved, its["moving"], strict=True)
+    ]
+    differences = [abs(mine.score - its["score"]) for mine, its in zip(ours, box2d, strict=True)]
+    print(f"evaluator.box2d_verdicts {100 * sum(verdicts) / len(verdicts):.1f} % of {len(verdicts)}")
+    print(f"evaluator.box2d_score_difference {sum(differences) / len(differences):.4f} of 1")
+
+
+if __name__ == "__main__":
+    main()

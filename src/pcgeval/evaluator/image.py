@@ -1,0 +1,121 @@
+"""The picture of a level after its simulation, as the Science Birds Evaluator takes it."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
+from pcgeval.evaluator.stability import Stability
+
+BLACK, WHITE = 0, 255
+PNG_FILTER_UP = 2
+SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
+
+
+def render(stability: Stability, size: int = 1024, margin: int = 100) -> Image.Image:
+    """Draw the living blocks black (0) on white (255) as a grey image (mode `L`) of `size` x `size` pixels.
+
+    A square camera on the middle of the bounding box of all living colliders, as wide as the longer side of that box,
+    fills the square inside the margin; sprites are a little larger than colliders and are cut off at that square. A
+    pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
+    """
+    view = size - 2 * margin
+    if margin < 0 or view < 1:
+        raise ValueError(
+            f"size {size} leaves no picture inside a margin of {margin}; size must exceed twice the margin"
+        )
+    canvas = np.full((size, size), WHITE, dtype=np.uint8)
+    living = [
+        (kind, place)
+        for kind, place, dead in zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
+        if not dead
+    ]
+    if living:
+        outline = [corner for kind, place in living for corner in corners(COLLIDERS[kind], *place)]
+        camera = _Camera(outline, view)
+        inner = canvas[margin : margin + view, margin : margin + view]
+        for kind, place in living:
+            _fill_polygon(inner, camera.pixels(corners(SPRITES[kind], *place)))
+    return Image.fromarray(canvas)
+
+
+def png_bytes(image: Image.Image) -> bytes:
+    """Encode a grey image (mode `L`) as PNG, with one bit a pixel if it holds nothing but black and white.
+
+    The same image gives the same bytes everywhere: rows are stored as differences to the row above and only runs are
+    compressed, which leaves a compressor no choices; nothing but the pixels is written.
+
+    Raises:
+        ValueError: The image has another mode.
+    """
+    if image.mode != "L":
+        raise ValueError(f"image mode {image.mode!r}: only 'L' is written; convert the image first")
+    grey = np.asarray(image)
+    is_white = grey == WHITE
+    two_valued = bool((is_white | (grey == BLACK)).all())
+    rows = np.packbits(is_white, axis=1) if two_valued else grey
+    filtered = np.full((rows.shape[0], rows.shape[1] + 1), PNG_FILTER_UP, dtype=np.uint8)
+    filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.uint8(0))
+    compressor = zlib.compressobj(strategy=zlib.Z_RLE)
+    pixels = compressor.compress(filtered.tobytes()) + compressor.flush()
+    header = struct.pack(">IIBBBBB", image.width, image.height, 1 if two_valued else 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+class _Camera:
+    """Turns metres into subpixels of a square view; x to the right, y downwards."""
+
+    def __init__(self, outline: Sequence[Point], view: int) -> None:
+        left, right = min(point.x for point in outline), max(point.x for point in outline)
+        bottom, top = min(point.y for point in outline), max(point.y for point in outline)
+        side = max(right - left, top - bottom)
+        self._left = (left + right - side) / 2
+        self._top = (bottom + top + side) / 2
+        self._scale = view * SUBPIXELS / side
+
+    def pixels(self, points: Sequence[Point]) -> list[tuple[int, int]]:
+        return [(round((p.x - self._left) * self._scale), round((self._top - p.y) * self._scale)) for p in points]
+
+
+def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> None:
+    """Blacken a convex polygon, given by its corners in subpixels of the view: in each row, what lies between edges."""
+    height, width = view.shape
+    top = max(_first_pixel(min(y for _, y in ring)), 0)
+    bottom = min(_first_pixel(max(y for _, y in ring)), height)
+    if top >= bottom:
+        return
+    starts = np.full(bottom - top, width, dtype=np.int64)  # of each row: the first black pixel ...
+    ends = np.zeros(bottom - top, dtype=np.int64)  # ... and the first after it that is not
+    for corner, following in zip(ring, [*ring[1:], ring[0]], strict=True):
+        (upper_x, upper_y), (lower_x, lower_y) = sorted((corner, following), key=_height)
+        first, last = max(_first_pixel(upper_y), top), min(_first_pixel(lower_y), bottom)
+        if first < last:
+            rise = lower_y - upper_y
+            centres = np.arange(first, last, dtype=np.int64) * SUBPIXELS + SUBPIXELS // 2
+            crossings = upper_x * rise + (centres - upper_y) * (lower_x - upper_x)  # in subpixels times rise
+            pixels = -((SUBPIXELS // 2 * rise - crossings) // (SUBPIXELS * rise))
+            rows = slice(first - top, last - top)
+            starts[rows] = np.minimum(starts[rows], pixels)
+            ends[rows] = np.maximum(ends[rows], pixels)
+    left, right = max(int(starts.min()), 0), min(int(ends.max()), width)
+    if left < right:
+        columns = np.arange(left, right, dtype=np.int64)
+        inside = (columns >= starts[:, None]) & (columns < ends[:, None])
+        view[top:bottom, left:right][inside] = BLACK
+
+
+def _height(corner: tuple[int, int]) -> int:
+    return corner[1]
+
+
+def _first_pixel(subpixel: int) -> int:
+    """Return the first pixel whose centre is at or after a subpixel, along either axis."""
+    return -((SUBPIXELS // 2 - subpixel) // SUBPIXELS)

@@ -1,0 +1,92 @@
+"""Stability of a level: ten seconds of gravity, best of up to three trials, as the Science Birds Evaluator does it."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pcgeval.competition.params import PhysicsParams
+from pcgeval.errors import PcgevalError
+from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.world import World, advance, build_world
+from pcgeval.levels.blocks import Block, level_blocks
+
+STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
+INSIDE_DISTANCE = 0.2  # metres: blocks whose centres are nearer than this lie in each other, however they are turned
+MAX_INSIDE = 5000  # pairs of such blocks; the work of a step grows with them, and the grid allows next to none
+
+
+class SimulationError(PcgevalError):
+    """A level that can be read but not simulated."""
+
+
+def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stability:
+    """Simulate a level and return the best of up to `physics.trials` trials.
+
+    The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
+    y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
+    which nothing moves ends the search; of equal trials the first is kept.
+
+    Raises:
+        LevelError: The text is no level.
+        SimulationError: Too many blocks lie in each other, or the engine lost track of one.
+    """
+    physics = physics or PhysicsParams()
+    blocks = level_blocks(xml)
+    _check_overlaps(blocks)
+    best = _trial(blocks, 1, physics)
+    for trial in range(2, physics.trials + 1):
+        if best.moving_blocks == 0:
+            break
+        best = max(best, _trial(blocks, trial, physics), key=lambda stability: stability.score)
+    return best
+
+
+def _check_overlaps(blocks: Sequence[Block]) -> None:
+    centres = np.array([complex(block.x, block.y) for block in blocks])
+    near = np.abs(centres[:, None] - centres[None, :]) < INSIDE_DISTANCE
+    pairs = (int(near.sum()) - len(blocks)) // 2
+    if pairs > MAX_INSIDE:
+        raise SimulationError(
+            f"{pairs} pairs of blocks lie in each other, more than {MAX_INSIDE}. Spread the blocks out."
+        )
+
+
+def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Stability:
+    start = blocks if trial == 1 else _jittered(blocks, random.Random(f"{physics.seed}:{trial}"), physics.jitter)  # noqa: S311 - no secret
+    world = build_world(start, physics)
+    _run(world, physics)
+    return _stability(blocks, world, trial, physics)
+
+
+def _jittered(blocks: Sequence[Block], rng: random.Random, jitter: float) -> list[Block]:
+    return [
+        replace(block, x=block.x + rng.uniform(-jitter, jitter), y=block.y + rng.uniform(-jitter, jitter))
+        for block in blocks
+    ]
+
+
+def _run(world: World, physics: PhysicsParams) -> None:
+    for step in range(1, round(physics.seconds / physics.step) + 1):
+        advance(world, physics.step)
+        if step % STEPS_BETWEEN_SLEEP_CHECKS == 0 and world.asleep:
+            return
+
+
+def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
+    """Read the end of a trial; `moved` follows from the rounded positions, so that the written figures prove it."""
+    places = [(body.position.x, body.position.y, body.angle) for body in world.bodies]
+    positions = np.round(np.array(places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
+    if not np.isfinite(positions).all():
+        raise SimulationError(
+            "the simulation lost track of a block: its blocks overlap too much. Make the level again."
+        )
+    positions.setflags(write=False)
+    dead = tuple(life <= 0 for life in world.life)
+    moved = tuple(
+        is_dead or math.hypot(x - block.x, y - block.y) >= physics.moved_distance
+        for is_dead, block, (x, y, _) in zip(dead, blocks, positions.tolist(), strict=True)
+    )
+    return Stability(tuple(block.type for block in blocks), positions, moved, dead, trial)

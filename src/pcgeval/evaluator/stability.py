@@ -1,0 +1,47 @@
+"""The result of simulating one level: which blocks stayed where they were put."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcgeval.levels.blocks import BlockType
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """One simulated level; all sequences are in the order of the blocks in the XML file.
+
+    Attributes:
+        types: The type of each block.
+        positions: Shape (n, 3), float64, read-only: x and y in metres (y upwards) and the rotation in radians at the
+            end, rounded to 6 decimals. A dead block has the place where it died.
+        moved: Whether each block ended `moved_distance` or more from its place in the level, or died.
+        dead: Whether each block was destroyed by impacts; it is not drawn.
+        trial: Which of the trials is the best one, reported here; 1 is the level exactly as written.
+    """
+
+    types: tuple[BlockType, ...]
+    positions: NDArray[np.float64]
+    moved: tuple[bool, ...]
+    dead: tuple[bool, ...]
+    trial: int = 1
+
+    @property
+    def total_blocks(self) -> int:
+        """The number of blocks in the level (`startingObjects` of the official file)."""
+        return len(self.types)
+
+    @property
+    def moving_blocks(self) -> int:
+        """The number of blocks that moved or died (`movingObjects` of the official file)."""
+        return sum(self.moved)
+
+    @property
+    def score(self) -> float:
+        """The share of blocks that stayed, 0 to 1.
+
+        A level without blocks scores 0: nothing stands. The official evaluator divides 0 by 0 there and writes NaN,
+        which no later step can use; the rules give nothing for an empty level.
+        """
+        return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0

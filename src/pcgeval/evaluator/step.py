@@ -1,0 +1,191 @@
+"""The step of this package over the levels of one team and model: stability files and pictures."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import pymunk
+
+from pcgeval.competition.layout import Trial, letter_file, tag, trial_file
+from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.competition.params import PhysicsParams
+from pcgeval.evaluator.image import png_bytes, render
+from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.stability import Stability
+from pcgeval.files import FileError, write_bytes, write_json
+from pcgeval.levels.errors import LevelError
+
+STEP = "simulate"
+SIMULATIONS_FILE = "simulations.json"
+MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
+LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    stability: Stability
+    png: bytes
+
+
+def simulate_step(
+    levels: Path,
+    stability: Path,
+    images: Path,
+    team: str,
+    trials: Iterable[Trial],
+    *,
+    physics: PhysicsParams | None = None,
+    processes: int | None = None,
+) -> list[Outcome]:
+    """Simulate each level of a team once; write stability files, pictures and what became of each trial.
+
+    Both output folders are emptied first and get `trials.json`. The stability folder gets the official `<letter>.json`
+    for every letter of `trials`, and `simulations.json` with the engine, the physics and the end of every block.
+
+    Args:
+        levels: The folder of one model and team with the levels and their `trials.json`.
+        stability: The folder for the stability files.
+        images: The folder for the pictures, `<letter>/<team>_<letter>_<trial>.png`.
+        team: The team's name, part of the file names.
+        trials: The trials to go through; a trial that failed before is carried on.
+        physics: How to simulate.
+        processes: How many processes share the work; None chooses by the number of levels and cores. The files do not
+            depend on it.
+
+    Raises:
+        FileError: `trials.json` or a level that is there cannot be read, or an output folder cannot be emptied.
+    """
+    physics = physics or PhysicsParams()
+    previous = read_outcomes(levels)
+    for folder in (stability, images):
+        _empty(folder, keep=levels)
+    missing = f"the {levels.name} folder lists no such trial"
+    outcomes = {trial: previous.get(trial, failed(trial, STEP, missing)) for trial in trials}
+    contents = {trial: _read(trial_file(levels, "levels", team, trial)) for trial in _present(outcomes)}
+    simulated: dict[Trial, Stability] = {}
+    for trial, evaluation in zip(contents, _evaluate_all(list(contents.values()), physics, processes), strict=True):
+        if isinstance(evaluation, _Evaluation):
+            outcomes[trial], simulated[trial] = succeeded(trial), evaluation.stability
+            write_bytes(trial_file(images, "images", team, trial), evaluation.png)
+        else:
+            outcomes[trial] = failed(trial, STEP, evaluation)
+    for letter in sorted({trial.letter for trial in outcomes}):
+        write_json(letter_file(stability, letter), _official(team, letter, simulated))
+    write_json(stability / SIMULATIONS_FILE, _record(simulated, physics), indent=None)
+    for folder in (stability, images):
+        write_outcomes(folder, outcomes.values())
+    return [outcomes[trial] for trial in sorted(outcomes)]
+
+
+def _present(outcomes: dict[Trial, Outcome]) -> list[Trial]:
+    return [trial for trial, outcome in sorted(outcomes.items()) if outcome.reason is None]
+
+
+def _empty(folder: Path, *, keep: Path) -> None:
+    """Remove what an earlier run left, so that no stale trial is taken for a new one; never the input."""
+    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
+        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error
+
+
+def _read(path: Path) -> bytes | None:
+    """Read a level file, at most one byte more than is allowed; None if it is not there."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+
+
+def _evaluate_all(
+    levels: Sequence[bytes | None], physics: PhysicsParams, processes: int | None
+) -> Iterator[_Evaluation | str]:
+    """Yield the evaluation, or the reason why there is none, of each level in order."""
+    workers = processes or min(os.cpu_count() or 1, 1 + len(levels) // LEVELS_PER_PROCESS)
+    if workers == 1:
+        yield from (_evaluate(level, physics) for level in levels)
+        return
+    with _pool(workers) as pool:
+        futures = [pool.submit(_evaluate, level, physics) for level in levels]
+        for level, future in zip(levels, futures, strict=True):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                yield _evaluate_alone(level, physics)
+
+
+def _evaluate_alone(level: bytes | None, physics: PhysicsParams) -> _Evaluation | str:
+    """Evaluate a level in a process of its own, because some level has torn down the pool that this one was in."""
+    with _pool(1) as pool:
+        try:
+            return pool.submit(_evaluate, level, physics).result()
+        except BrokenProcessPool:
+            return "the physics engine crashed on this level"
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+
+def _evaluate(level: bytes | None, physics: PhysicsParams) -> _Evaluation | str:
+    if level is None:
+        return "the level file is missing"
+    if len(level) > MAX_BYTES:
+        return f"the level file is larger than {MAX_BYTES} bytes"
+    try:
+        stability = simulate(level, physics)
+    except LevelError as error:
+        return error.reason
+    except SimulationError as error:
+        return str(error)
+    return _Evaluation(stability, png_bytes(render(stability)))
+
+
+def _official(team: str, letter: str, simulated: dict[Trial, Stability]) -> dict[str, object]:
+    """Return a letter's file as the Science Birds Evaluator writes it: `rate` is the mean over the levels there are.
+
+    The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
+    every machine. A letter without levels has the rate 0, where the official division by zero would write NaN.
+    """
+    raws = [
+        {
+            "tag": f"{team}/levels/{letter}/{tag(team, trial)}.xml",
+            "score": result.score,
+            "startingObjects": result.total_blocks,
+            "movingObjects": result.moving_blocks,
+        }
+        for trial, result in sorted(simulated.items())
+        if trial.letter == letter
+    ]
+    scores = [result.score for trial, result in sorted(simulated.items()) if trial.letter == letter]
+    return {"dataCount": len(raws), "rate": sum(scores) / len(scores) if scores else 0.0, "raws": raws}
+
+
+def _record(simulated: dict[Trial, Stability], physics: PhysicsParams) -> dict[str, object]:
+    return {
+        "engine": {"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version},
+        "physics": physics.model_dump(mode="json"),
+        "trials": [
+            {
+                "letter": trial.letter,
+                "trial": trial.number,
+                "best_of": result.trial,
+                "types": result.types,
+                "positions": result.positions.tolist(),
+                "moved": result.moved,
+                "dead": result.dead,
+            }
+            for trial, result in sorted(simulated.items())
+        ],
+    }

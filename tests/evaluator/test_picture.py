@@ -1,0 +1,157 @@
+import io
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from levels_for_tests import dropped
+from PIL import Image
+
+from pcgeval.evaluator.image import png_bytes, render
+from pcgeval.evaluator.physics import simulate
+from pcgeval.evaluator.stability import Stability
+
+COLLIDER = {"RectSmall": (0.70, 0.22), "SquareTiny": (0.22, 0.21)}
+SPRITE = {"RectSmall": (0.72, 0.24), "SquareTiny": (0.24, 0.23)}
+
+
+def ended(*blocks):
+    """A simulated level of (type, x, y, radians, dead) blocks."""
+    types, places, dead = zip(*[(b[0], b[1:4], b[4]) for b in blocks], strict=True) if blocks else ((), (), ())
+    return Stability(types, np.array(places, dtype=float).reshape(-1, 3), dead, dead)
+
+
+def literal_picture(stability, view):
+    """Which pixels of the view lie in a sprite: 1 yes, 0 no, -1 too near an edge to say without exact arithmetic."""
+    living = [
+        (kind, *place)
+        for kind, place, dead in zip(stability.types, stability.positions, stability.dead, strict=True)
+        if not dead
+    ]
+    xs, ys = [], []
+    for kind, x, y, angle in living:
+        width, height = COLLIDER[kind]
+        for across, up in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
+            xs.append(x + across * width / 2 * math.cos(angle) - up * height / 2 * math.sin(angle))
+            ys.append(y + across * width / 2 * math.sin(angle) + up * height / 2 * math.cos(angle))
+    side = max(max(xs) - min(xs), max(ys) - min(ys))
+    pixel = side / view
+    result = np.zeros((view, view), dtype=int)
+    for row in range(view):
+        for column in range(view):
+            world_x = (min(xs) + max(xs)) / 2 - side / 2 + (column + 0.5) * pixel
+            world_y = (min(ys) + max(ys)) / 2 + side / 2 - (row + 0.5) * pixel
+            depth = -math.inf  # how far inside the deepest sprite, in pixels; negative outside
+            for kind, x, y, angle in living:
+                width, height = SPRITE[kind]
+                across = (world_x - x) * math.cos(angle) + (world_y - y) * math.sin(angle)
+                up = (world_y - y) * math.cos(angle) - (world_x - x) * math.sin(angle)
+                depth = max(depth, min(width / 2 - abs(across), height / 2 - abs(up)) / pixel)
+            result[row, column] = -1 if abs(depth) < 0.01 else depth > 0
+    return result
+
+
+block = st.tuples(
+    st.sampled_from(["RectSmall", "SquareTiny"]),
+    st.floats(-1, 1) | st.just(50.0),
+    st.floats(-4, -2),
+    st.sampled_from([0.0, math.pi / 2]) | st.floats(-7, 7),
+    st.booleans(),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(block, max_size=4), st.integers(0, 5), st.integers(1, 24))
+def test_agrees_with_the_literal_picture(blocks, margin, view):
+    stability = ended(*blocks)
+    picture = np.asarray(render(stability, view + 2 * margin, margin))
+    inner = picture[margin : margin + view, margin : margin + view]
+    assert (picture == 255).sum() - (inner == 255).sum() == picture.size - inner.size  # the margin is white
+    if all(stability.dead):
+        assert (inner == 255).all()
+    else:
+        literal = literal_picture(stability, view)
+        assert ((inner == 0) == literal)[literal >= 0].all()
+
+
+def test_the_longer_side_fills_the_view_and_the_shorter_is_centred():
+    picture = np.asarray(render(simulate(dropped([("b31", 5), ("b31", 8), ("b31", 11)]))))
+    assert picture.shape == (1024, 1024)
+    black_rows, black_columns = np.nonzero(picture == 0)
+    assert (black_columns.min(), black_columns.max()) == (100, 923)
+    assert black_rows.min() + black_rows.max() == pytest.approx(1023, abs=1)
+
+
+def test_up_is_up():
+    picture = np.asarray(render(ended(("RectSmall", 0, 0, 0.0, False), ("SquareTiny", 0, 0.5, 0.0, False))))
+    widths = (picture == 0).sum(axis=1)
+    assert widths[150] < widths[850]
+
+
+def test_left_is_left():
+    picture = np.asarray(render(ended(("RectSmall", 0, 0, math.pi / 2, False), ("SquareTiny", 0.5, 0, 0.0, False))))
+    heights = (picture == 0).sum(axis=0)
+    assert heights[150] > heights[850]
+
+
+def test_a_positive_angle_turns_counter_clockwise():
+    picture = np.asarray(render(ended(("RectSmall", 0, 0, math.pi / 4, False)))) == 0
+    assert picture[300, 700]
+    assert not picture[300, 300]
+
+
+def test_a_shared_edge_belongs_to_one_side_only():
+    alone = [
+        np.asarray(render(ended(("RectSmall", 0, 0, 0.0, False), ("SquareTiny", x, 3, 0.0, False)), 64, 4))
+        for x in (0, 0)
+    ]
+    assert (alone[0] == alone[1]).all()
+
+
+def test_without_a_living_block_all_is_white():
+    assert np.asarray(render(ended(("RectSmall", 0, 0, 0.0, True)))).min() == 255
+    assert np.asarray(render(ended())).min() == 255
+
+
+def test_the_dead_are_neither_drawn_nor_framed():
+    one = ended(("RectSmall", 0, 0, 0.1, False))
+    with_dead = ended(("RectSmall", 5, 5, 0.7, True), ("RectSmall", 0, 0, 0.1, False))
+    assert render(one).tobytes() == render(with_dead).tobytes()
+
+
+@pytest.mark.parametrize(("size", "margin"), [(200, 100), (10, -1), (0, 0)])
+def test_a_margin_that_leaves_nothing_is_refused(size, margin):
+    with pytest.raises(ValueError, match="size"):
+        render(ended(), size, margin)
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)))
+    | arrays(np.uint8, st.tuples(st.integers(1, 20), st.integers(1, 20)), elements=st.sampled_from([0, 255]))
+)
+def test_png_holds_exactly_the_pixels(pixels):
+    png = png_bytes(Image.fromarray(pixels))
+    decoded = Image.open(io.BytesIO(png))
+    assert (np.asarray(decoded.convert("L")) == pixels).all()
+    assert decoded.mode == ("1" if set(pixels.ravel().tolist()) <= {0, 255} else "L")
+    assert png == png_bytes(Image.fromarray(pixels.copy()))
+
+
+def test_png_holds_nothing_else():
+    png = png_bytes(render(simulate(dropped([("b31", 5), ("b11", 5)]))))
+    names, at = [], 8
+    while at < len(png):
+        (length,) = struct.unpack(">I", png[at : at + 4])
+        names.append(png[at + 4 : at + 8])
+        at += 12 + length
+    assert names == [b"IHDR", b"IDAT", b"IEND"]
+    assert len(png) < 5000
+
+
+def test_png_of_colours_is_refused():
+    with pytest.raises(ValueError, match="RGB"):
+        png_bytes(Image.new("RGB", (2, 2)))

@@ -1,0 +1,171 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from levels_for_tests import POST_REST, SMALL_REST, dropped, foreign_levels, grid_levels, level
+
+from pcgeval.competition.params import PhysicsParams
+from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.world import advance, build_world
+from pcgeval.levels.blocks import level_blocks
+from pcgeval.levels.errors import LevelError
+
+ONCE = PhysicsParams(trials=1)
+
+
+def literal_moved(xml, stability, distance=0.1):
+    """A block moved if it died or ended a tenth of a metre or more from where the level has it."""
+    return tuple(
+        dead or math.dist((block.x, block.y), position[:2]) >= distance
+        for block, position, dead in zip(level_blocks(xml), stability.positions, stability.dead, strict=True)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(grid_levels)
+def test_levels_of_the_grid(xml):
+    stability = simulate(xml)
+    assert 0 <= stability.score <= 1
+    assert stability.moved == literal_moved(xml, stability)
+    assert stability.score == 1 - stability.moving_blocks / stability.total_blocks or stability.score == pytest.approx(
+        1 - stability.moving_blocks / stability.total_blocks, abs=1e-15
+    )
+    assert stability.total_blocks == len(level_blocks(xml)) == len(stability.positions)
+
+
+@settings(max_examples=25, deadline=None)
+@given(foreign_levels)
+def test_levels_from_anywhere(xml):
+    stability = simulate(xml, ONCE)
+    assert 0 <= stability.score <= 1
+    assert np.isfinite(stability.positions).all()
+    assert (stability.positions == np.round(stability.positions, 6)).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(grid_levels)
+def test_the_same_level_gives_the_same_bits(xml):
+    first, second = simulate(xml), simulate(xml)
+    assert first.positions.tobytes() == second.positions.tobytes()
+    assert (first.moved, first.dead, first.trial) == (second.moved, second.dead, second.trial)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sets(st.integers(0, 19), min_size=1), st.sampled_from(["b11", "b13"]))
+def test_blocks_beside_each_other_on_the_ground_stay(columns, kind):
+    assert simulate(dropped([(kind, column) for column in sorted(columns)])).score == 1
+
+
+@pytest.mark.parametrize("height", [1, 4, 16])
+def test_a_tower_of_beams_stands(height):
+    assert simulate(dropped([("b31", 5)] * height)).score == 1
+
+
+def test_a_beam_on_nothing_but_one_end_falls():
+    stability = simulate(dropped([("b13", 4), ("b31", 5)]))
+    assert stability.moved == (False, True)
+    assert stability.score == 0.5
+
+
+def test_a_level_without_blocks_scores_nothing():
+    stability = simulate(level())
+    assert stability.score == 0
+    assert (stability.total_blocks, stability.moving_blocks, stability.moved) == (0, 0, ())
+    assert stability.positions.shape == (0, 3)
+
+
+def test_a_full_grid():
+    stability = simulate(dropped([("b11", column) for _ in range(16) for column in range(20)]), ONCE)
+    assert stability.total_blocks == 320
+    assert 0 <= stability.score <= 1
+
+
+def test_a_resting_block_keeps_the_gap_of_two_skins_less_the_slop():
+    stability = simulate(level(("RectSmall", 0, -3.38, 0)))
+    assert stability.positions[0] == pytest.approx([0, SMALL_REST, 0], abs=2e-4)
+
+
+def test_free_fall_follows_the_drag():
+    velocity = height = 0.0
+    for _ in range(24):  # the engine's first step has no velocity yet
+        velocity = (velocity + 9.81 * 0.5 * 0.02) / 1.02
+        height += 0.02 * velocity
+    stability = simulate(level(("RectSmall", 0, 500, 0)), PhysicsParams(trials=1, seconds=0.5))
+    assert stability.positions[0, 1] == pytest.approx(500 - height, abs=1e-6)
+
+
+def test_a_block_dies_of_its_impact_and_counts_as_moved():
+    xml = level(("RectSmall", 0, SMALL_REST + 0.09, 0))  # too low a fall to count, fast enough for a life of 0.5
+    assert simulate(xml).moved == (False,)
+    stability = simulate(xml, PhysicsParams(life=0.5))
+    assert (stability.dead, stability.moved) == ((True,), (True,))
+
+
+def test_both_blocks_of_an_impact_are_hurt():
+    xml = level(("RectSmall", 0, SMALL_REST, 0), ("SquareTiny", 0, SMALL_REST + 0.8, 0))
+    assert simulate(xml, PhysicsParams(trials=1, life=1)).dead == (True, True)
+    assert simulate(xml, PhysicsParams(trials=1, life=4)).dead == (False, False)
+
+
+def test_what_stood_on_a_dead_block_falls():
+    missile = ("SquareTiny", -0.25, POST_REST + 3, 0)
+    table = [("RectSmall", 0, POST_REST, 90), ("RectSmall", 0, POST_REST + 0.35 + 0.11 + 0.015, 0)]
+    stability = simulate(level(*table, missile), PhysicsParams(trials=1, life=1))
+    assert stability.dead[1]
+    assert stability.positions[1, 1] > POST_REST  # it stays in the record where it died
+
+
+def test_later_trials_can_only_help_and_a_perfect_one_ends_the_search():
+    shaky = dropped([("b13", 5), ("b11", 5), ("b13", 5), ("b31", 5), ("b13", 4), ("b11", 6), ("b31", 5), ("b13", 6)])
+    scores = [simulate(shaky, PhysicsParams(trials=trials)).score for trials in (1, 2, 3, 6)]
+    assert scores == sorted(scores)
+    assert simulate(dropped([("b11", 5)]), PhysicsParams(trials=100)).trial == 1
+
+
+def test_of_equal_trials_the_first_is_kept():
+    assert simulate(dropped([("b13", 4), ("b31", 5)]), PhysicsParams(trials=5)).trial == 1
+
+
+def test_the_jitter_comes_from_the_seed():
+    falls = dropped([("b13", 5), ("b31", 5), ("b31", 6), ("b31", 7)])
+    wide = {"trials": 4, "jitter": 0.01}
+    assert (
+        simulate(falls, PhysicsParams(**wide)).positions.tobytes()
+        == simulate(falls, PhysicsParams(**wide)).positions.tobytes()
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(grid_levels)
+def test_ending_when_all_sleep_changes_nothing(xml):
+    world = build_world(level_blocks(xml), ONCE)
+    for _ in range(500):
+        advance(world, ONCE.step)
+    whole = np.round([[*body.position, body.angle] for body in world.bodies], 6)
+    assert (simulate(xml, ONCE).positions == whole).all()
+    assert simulate(xml, ONCE).dead == tuple(life <= 0 for life in world.life)
+
+
+def test_the_record_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        simulate(dropped([("b11", 5)])).positions[0, 0] = 1
+
+
+@pytest.mark.parametrize("count", [150, 1000])
+def test_a_heap_in_one_place_is_refused(count):
+    with pytest.raises(SimulationError, match="pairs of blocks lie in each other"):
+        simulate(level(*[("RectSmall", 0, 0, 0)] * count))
+
+
+def test_a_few_blocks_in_one_place_are_simulated():
+    assert simulate(level(*[("RectSmall", 0, -3.2, 30)] * 20), ONCE).total_blocks == 20
+
+
+@pytest.mark.parametrize(
+    "xml", ["", "<Level/>", level(("RectSmall", 1e9, 0, 0)), level(("Pig", 0, 0, 0)), "\0", "<" * 10000]
+)
+def test_what_is_no_level_is_said_to_be_none(xml):
+    with pytest.raises(LevelError):
+        simulate(xml)
