@@ -1,0 +1,42 @@
+"""The decimal arithmetic of the official scoring script (bignumber.js with its default settings).
+
+Sums, differences and products are exact; each quotient is rounded half up to 20 decimal places; numbers are written
+in plain notation. Work with such numbers inside `with exact_arithmetic():` - Python's own default rounds to 28 digits.
+"""
+
+from contextlib import AbstractContextManager
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
+
+PLACES = 20  # bignumber.js: DECIMAL_PLACES
+ZERO = Decimal(0)
+ONE = Decimal(1)
+
+# A product of three floats and three weights has under 1 200 digits; anything that would round raises instead.
+_EXACT = Context(prec=5000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+
+
+def exact_arithmetic() -> AbstractContextManager[Context]:
+    """Return the context in which + - x of decimals are exact."""
+    return localcontext(_EXACT)
+
+
+def from_float(value: float) -> Decimal:
+    """Return the decimal that a float is written as, such as 0.1 for 0.1, as JavaScript and JSON do."""
+    return Decimal(repr(float(value)))
+
+
+def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
+    """Return the quotient rounded half up (away from zero) to 20 decimal places; call inside `exact_arithmetic`."""
+    divisor = Decimal(divisor)
+    quotient, remainder = divmod(dividend.scaleb(PLACES), divisor)
+    if 2 * abs(remainder) >= abs(divisor):
+        quotient += 1 if (dividend < 0) == (divisor < 0) else -1
+    return quotient.scaleb(-PLACES)
+
+
+def plain(value: Decimal) -> str:
+    """Return plain notation: no exponent, no trailing zeros, no negative zero."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if not value else text

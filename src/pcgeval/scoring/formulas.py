@@ -1,0 +1,200 @@
+"""The formulas of the competition: weights of the letters, scores of trials, letters, prompts and models.
+
+With P programs, C letters and T trials, per model:
+
+    weight of a letter = w_stability * w_similarity * w_diversity, each max(1 - mean over all programs, 1 / C)
+    trial score        = weight * stability * similarity
+    letter score       = diversity * sum of the trial scores / T
+    prompt score       = mean of the letter scores
+    normalised         = 100 * prompt score / sum of the prompt scores (0 if that sum is 0)
+
+Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. What is absent counts as 0.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
+from pcgeval.scoring.inputs import (
+    CompetitionResults,
+    Entry,
+    LetterResults,
+    Provenance,
+    ScoringRules,
+    TeamResults,
+    byte_order,
+    check_results,
+    first_by_trial,
+)
+
+
+@dataclass(frozen=True)
+class LetterWeight:
+    """How much a letter counts: the harder it was for all programs together, the more."""
+
+    letter: str
+    stability: Decimal
+    similarity: Decimal
+    diversity: Decimal
+    weight: Decimal
+
+
+@dataclass(frozen=True)
+class TrialScore:
+    """One trial: its two measurements and the score that they make."""
+
+    trial: int
+    stability: Decimal
+    similarity: Decimal
+    score: Decimal
+
+
+@dataclass(frozen=True)
+class LetterScore:
+    """One letter of one program.
+
+    A letter that lacks one of its three files is 0 in every column, as in the official tables; the files that are
+    there still count in the weights.
+    """
+
+    letter: str
+    trials: tuple[TrialScore, ...]
+    diversity: Decimal
+    mean_stability: Decimal
+    mean_similarity: Decimal
+    score: Decimal
+
+
+@dataclass(frozen=True)
+class PromptScore:
+    """One program with one model; `normalised` is its share of all prompt scores, in percent."""
+
+    team: str
+    letters: tuple[LetterScore, ...]
+    score: Decimal
+    normalised: Decimal
+    failed_trials: int
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """All programs with one model, in byte order of their names; `total` is the sum of their scores."""
+
+    model: str
+    weights: tuple[LetterWeight, ...]
+    prompts: tuple[PromptScore, ...]
+    total: Decimal
+
+
+@dataclass(frozen=True)
+class TeamTotal:
+    """One program over all models: the sum of its prompt scores, and its share of all totals in percent."""
+
+    team: str
+    total: Decimal
+    normalised: Decimal
+
+
+@dataclass(frozen=True)
+class CompetitionScores:
+    """All models and the totals over them, both in byte order of their names."""
+
+    rules: ScoringRules
+    provenance: Provenance
+    models: tuple[ModelScores, ...]
+    totals: tuple[TeamTotal, ...]
+
+
+def score_competition(results: CompetitionResults, rules: ScoringRules) -> CompetitionScores:
+    """Score every program with every model, in exact decimal arithmetic.
+
+    Raises:
+        ScoringError: The results cannot meet in one ranking; see `check_results`.
+    """
+    check_results(results, rules)
+    with exact_arithmetic():
+        models = tuple(
+            _score_model(model, results.models[model], rules) for model in sorted(results.models, key=byte_order)
+        )
+        totals = _totals(models)
+    any_team = next(each for teams in results.models.values() for each in teams.values())
+    return CompetitionScores(rules, any_team.provenance, models, totals)
+
+
+def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:
+    names = sorted(teams, key=byte_order)
+    weights = tuple(
+        _weight(letter, [_letter(teams[name], letter) for name in names], rules) for letter in rules.letters
+    )
+    letters = {name: tuple(_score_letter(each, teams[name], rules) for each in weights) for name in names}
+    scores = {name: divide(_sum(each.score for each in letters[name]), len(rules.letters)) for name in names}
+    total = _sum(scores.values())
+    prompts = tuple(
+        PromptScore(name, letters[name], scores[name], _percent(scores[name], total), teams[name].failed_trials)
+        for name in names
+    )
+    return ModelScores(model, weights, prompts, total)
+
+
+def _letter(team: TeamResults, letter: str) -> LetterResults:
+    return team.letters.get(letter, LetterResults())
+
+
+def _weight(letter: str, programs: list[LetterResults], rules: ScoringRules) -> LetterWeight:
+    attempts = len(programs) * rules.trials
+    stability = _one_weight(_sum(_counted(each.stability, rules) for each in programs), attempts, rules)
+    similarity = _one_weight(_sum(_counted(each.similarity, rules) for each in programs), attempts, rules)
+    diversity = _one_weight(_sum(each.diversity or ZERO for each in programs), len(programs), rules)
+    return LetterWeight(letter, stability, similarity, diversity, stability * similarity * diversity)
+
+
+def _one_weight(total: Decimal, count: int, rules: ScoringRules) -> Decimal:
+    return max(ONE - divide(total, count), divide(ONE, len(rules.letters)))
+
+
+def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
+    """Sum what counts in a weight: the configured trials, or with the script's quirk every entry of the file."""
+    if rules.official_quirks:
+        return _sum(entry.value for entry in entries or ())
+    return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
+
+
+def _score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
+    results = _letter(team, weight.letter)
+    if not results.complete:
+        results = LetterResults()
+    stability, similarity = first_by_trial(results.stability), first_by_trial(results.similarity)
+    trials = tuple(
+        _score_trial(trial, weight.weight, stability.get(trial, ZERO), similarity.get(trial, ZERO))
+        for trial in range(1, rules.trials + 1)
+    )
+    diversity = results.diversity or ZERO
+    return LetterScore(
+        letter=weight.letter,
+        trials=trials,
+        diversity=diversity,
+        mean_stability=divide(_sum(each.stability for each in trials), rules.trials),
+        mean_similarity=divide(_sum(each.similarity for each in trials), rules.trials),
+        score=divide(_sum(each.score for each in trials), rules.trials) * diversity,
+    )
+
+
+def _score_trial(trial: int, weight: Decimal, stability: Decimal, similarity: Decimal) -> TrialScore:
+    return TrialScore(trial, stability, similarity, weight * stability * similarity)
+
+
+def _totals(models: tuple[ModelScores, ...]) -> tuple[TeamTotal, ...]:
+    names = [prompt.team for prompt in models[0].prompts]
+    sums = [_sum(model.prompts[index].score for model in models) for index in range(len(names))]
+    everything = _sum(sums)
+    return tuple(TeamTotal(name, total, _percent(total, everything)) for name, total in zip(names, sums, strict=True))
+
+
+def _percent(part: Decimal, whole: Decimal) -> Decimal:
+    """Return 100 * part / whole, the quotient rounded first as the official script does; 0 of 0 is 0 by the rules."""
+    return divide(part, whole or ONE) * 100
+
+
+def _sum(values: Iterable[Decimal]) -> Decimal:
+    return sum(values, ZERO)

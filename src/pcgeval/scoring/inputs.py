@@ -1,0 +1,171 @@
+"""What scoring works on: the measured values of every model, team and letter, and the rules.
+
+An absent file is None and an absent trial is absent: only the formulas turn what is absent into 0, as the rules say.
+"""
+
+import string
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from pcgeval.errors import PcgevalError
+from pcgeval.scoring.decimals import from_float
+
+UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran
+
+
+class ScoringError(PcgevalError):
+    """The results cannot be scored or ranked as they are."""
+
+
+@dataclass(frozen=True)
+class ScoringRules:
+    """What a competition lays down about scores.
+
+    Attributes:
+        letters: The C letters, each once.
+        trials: The T trials per letter.
+        official_quirks: Follow the official script where it departs from the rules.
+        baseline: The team that a winner must beat, or None.
+    """
+
+    letters: str = string.ascii_uppercase
+    trials: int = 10
+    official_quirks: bool = False
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value of a stability or similarity file; `trial` is None if its name ends in no number."""
+
+    trial: int | None
+    value: Decimal
+
+
+@dataclass(frozen=True)
+class LetterResults:
+    """One letter of one team: entries in file order and the diversity, each None where its file is absent."""
+
+    stability: tuple[Entry, ...] | None = None
+    similarity: tuple[Entry, ...] | None = None
+    diversity: Decimal | None = None
+
+    @classmethod
+    def of(
+        cls, stability: Mapping[int, float] | None, similarity: Mapping[int, float] | None, diversity: float | None
+    ) -> "LetterResults":
+        """Return results from floats: trial number to score, trial number to probability, and the diversity."""
+        return cls(_entries(stability), _entries(similarity), None if diversity is None else from_float(diversity))
+
+    @property
+    def complete(self) -> bool:
+        """Whether all three files are there."""
+        return self.stability is not None and self.similarity is not None and self.diversity is not None
+
+
+def _entries(values: Mapping[int, float] | None) -> tuple[Entry, ...] | None:
+    return None if values is None else tuple(Entry(trial, from_float(value)) for trial, value in values.items())
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Which physics engine and which classifier measured a team's levels; `unknown` where nothing says it."""
+
+    engine: str = UNKNOWN
+    classifier: str = UNKNOWN
+
+
+@dataclass(frozen=True)
+class TeamResults:
+    """All that one team got with one model; a letter that is not in `letters` has no files at all."""
+
+    letters: Mapping[str, LetterResults]
+    failed_trials: int = 0  # configured trials without a level that was simulated and classified
+    provenance: Provenance = Provenance()
+
+
+@dataclass(frozen=True)
+class CompetitionResults:
+    """Results by model and team. Every team stands under every model; disqualified teams are left out."""
+
+    models: Mapping[str, Mapping[str, TeamResults]]
+
+    def without(self, teams: Collection[str]) -> "CompetitionResults":
+        """Return the results without some teams, which then take no part in the weights either."""
+        kept = {
+            model: {team: each for team, each in results.items() if team not in teams}
+            for model, results in self.models.items()
+        }
+        return replace(self, models=kept)
+
+
+def byte_order(name: str) -> bytes:
+    """Return the key that sorts names as the official tools list folders: by their bytes."""
+    return name.encode("utf-8", errors="surrogatepass")
+
+
+def first_by_trial(entries: tuple[Entry, ...] | None) -> dict[int, Decimal]:
+    """Return the value of each trial; of several entries of one trial the first counts, as in the official script."""
+    values: dict[int, Decimal] = {}
+    for entry in entries or ():
+        if entry.trial is not None:
+            values.setdefault(entry.trial, entry.value)
+    return values
+
+
+def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
+    """Check that results can meet in one ranking.
+
+    Raises:
+        ScoringError: There is no model or team, a team is missing under a model, a file count stops the official
+            script, or engines or classifiers differ.
+    """
+    teams = sorted({team for each in results.models.values() for team in each}, key=byte_order)
+    if not teams:
+        raise ScoringError(
+            "there are no teams to score. Add at least one model with one team that is not disqualified."
+        )
+    for model, each in results.models.items():
+        if missing := [team for team in teams if team not in each]:
+            raise ScoringError(
+                f"model {model!r} has no results of team {missing[0]!r}, another model has. "
+                "Every team needs every model: run the missing trials, or leave the team out everywhere."
+            )
+    _check_provenance(results)
+    if rules.official_quirks:
+        _check_file_counts(results)
+
+
+def _check_provenance(results: CompetitionResults) -> None:
+    for kind in ("engine", "classifier"):
+        users: dict[str, list[str]] = {}
+        for model, teams in results.models.items():
+            for team, each in teams.items():
+                users.setdefault(getattr(each.provenance, kind), []).append(f"{team} ({model})")
+        if len(users) > 1:
+            named = "; ".join(f"{name}: {_some(sorted(users[name]))}" for name in sorted(users))
+            raise ScoringError(
+                f"results of different {kind}s cannot meet in one ranking: {named}. "
+                f"Evaluate all teams and models with the same {kind}."
+            )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _check_file_counts(results: CompetitionResults) -> None:
+    """The official script ends without a word and without results when a team's numbers of files differ."""
+    for model, teams in results.models.items():
+        for team, each in teams.items():
+            letters = each.letters.values()
+            stability = sum(letter.stability is not None for letter in letters)
+            similarity = sum(letter.similarity is not None for letter in letters)
+            diversity = sum(letter.diversity is not None for letter in letters)
+            if not stability == similarity == diversity:
+                raise ScoringError(
+                    f"model {model!r}, team {team!r}: {stability} stability, {similarity} similarity and {diversity} "
+                    "diversity files. The official script gives no results at all then: make the missing files, or "
+                    "set official_quirks to false to score what is there."
+                )

@@ -1,0 +1,200 @@
+"""From scores to places: who ranks where, who wins, and why.
+
+Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is above the zero-shot baseline's; of equal
+totals the shorter prompt is ahead; what is still equal shares a place (1, 2, 2, 4) and, at the top, the win. Baselines
+are scored like everybody and stand in the table without a place; disqualified teams are named and not scored.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import groupby
+from typing import Literal
+
+from pcgeval.scoring.decimals import plain
+from pcgeval.scoring.formulas import CompetitionScores, PromptScore, TeamTotal
+from pcgeval.scoring.inputs import ScoringError, byte_order
+from pcgeval.scoring.uncertainty import Interval
+
+Role = Literal["participant", "baseline"]
+Status = Literal["ranked", "baseline", "disqualified"]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A team as far as the ranking needs it.
+
+    Attributes:
+        team: Its name in the results.
+        prompt_length: Characters of its prompt; None where it is not known, which breaks no tie.
+        role: Baselines are scored but not ranked.
+        disqualified: The reason, or None.
+    """
+
+    team: str
+    prompt_length: int | None = None
+    role: Role = "participant"
+    disqualified: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """What a team got with one model; `normalised` in percent of that model's sum."""
+
+    model: str
+    score: Decimal
+    normalised: Decimal
+    failed_trials: int
+
+
+@dataclass(frozen=True)
+class RankingRow:
+    """One line of the table. A disqualified team has no totals; only a ranked team has a rank."""
+
+    team: str
+    status: Status
+    rank: int | None
+    winner: bool
+    total: Decimal | None
+    normalised: Decimal | None
+    models: tuple[ModelResult, ...]
+    prompt_length: int | None
+    disqualified: str | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The table, the best total first and disqualified teams last; `reason` is one sentence about the winners."""
+
+    rows: tuple[RankingRow, ...]
+    winners: tuple[str, ...]
+    reason: str
+    baseline: str | None
+
+
+@dataclass(frozen=True)
+class _Place:
+    rank: int
+    entrant: Entrant
+    score: TeamTotal
+
+
+def rank(
+    scores: CompetitionScores, submissions: Iterable[Entrant], intervals: Mapping[str, Interval] | None = None
+) -> Ranking:
+    """Rank the scored teams.
+
+    Args:
+        scores: All models; the baseline to beat is `scores.rules.baseline`.
+        submissions: Every team once, the disqualified too; those must not be in the scores.
+        intervals: Uncertainty of the normalised totals by team, from `bootstrap`; shown, never decisive.
+
+    Raises:
+        ScoringError: Scores and submissions are not of the same teams, or the baseline is not among the scored.
+    """
+    teams = list(submissions)
+    entrants = {each.team: each for each in teams}
+    if len(entrants) < len(teams):
+        raise ScoringError("a team is among the submissions twice. Give every team once.")
+    totals = {each.team: each for each in scores.totals}
+    _check(entrants, totals, scores.rules.baseline)
+    places = _places([(each, totals[each.team]) for each in entrants.values() if _ranked(each)])
+    bar = totals[scores.rules.baseline] if scores.rules.baseline else None
+    winners, reason = _winners(places, bar)
+    ranks = {each.entrant.team: each.rank for each in places}
+    rows = [
+        _row(each, scores, ranks.get(each.team), each.team in winners, intervals or {}) for each in entrants.values()
+    ]
+    return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, scores.rules.baseline)
+
+
+def _ranked(entrant: Entrant) -> bool:
+    return entrant.role == "participant" and entrant.disqualified is None
+
+
+def _check(entrants: dict[str, Entrant], totals: dict[str, TeamTotal], baseline: str | None) -> None:
+    for team in totals:
+        if team not in entrants:
+            raise ScoringError(f"team {team!r} has scores but no submission. Add its submission, or score without it.")
+        if entrants[team].disqualified is not None:
+            raise ScoringError(
+                f"team {team!r} is disqualified but was scored. Score without it: it changes the weights."
+            )
+    for team, entrant in entrants.items():
+        if team not in totals and entrant.disqualified is None:
+            raise ScoringError(f"team {team!r} has a submission but no scores. Run its trials, or take it out.")
+    if baseline is not None and baseline not in totals:
+        raise ScoringError(f"the baseline {baseline!r} is not among the scored teams. Correct scoring.baseline.")
+    if baseline is not None and entrants[baseline].role != "baseline":
+        raise ScoringError(
+            f"the baseline {baseline!r} takes part as a participant. Give its submission role: baseline."
+        )
+
+
+def _places(teams: list[tuple[Entrant, TeamTotal]]) -> list[_Place]:
+    """Order the participants by total, equals by prompt length; the same in both shares a rank."""
+    places: list[_Place] = []
+    by_total = sorted(teams, key=lambda each: each[1].total, reverse=True)
+    for _, equals in groupby(by_total, key=lambda each: each[1].total):
+        group = list(equals)
+        lengths = [entrant.prompt_length or 0 for entrant, _ in group]
+        if any(entrant.prompt_length is None for entrant, _ in group):
+            lengths = [0] * len(group)
+        ahead = len(places)
+        places += [
+            _Place(1 + ahead + sum(other < length for other in lengths), entrant, score)
+            for length, (entrant, score) in zip(lengths, group, strict=True)
+        ]
+    return sorted(places, key=lambda each: (each.rank, byte_order(each.entrant.team)))
+
+
+def _winners(places: list[_Place], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
+    first = [each for each in places if each.rank == 1]
+    if not first:
+        return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
+    names = tuple(each.entrant.team for each in first)
+    best = first[0].score
+    if bar is not None and best.total <= bar.total:
+        return (), (
+            f"There is no winner: no team beats the baseline {bar.team} with its total of {plain(bar.total)}; "
+            f"the best, {' and '.join(names)}, has {plain(best.total)}."
+        )
+    above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
+    beaten = [each.entrant.team for each in places if each.rank > 1 and each.score.total == best.total]
+    if len(names) > 1:
+        return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."
+    if beaten:
+        return names, f"{names[0]} wins: its total equals that of {', '.join(beaten)}, its prompt is shorter{above}."
+    return names, f"{names[0]} wins: it has the highest total{above}."
+
+
+def _row(
+    entrant: Entrant, scores: CompetitionScores, place: int | None, winner: bool, intervals: Mapping[str, Interval]
+) -> RankingRow:
+    total = next((each for each in scores.totals if each.team == entrant.team), None)
+    return RankingRow(
+        team=entrant.team,
+        status="disqualified" if entrant.disqualified is not None else "ranked" if place else "baseline",
+        rank=place,
+        winner=winner,
+        total=total.total if total else None,
+        normalised=total.normalised if total else None,
+        models=tuple(
+            ModelResult(model.model, prompt.score, prompt.normalised, prompt.failed_trials)
+            for model in scores.models
+            for prompt in _of_team(model.prompts, entrant.team)
+        ),
+        prompt_length=entrant.prompt_length,
+        disqualified=entrant.disqualified,
+        interval=intervals.get(entrant.team),
+    )
+
+
+def _of_team(prompts: tuple[PromptScore, ...], team: str) -> list[PromptScore]:
+    return [each for each in prompts if each.team == team]
+
+
+def _table_order(row: RankingRow) -> tuple[bool, Decimal, int, bytes]:
+    total = Decimal(0) if row.total is None else row.total.copy_negate()
+    return row.total is None, total, row.rank or 0, byte_order(row.team)

@@ -1,0 +1,88 @@
+"""What the stages `score` and `rank` call: from the pipeline's data folders to the official files and the ranking."""
+
+from pathlib import Path
+
+from pcgeval.competition.layout import RESULTS, SUBMISSIONS, Step, step_folder, trials
+from pcgeval.competition.outcomes import read_outcomes
+from pcgeval.competition.params import Params
+from pcgeval.competition.submissions import Submission, load_submission
+from pcgeval.scoring.formulas import score_competition
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
+from pcgeval.scoring.official_files import official_files
+from pcgeval.scoring.ranking import Entrant, Ranking, rank
+from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
+from pcgeval.scoring.results import TeamFolders, read_team
+from pcgeval.scoring.uncertainty import bootstrap
+
+MEASUREMENTS: tuple[Step, ...] = ("stability", "similarity", "diversity")
+
+
+def score_step(params: Params, model: str, out_folder: Path) -> None:
+    """Write the four official result files of one model into a folder.
+
+    Raises:
+        ScoringError: Results are absent or not as they should be.
+        SubmissionError: A team's submission cannot be read.
+    """
+    rules, submissions = rules_of(params), _submissions(params)
+    results = _read(params, (model,), submissions)
+    baselines = [each.team for each in submissions if each.role == "baseline"]
+    official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
+
+
+def rank_step(params: Params, results_folder: Path = RESULTS) -> Ranking:
+    """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
+
+    Raises:
+        ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
+        SubmissionError: A team's submission cannot be read.
+    """
+    rules, submissions = rules_of(params), _submissions(params)
+    results = _read(params, tuple(params.models), submissions)
+    scores = score_competition(results, rules)
+    drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
+    intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
+    entrants = [Entrant(each.team, each.prompt_length, each.role, each.disqualified) for each in submissions]
+    ranking = rank(scores, entrants, intervals)
+    write_ranking(results_folder, ranking, scores, drawn)
+    return ranking
+
+
+def rules_of(params: Params) -> ScoringRules:
+    """Return the rules that params.yaml sets."""
+    return ScoringRules(
+        letters=params.competition.characters,
+        trials=params.competition.trials,
+        official_quirks=params.scoring.official_quirks,
+        baseline=params.scoring.baseline,
+    )
+
+
+def _submissions(params: Params) -> list[Submission]:
+    return [load_submission(SUBMISSIONS / team) for team in params.teams]
+
+
+def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]) -> CompetitionResults:
+    teams = [each.team for each in submissions if each.disqualified is None]
+    if not teams:
+        raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
+    return CompetitionResults({model: {team: _read_team(params, model, team) for team in teams} for model in models})
+
+
+def _read_team(params: Params, model: str, team: str) -> TeamResults:
+    for step in MEASUREMENTS:
+        if not step_folder(step, model, team).is_dir():
+            raise ScoringError(f"{step_folder(step, model, team)}: is missing. Run `dvc repro` to make it.")
+    read = read_team(TeamFolders.pipeline(model, team), rules_of(params))
+    if incomplete := [letter for letter, each in read.letters.items() if not each.complete]:
+        raise ScoringError(
+            f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
+            "Run `dvc repro` to make it."
+        )
+    return TeamResults(read.letters, _failed_trials(params, model, team), read.provenance)
+
+
+def _failed_trials(params: Params, model: str, team: str) -> int:
+    """Count the trials that failed in any step: the last step's outcomes tell of all before it."""
+    outcomes = read_outcomes(step_folder("similarity", model, team))
+    return sum(trial not in outcomes or outcomes[trial].failed_step is not None for trial in trials(params))

@@ -1,0 +1,302 @@
+"""Published result tables: read the measurements in them, compute everything anew, and compare digit by digit.
+
+A folder of tables holds `trial_scores.csv` and `constants.json` as the official script writes them, and optionally
+`character_scores.csv`, `prompt_scores_ranks.csv` and the `result.json` of the competition's web page, whose ranks also
+say who was a baseline (-1) or disqualified (-2).
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pcgeval.files import read_text
+from pcgeval.scoring.decimals import plain
+from pcgeval.scoring.formulas import ModelScores, PromptScore
+from pcgeval.scoring.inputs import Entry, LetterResults, ScoringError, ScoringRules, TeamResults
+from pcgeval.scoring.official_files import (
+    CHARACTER_SCORES,
+    CONSTANTS,
+    PROMPT_SCORES,
+    TRIAL_SCORES,
+    UNRANKED,
+    ModelRank,
+    OfficialFiles,
+)
+from pcgeval.scoring.results import FILE_BYTES
+
+RESULT = "result.json"
+DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
+_SHOWN = 20  # differences that are kept as texts; all are counted
+_PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,1200})?")
+_MEASURED = ("teamName", "character", "trial", "stabilityScore", "similarityScore", "diversityScore")
+
+
+@dataclass(frozen=True)
+class PublishedRank:
+    """One team in result.json, its numbers with the digits that are printed there."""
+
+    team: str
+    normalised: Decimal
+    score: Decimal
+    rank: int
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A folder of published tables: the measurements by team, and the texts to compare with."""
+
+    folder: Path
+    teams: dict[str, TeamResults]
+    published: tuple[PublishedRank, ...]
+
+    @property
+    def disqualified(self) -> frozenset[str]:
+        """The teams that the published ranking marks as disqualified."""
+        return frozenset(each.team for each in self.published if each.rank == DISQUALIFIED)
+
+
+@dataclass
+class _Comparison:
+    """Counts what was compared and what differs."""
+
+    compared: dict[str, int] = field(default_factory=dict)
+    differing: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, published: str, computed: str) -> None:
+        """Compare one value."""
+        self.compared[kind] = self.compared.get(kind, 0) + 1
+        if published != computed:
+            self.differing += 1
+            if len(self.shown) < _SHOWN:
+                self.shown.append(f"{kind} {name}: published {published[:200]}, computed {computed[:200]}")
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """How published tables compare with what was computed from their measurements.
+
+    Attributes:
+        folder: The tables.
+        compared: Number of compared values by kind, such as 2 600 trial scores.
+        differing: How many of them differ in any published digit.
+        differences: The first of them, a line each.
+    """
+
+    folder: Path
+    compared: dict[str, int]
+    differing: int
+    differences: tuple[str, ...]
+
+
+def holds_tables(folder: Path) -> bool:
+    """Return whether a folder holds published tables rather than the official layout."""
+    return (folder / TRIAL_SCORES).is_file() and (folder / CONSTANTS).is_file()
+
+
+def read_tables(folder: Path, rules: ScoringRules) -> Tables:
+    """Read the measurements of all teams from `trial_scores.csv`, and the published ranking where there is one.
+
+    Raises:
+        ScoringError: A table is malformed, or does not have exactly the letters and trials of the rules.
+    """
+    path = folder / TRIAL_SCORES
+    stability: dict[tuple[str, str], list[Entry]] = {}
+    similarity: dict[tuple[str, str], list[Entry]] = {}
+    diversity: dict[tuple[str, str], Decimal] = {}
+    for place, row in _rows(path, _MEASURED):
+        key, trial = (row["teamName"], row["character"]), _trial(place, row["trial"])
+        stability.setdefault(key, []).append(Entry(trial, _decimal(place, row["stabilityScore"])))
+        similarity.setdefault(key, []).append(Entry(trial, _decimal(place, row["similarityScore"])))
+        rate = _decimal(place, row["diversityScore"])
+        if diversity.setdefault(key, rate) != rate:
+            _refuse(place, "has another diversity than the letter's first trial")
+    _check_extent(path, stability, rules)
+    teams: dict[str, dict[str, LetterResults]] = {}
+    for (team, letter), entries in stability.items():
+        results = LetterResults(tuple(entries), tuple(similarity[team, letter]), diversity[team, letter])
+        teams.setdefault(team, {})[letter] = results
+    results_by_team = {team: TeamResults(letters, _absent(letters)) for team, letters in teams.items()}
+    return Tables(folder, results_by_team, _read_published(folder / RESULT))
+
+
+def _check_extent(path: Path, entries: dict[tuple[str, str], list[Entry]], rules: ScoringRules) -> None:
+    expected = list(range(1, rules.trials + 1))
+    for team in dict.fromkeys(team for team, _ in entries):
+        for letter in rules.letters:
+            found = sorted(entry.trial or 0 for entry in entries.get((team, letter), []))
+            if found != expected:
+                _refuse(path, f"team {team!r}, letter {letter}: has {len(found)} lines, not trials 1 to {rules.trials}")
+    if strange := sorted({letter for _, letter in entries} - set(rules.letters)):
+        _refuse(path, f"has the letter {strange[0][:20]!r}, which is not among {rules.letters}")
+
+
+def _absent(letters: dict[str, LetterResults]) -> int:
+    """Count the trials of similarity 0: the tables do not tell absent trials, and no classifier gives exactly 0."""
+    return sum(entry.value == 0 for each in letters.values() for entry in each.similarity or ())
+
+
+def table_names(tables: Tables, scores: ModelScores) -> dict[str, str]:
+    """Return the name in the tables of each team of result.json.
+
+    The web page calls some teams otherwise; such a team is the one that has exactly its published digits, if only one
+    has. A team that is in the tables under no name is left out.
+    """
+    names = {each.team: each.team for each in tables.published if each.team in tables.teams}
+    for each in tables.published:
+        same = [prompt.team for prompt in scores.prompts if _agrees(prompt, each) and prompt.team not in names.values()]
+        if each.team not in names and len(same) == 1:
+            names[each.team] = same[0]
+    return names
+
+
+def published_baselines(tables: Tables, scores: ModelScores) -> frozenset[str]:
+    """Return the teams, as the tables name them, that the published ranking marks as baselines."""
+    names = table_names(tables, scores)
+    return frozenset(names[each.team] for each in tables.published if each.rank == UNRANKED and each.team in names)
+
+
+def _agrees(prompt: PromptScore, published: PublishedRank) -> bool:
+    normalised = _to_digits(prompt.normalised, published.normalised) == published.normalised
+    return normalised and _to_digits(prompt.score, published.score) == published.score
+
+
+def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles, ranks: Sequence[ModelRank]) -> Reproduction:
+    """Compare every published number with the computed one, in all its published digits."""
+    comparison = _Comparison()
+    _compare_csv(comparison, tables.folder / TRIAL_SCORES, computed.trial_scores, "trial score", 3)
+    _compare_csv(comparison, tables.folder / CHARACTER_SCORES, computed.character_scores, "letter score", 2)
+    _compare_csv(comparison, tables.folder / PROMPT_SCORES, computed.prompt_scores, "place", 1)
+    _compare_constants(comparison, tables.folder / CONSTANTS, json.loads(computed.constants))
+    _compare_published(comparison, tables.published, table_names(tables, scores), ranks)
+    return Reproduction(tables.folder, comparison.compared, comparison.differing, tuple(comparison.shown))
+
+
+def _compare_csv(comparison: _Comparison, path: Path, computed: str, kind: str, keys: int) -> None:
+    """Compare line by line, by the first columns; an absent table is not compared."""
+    if not path.exists():
+        return
+    header, *lines = list(csv.reader(io.StringIO(computed)))
+    published = {tuple(row[name] for name in header[:keys]): row for _, row in _rows(path, tuple(header))}
+    for line in lines:
+        row = published.pop(tuple(line[:keys]), None)
+        found = "no line" if row is None else ", ".join(row[name] for name in header[keys:])
+        comparison.add(kind, " ".join(line[:keys]), found, ", ".join(line[keys:]))
+    for left in published:
+        comparison.add(kind, " ".join(left), "a line", "no line")
+
+
+def _compare_constants(comparison: _Comparison, path: Path, computed: dict[str, Any]) -> None:
+    published = _load(path)
+    weights = published.get("weights") if isinstance(published, dict) else None
+    if not isinstance(weights, list) or not all(isinstance(each, dict) for each in weights):
+        _refuse(path, "has no list 'weights'")
+    by_letter = {str(each.get("character")): each for each in weights}
+    for each in computed["weights"]:
+        found = by_letter.get(each["character"], {})
+        comparison.add("weight", each["character"], _values(found, each), _values(each, each))
+    comparison.add("sum", "of the scores", str(published.get("competitionScore")), computed["competitionScore"])
+
+
+def _values(weight: dict[str, Any], keys: dict[str, Any]) -> str:
+    return ", ".join(str(weight.get(key)) for key in keys)
+
+
+def _compare_published(
+    comparison: _Comparison, published: tuple[PublishedRank, ...], names: dict[str, str], ranks: Sequence[ModelRank]
+) -> None:
+    computed = {each.prompt.team: each for each in ranks}
+    for each in published:
+        if each.rank == DISQUALIFIED:
+            continue
+        place = computed.pop(names.get(each.team, each.team), None)
+        found = f"rank {each.rank}, {plain(each.normalised)}, {plain(each.score)}"
+        if place is None:
+            comparison.add("place", each.team, found, "none")
+            continue
+        normalised, score = (
+            _to_digits(place.prompt.normalised, each.normalised),
+            _to_digits(place.prompt.score, each.score),
+        )
+        comparison.add("place", each.team, found, f"rank {place.rank}, {plain(normalised)}, {plain(score)}")
+    if published:
+        for team, place in computed.items():
+            comparison.add("place", team, "none", f"rank {place.rank}")
+
+
+def _to_digits(computed: Decimal, published: Decimal) -> Decimal:
+    """Round to as many decimal places as are published."""
+    return computed.quantize(published, rounding=ROUND_HALF_UP)
+
+
+def _read_published(path: Path) -> tuple[PublishedRank, ...]:
+    if not path.exists():
+        return ()
+    items = _load(path)
+    if not isinstance(items, list):
+        _refuse(path, "is no list of teams")
+    return tuple(_published_rank(f"{path}: [{place}]", item) for place, item in enumerate(items))
+
+
+def _published_rank(place: str, item: Any) -> PublishedRank:
+    if not isinstance(item, dict) or not isinstance(item.get("teamName"), str):
+        _refuse(place, "has no text 'teamName'")
+    rank = str(item.get("rank"))
+    if not re.fullmatch("-?[0-9]{1,9}", rank):
+        _refuse(place, "has no whole number 'rank'")
+    normalised = _decimal(place, str(item.get("normalizedPromptScore")))
+    return PublishedRank(item["teamName"], normalised, _decimal(place, str(item.get("promptScore"))), int(rank))
+
+
+def _load(path: Path) -> Any:
+    """Read JSON whose numbers stay as they are written."""
+    try:
+        return json.loads(_bounded_text(path), parse_float=str, parse_int=str, parse_constant=str)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ScoringError(f"{path}: not valid JSON ({error}). Take it from its source again.") from error
+
+
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place and the fields of each line of a CSV table that has at least some columns."""
+    reader = csv.reader(io.StringIO(_bounded_text(path), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        if missing := [name for name in columns if name not in header]:
+            _refuse(path, f"has no column {missing[0]!r}")
+        for row in reader:
+            place = f"{path}:{reader.line_num}"
+            if len(row) != len(header):
+                _refuse(place, f"has {len(row)} fields, not {len(header)}")
+            yield place, dict(zip(header, row, strict=True))
+    except csv.Error as error:
+        raise ScoringError(
+            f"{path}:{reader.line_num}: not valid CSV ({error}). Take it from its source again."
+        ) from error
+
+
+def _bounded_text(path: Path) -> str:
+    if not path.is_file() or path.stat().st_size > FILE_BYTES:
+        _refuse(path, f"is not a plain file of at most {FILE_BYTES} bytes")
+    return read_text(path)
+
+
+def _trial(place: str, text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        _refuse(place, f"trial {text[:50]!r} is no whole number")
+    return int(text)
+
+
+def _decimal(place: str, text: str) -> Decimal:
+    if not _PLAIN_NUMBER.fullmatch(text):
+        _refuse(place, f"{text[:50]!r} is no plain decimal number")
+    return Decimal(text)
+
+
+def _refuse(place: Path | str, what: str) -> NoReturn:
+    raise ScoringError(f"{place}: {what}. Take the table from its source again.")

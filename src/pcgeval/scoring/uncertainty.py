@@ -1,0 +1,104 @@
+"""How far the normalised totals could have come out otherwise: a bootstrap over the trials.
+
+Each resample draws, for every model, team and letter on its own, T of its T trials with replacement (stability and
+similarity of a trial stay together), and computes weights, scores and normalised totals from them by the rules. The
+5th and 95th percentile of a team's normalised totals are its 90 % interval. Diversity is kept as measured: it is one
+number for all trials of a letter, and drawing a trial twice would lower it for no reason but the drawing. So the
+interval shows the chance in the trials, not that in the choice of letters, models or classifier.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, byte_order, first_by_trial
+
+LEVEL = 0.90
+_DIGITS = 4  # of a percentage: far above what the order of float sums can change
+_DRAWS_AT_ONCE = 2_000_000  # bounds the memory at some 100 MB
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The central 90 % of a team's resampled normalised totals, in percent."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One model as arrays: stability and similarity (P, C, T), diversity (P, C), 0 or 1 for complete letters (P, C)."""
+
+    stability: Floats
+    similarity: Floats
+    diversity: Floats
+    complete: Floats
+
+
+def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, seed: int) -> dict[str, Interval]:
+    """Return the 90 % interval of every team's normalised total; none for 0 resamples.
+
+    Args:
+        results: What `score_competition` takes; the order of models and teams does not matter.
+        rules: Letters and trials; quirks of the official script are left out.
+        resamples: How often to draw; 1 000 steadies the ends of an interval to about a tenth of its width.
+        seed: The same seed gives the same intervals.
+    """
+    if not resamples:
+        return {}
+    models = sorted(results.models, key=byte_order)
+    teams = sorted(results.models[models[0]], key=byte_order)
+    measured = [_measure([results.models[model][team].letters for team in teams], rules) for model in models]
+    generator = np.random.default_rng(seed)
+    chunk = max(1, _DRAWS_AT_ONCE // measured[0].stability.size)
+    counts = [min(chunk, resamples - start) for start in range(0, resamples, chunk)]
+    totals = np.concatenate(
+        [np.sum([_resample(each, count, generator) for each in measured], axis=0) for count in counts]
+    )
+    whole = totals.sum(axis=1, keepdims=True)
+    normalised = 100 * totals / np.where(whole > 0, whole, 1)
+    low, high = np.quantile(normalised, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return {
+        team: Interval(round(float(low[index]), _DIGITS), round(float(high[index]), _DIGITS))
+        for index, team in enumerate(teams)
+    }
+
+
+def _measure(programs: list[Mapping[str, LetterResults]], rules: ScoringRules) -> _Measured:
+    letters = [[program.get(letter, LetterResults()) for letter in rules.letters] for program in programs]
+    trials = range(1, rules.trials + 1)
+    stability = [
+        [[first_by_trial(each.stability).get(trial, 0) for trial in trials] for each in row] for row in letters
+    ]
+    similarity = [
+        [[first_by_trial(each.similarity).get(trial, 0) for trial in trials] for each in row] for row in letters
+    ]
+    return _Measured(
+        np.array(stability, dtype=np.float64),
+        np.array(similarity, dtype=np.float64),
+        np.array([[each.diversity or 0 for each in row] for row in letters], dtype=np.float64),
+        np.array([[each.complete for each in row] for row in letters], dtype=np.float64),
+    )
+
+
+def _resample(measured: _Measured, count: int, generator: np.random.Generator) -> Floats:
+    """Return the prompt scores (count, P) of one model in `count` resamples."""
+    shape = (count, *measured.stability.shape)
+    chosen = generator.integers(shape[-1], size=shape)
+    stability = np.take_along_axis(np.broadcast_to(measured.stability, shape), chosen, axis=-1)
+    similarity = np.take_along_axis(np.broadcast_to(measured.similarity, shape), chosen, axis=-1)
+    weight = _weight(stability.mean(axis=(1, 3))) * _weight(similarity.mean(axis=(1, 3)))
+    weight *= _weight(measured.diversity.mean(axis=0))
+    letters = (stability * similarity).mean(axis=-1) * measured.diversity * measured.complete * weight[:, None, :]
+    scores: Floats = letters.mean(axis=-1)
+    return scores
+
+
+def _weight(mean: Floats) -> Floats:
+    weights: Floats = np.maximum(1 - mean, 1 / mean.shape[-1])
+    return weights

@@ -1,0 +1,150 @@
+"""How different the levels of one letter are: the mean cosine distance of what the classifier sees in them.
+
+Diversity of a letter = sum over all pairs of trials of their cosine distance / (T (T + 1) / 2 - T), the number of
+pairs of T trials. T is the configured number: a trial that failed has no vector and makes no pair, so it counts as 0.
+Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pcgeval.competition.layout import letter_file
+from pcgeval.errors import PcgevalError
+from pcgeval.files import FileError, read_json, write_json
+
+# Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
+_DIGITS = 7
+
+Vectors = Literal["softmax", "cls"]
+Floats = NDArray[np.float64]
+
+
+class DiversityError(PcgevalError):
+    """There is no diversity of these vectors."""
+
+
+@dataclass(frozen=True)
+class _TrialVector:
+    trial: str
+    vector: tuple[float, ...]
+
+
+def diversity(vectors: ArrayLike, trials: int) -> float:
+    """Return the diversity of one letter, 0 (all alike) to about 1.
+
+    Args:
+        vectors: One vector per trial that did not fail, shape (n, d).
+        trials: The configured number of trials T, at least 2; n may be less.
+
+    Raises:
+        DiversityError: T is below 2 (there are no pairs), or the vectors are ragged or not finite.
+    """
+    if trials < 2:
+        raise DiversityError(f"diversity compares trials, {trials} is too few. Set competition.trials to 2 or more.")
+    return float(np.sum(pair_distances(vectors)) / (trials * (trials + 1) / 2 - trials))
+
+
+def pair_distances(vectors: ArrayLike) -> Floats:
+    """Return the cosine distances, 0 to 2, of all pairs i < j of (n, d) vectors: (0, 1), (0, 2) ... (1, 2) ...
+
+    A vector of zeros has no direction; as in the official script its distance to any other is 0.
+
+    Raises:
+        DiversityError: The vectors are ragged or not finite.
+    """
+    rows = _rows(vectors)
+    first, second = np.triu_indices(len(rows), k=1)
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0)
+    scaled = rows / np.where(largest > 0, largest, 1)  # squares of huge or tiny numbers would leave the range of floats
+    squares = (scaled**2).sum(axis=1)
+    lengths = np.sqrt(squares[first] * squares[second])
+    products = (scaled @ scaled.T)[first, second]
+    cosine = np.divide(products, lengths, out=np.ones_like(lengths), where=lengths > 0)
+    distances: Floats = np.clip(1 - cosine, 0, 2)
+    return distances
+
+
+def _rows(vectors: ArrayLike) -> Floats:
+    try:
+        rows = np.asarray(vectors, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DiversityError(f"the vectors are not numbers of one length each ({error}). Classify again.") from error
+    if rows.size == 0:
+        return rows.reshape(len(rows), 0)
+    if rows.ndim != 2:
+        raise DiversityError(f"the vectors have the shape {rows.shape}, not (trials, numbers). Classify again.")
+    if not np.isfinite(rows).all():
+        place = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        raise DiversityError(f"vector {place} of {len(rows)} is not finite. Classify that trial again.")
+    return rows
+
+
+def diversity_step(
+    similarity: Path, diversity_folder: Path, team: str, trials_per_letter: int, letters: str, vectors: Vectors
+) -> None:
+    """Write the official `<C>.json` of diversity for every letter from the similarity files of one team and model.
+
+    Distances and rates are rounded to 7 decimals, so that the files are the same on every processor.
+
+    Args:
+        similarity: Folder with the `<C>.json` that the classifier wrote.
+        diversity_folder: Folder to write to.
+        team: Whose levels these are; errors name it.
+        trials_per_letter: The configured number of trials T.
+        letters: The letters of the competition.
+        vectors: `softmax` compares the 26 probabilities (the rules), `cls` the embeddings (the 2025 script).
+
+    Raises:
+        FileError: A similarity file is missing or is not in the official format.
+        DiversityError: Its vectors cannot be compared.
+    """
+    for letter in letters:
+        path = letter_file(similarity, letter)
+        trials = _read_vectors(path, vectors)
+        try:
+            value = _diversity_object(trials, trials_per_letter)
+        except DiversityError as error:
+            raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
+        write_json(letter_file(diversity_folder, letter), value, indent=None)
+
+
+def _diversity_object(trials: list[_TrialVector], trials_per_letter: int) -> dict[str, Any]:
+    rows = [each.vector for each in trials]
+    pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
+    return {
+        "count": len(trials),
+        "diversityRate": round(diversity(rows, trials_per_letter), _DIGITS),
+        "trials": [{"trial": each.trial, "vector": each.vector} for each in trials],
+        "diversities": [
+            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
+            for (one, other), distance in zip(pairs, pair_distances(rows), strict=True)
+        ],
+    }
+
+
+def _read_vectors(path: Path, vectors: Vectors) -> list[_TrialVector]:
+    """Read the first `count` vectors of a similarity file, as the official script does."""
+    content = read_json(path)
+    try:
+        similarities = content["similarities"]
+        if not 0 <= content["count"] <= len(similarities):
+            raise FileError(f"{path}: count is {content['count']} of {len(similarities)} trials. Classify again.")
+        read = [_read_vector(each, vectors) for each in similarities[: content["count"]]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{path}: not an official similarity file ({error!r}). Run `dvc repro` to make it.") from error
+    if vectors == "softmax" and len({labels for labels, _ in read}) > 1:
+        raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
+    return [trial for _, trial in read]
+
+
+def _read_vector(similarity: dict[str, Any], vectors: Vectors) -> tuple[tuple[str, ...], _TrialVector]:
+    """Return the labels in their order and the vector; softmax vectors are ordered by label."""
+    trial = similarity["id"].split(".", 1)[0]
+    if vectors == "cls":
+        return (), _TrialVector(trial, tuple(similarity["cls_embedding"]))
+    raws = sorted(similarity["raws"], key=lambda each: str(each["label"]))
+    return tuple(str(each["label"]) for each in raws), _TrialVector(trial, tuple(each["softmax_prob"] for each in raws))

@@ -1,0 +1,74 @@
+"""Decimal arithmetic against fractions and against what bignumber.js is known to print."""
+
+from decimal import Decimal, Inexact
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, plain
+
+decimals = st.decimals(-(10**6), 10**6, places=30)
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [
+        ("1", "26", "0.03846153846153846154"),
+        ("1", "3", "0.33333333333333333333"),
+        ("2", "3", "0.66666666666666666667"),
+        ("0.00000000000000000001", "2", "0.00000000000000000001"),  # half a unit goes up
+        ("-0.00000000000000000001", "2", "-0.00000000000000000001"),  # away from zero
+        ("0.000000000000000000009", "2", "0"),
+        ("0", "7", "0"),
+    ],
+)
+def test_division_rounds_half_up_to_20_places(dividend, divisor, quotient):
+    with exact_arithmetic():
+        assert plain(divide(Decimal(dividend), Decimal(divisor))) == quotient
+
+
+@given(decimals, decimals.filter(bool))
+def test_division_is_within_half_a_unit(dividend, divisor):
+    with exact_arithmetic():
+        error = abs(Fraction(divide(dividend, divisor)) - Fraction(dividend) / Fraction(divisor))
+    assert error <= Fraction(1, 2 * 10**20)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (100.0, "100"),
+        (0.1, "0.1"),
+        (4.984779279896638e-06, "0.000004984779279896638"),
+        (-0.0, "0"),
+        (0.0, "0"),
+        (1e21, "1000000000000000000000"),
+        (1, "1"),
+    ],
+)
+def test_floats_are_written_plainly(value, text):
+    assert plain(from_float(value)) == text
+
+
+@given(st.floats(0, 1))
+def test_plain_notation_loses_nothing(value):
+    assert Decimal(plain(from_float(value))) == Decimal(repr(value))
+    assert "e" not in plain(from_float(value)).lower()
+
+
+def test_arithmetic_raises_rather_than_rounds():
+    with exact_arithmetic(), pytest.raises(Inexact):
+        Decimal(1) / Decimal(3)
+
+
+@given(st.floats(5e-324, 1), st.floats(5e-324, 1), st.floats(5e-324, 1))
+def test_products_of_the_smallest_floats_are_exact(stability, similarity, rate):
+    weight = Decimal("0.00000000000000000001") ** 3
+    with exact_arithmetic():
+        product = weight * from_float(stability) * from_float(similarity) * from_float(rate) * 100
+    assert Fraction(product) == 100 * Fraction(weight) * Fraction(from_float(stability)) * Fraction(
+        from_float(similarity)
+    ) * Fraction(from_float(rate))

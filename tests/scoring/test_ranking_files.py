@@ -1,0 +1,86 @@
+"""ranking.csv, ranking.json and metrics.json."""
+
+import csv
+import io
+import json
+
+import pytest
+from scoring_examples import uniform
+
+from pcgeval.scoring.formulas import score_competition
+from pcgeval.scoring.inputs import CompetitionResults, ScoringRules, TeamResults
+from pcgeval.scoring.ranking import Entrant, rank
+from pcgeval.scoring.ranking_files import Bootstrap, metrics_json, ranking_csv, ranking_json, write_ranking
+from pcgeval.scoring.uncertainty import Interval
+
+RULES = ScoringRules("A", 3, baseline="base")
+
+
+@pytest.fixture
+def scores():
+    teams = {"a,b": uniform(0.5, 0.5, 0.5), "base": TeamResults({}, failed_trials=3)}
+    return score_competition(CompetitionResults({"m1": teams, "m2": teams}), RULES)
+
+
+@pytest.fixture
+def ranking(scores):
+    entrants = [Entrant("a,b", 7), Entrant("base", 9, role="baseline"), Entrant("out", 1, disqualified="late")]
+    return rank(scores, entrants, {"a,b": Interval(99.5, 100.0)})
+
+
+def test_csv(ranking, scores):
+    rows = list(csv.DictReader(io.StringIO(ranking_csv(ranking, scores))))
+    assert [(row["rank"], row["team"], row["status"], row["winner"]) for row in rows] == [
+        ("1", "a,b", "ranked", "yes"),
+        ("", "base", "baseline", "no"),
+        ("", "out", "disqualified", "no"),
+    ]
+    assert [row["normalised"] for row in rows] == ["100", "0", ""]
+    assert [row["failed trials m2"] for row in rows] == ["0", "3", ""]
+    assert rows[0]["score m1"] == rows[0]["score m2"] == "0.125"
+    assert rows[0]["total"] == "0.25"
+
+
+def test_json(ranking, scores):
+    value = json.loads(ranking_json(ranking, scores, Bootstrap(500, 7)))
+    assert value["winners"] == ["a,b"]
+    assert value["baseline"] == "base"
+    assert value["engine"] == value["classifier"] == "unknown"
+    assert value["intervals"] == {"level": 0.9, "resamples": 500, "seed": 7}
+    first, second, third = value["teams"]
+    assert first["interval"] == [99.5, 100.0]
+    assert first["models"]["m1"] == {"score": "0.125", "normalised": "100", "failed_trials": 0}
+    assert second["status"] == "baseline"
+    assert (third["disqualified"], third["total"], third["models"]) == ("late", None, {})
+
+
+def test_no_intervals_without_resamples(ranking, scores):
+    assert json.loads(ranking_json(ranking, scores, Bootstrap()))["intervals"] is None
+
+
+def test_metrics_are_flat_numbers(ranking):
+    assert json.loads(metrics_json(ranking)) == {
+        "normalised.a,b": 100.0,
+        "normalised.base": 0.0,
+        "failed_trials.a,b": 0,
+        "failed_trials.base": 6,
+        "failed_trials_in_all": 6,
+        "winner_total": 0.25,
+        "winners": 1,
+    }
+
+
+def test_no_winner_has_no_total(scores):
+    ranking = rank(scores, [Entrant("a,b", 7, role="baseline"), Entrant("base", 9, role="baseline")])
+    metrics = json.loads(metrics_json(ranking))
+    assert metrics["winners"] == 0
+    assert "winner_total" not in metrics
+
+
+def test_the_three_files_are_written(ranking, scores, tmp_path):
+    write_ranking(tmp_path / "results", ranking, scores, Bootstrap())
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
+        "metrics.json",
+        "ranking.csv",
+        "ranking.json",
+    ]

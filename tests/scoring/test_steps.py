@@ -1,0 +1,136 @@
+"""What the stages call, on a small competition in the pipeline's folders."""
+
+import json
+from pathlib import Path
+
+import pytest
+from scoring_examples import write_json
+
+from pcgeval.competition.layout import Trial
+from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
+from pcgeval.competition.params import parse_params
+from pcgeval.files import FileError
+from pcgeval.scoring.inputs import ScoringError
+from pcgeval.scoring.steps import rank_step, score_step
+
+TEAMS = {"alpha": 0.75, "base": 0.25, "out": 1.0}
+MODELS = ("m1", "m2")
+
+
+@pytest.fixture
+def params(tmp_path, monkeypatch):
+    """Three teams (a participant, a baseline, a disqualified one) with two models, letters A and B, two trials."""
+    monkeypatch.chdir(tmp_path)
+    for team, similarity in TEAMS.items():
+        submission(team, {"base": "role: baseline", "out": "disqualified: late"}.get(team, "{}"))
+        if team != "out":
+            for model in MODELS:
+                measure(model, team, similarity)
+    return parse_params(
+        {
+            "competition": {"name": "Test", "edition": "1", "characters": "AB", "trials": 2},
+            "teams": list(TEAMS),
+            "models": {model: {"backend": "recorded", "name": model} for model in MODELS},
+            "scoring": {"baseline": "base", "bootstrap": 20},
+        },
+        "params.yaml",
+    )
+
+
+def submission(team, notes):
+
+    folder = Path("data/submissions") / team
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text(team)
+    (folder / "prompt.txt").write_text("Build <OBJECT>.")
+    (folder / "submission.yaml").write_text(notes)
+
+
+def measure(model, team, similarity, engine="pymunk 7", classifier="ab"):
+
+    data = Path("data")
+    for letter in "AB":
+        tags = [f"{team}_{letter}_{trial}" for trial in (1, 2)]
+        raws = [{"tag": tag, "score": 0.5} for tag in tags]
+        trials = [{"id": tag, "similarity": similarity} for tag in tags]
+        write_json(data / "stability" / model / team / f"{letter}.json", {"raws": raws})
+        write_json(data / "similarity" / model / team / f"{letter}.json", {"trials": trials})
+        write_json(data / "diversity" / model / team / f"{letter}.json", {"diversityRate": 0.5})
+    write_json(data / "stability" / model / team / "simulations.json", {"engine": engine})
+    write_json(data / "similarity" / model / team / "classifier.json", {"name": "vit", "sha256": classifier})
+    outcomes = [succeeded(Trial(letter, trial)) for letter in "AB" for trial in (1, 2)]
+    outcomes[0] = failed(Trial("A", 1), "extract", "no code")
+    write_outcomes(data / "similarity" / model / team, outcomes)
+
+
+def test_score_step_writes_the_official_files(params, tmp_path):
+    score_step(params, "m1", tmp_path / "official")
+    ranks = (tmp_path / "official" / "prompt_scores_ranks.csv").read_text().split("\n")
+    assert len(list((tmp_path / "official").iterdir())) == 4
+    assert [line.split(",")[0] for line in ranks[1:]] == ['"alpha"', '"base"']
+    assert [line.split(",")[3] for line in ranks[1:]] == ["1", "-1"]
+    assert len((tmp_path / "official" / "trial_scores.csv").read_text().split("\n")) == 1 + 2 * 2 * 2
+
+
+def test_rank_step_writes_the_ranking(params, tmp_path):
+    found = rank_step(params)
+    assert found.winners == ("alpha",)
+    value = json.loads((tmp_path / "results" / "ranking.json").read_text())
+    assert [(each["team"], each["status"]) for each in value["teams"]] == [
+        ("alpha", "ranked"),
+        ("base", "baseline"),
+        ("out", "disqualified"),
+    ]
+    assert value["engine"] == "pymunk 7"
+    assert value["classifier"] == "vit sha256:ab"
+    assert value["intervals"]["resamples"] == 20
+    assert value["teams"][0]["models"]["m2"]["failed_trials"] == 1
+    assert (tmp_path / "results" / "ranking.csv").read_text().startswith("rank,team,status,winner,normalised,total,")
+    assert json.loads((tmp_path / "results" / "metrics.json").read_text())["failed_trials.alpha"] == 2
+
+
+def test_a_second_run_writes_the_same_bytes(params, tmp_path):
+    rank_step(params)
+    first = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    rank_step(params)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == first
+
+
+def test_a_dropped_team_takes_no_part_although_its_folders_stay(params):
+    measure("m1", "dropped", 1.0)
+    measure("m2", "dropped", 1.0)
+    assert [row.team for row in rank_step(params).rows] == ["alpha", "base", "out"]
+
+
+@pytest.mark.parametrize(("engine", "classifier"), [("box2d", "ab"), ("pymunk 7", "cd")])
+def test_engines_and_classifiers_do_not_mix(params, tmp_path, engine, classifier):
+    measure("m2", "alpha", 0.5, engine, classifier)
+    with pytest.raises(ScoringError, match=r"alpha \(m2\)"):
+        rank_step(params)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("step", ["stability", "similarity", "diversity"])
+def test_an_absent_letter_is_named(params, tmp_path, step):
+    (tmp_path / "data" / step / "m1" / "alpha" / "B.json").unlink()
+    with pytest.raises(ScoringError, match="model 'm1', team 'alpha': letter B lacks one of its three files"):
+        score_step(params, "m1", tmp_path / "official")
+
+
+def test_an_absent_folder_is_named(params, tmp_path):
+    (tmp_path / "data" / "diversity" / "m1" / "alpha").rename(tmp_path / "elsewhere")
+    with pytest.raises(ScoringError, match=r"data/diversity/m1/alpha: is missing\. Run `dvc repro`"):
+        score_step(params, "m1", tmp_path / "official")
+
+
+def test_absent_outcomes_are_named(params, tmp_path):
+    (tmp_path / "data" / "similarity" / "m1" / "alpha" / "trials.json").unlink()
+    with pytest.raises(FileError, match=r"trials\.json"):
+        rank_step(params)
+
+
+def test_everybody_disqualified(params, tmp_path):
+    for team in TEAMS:
+        (tmp_path / "data" / "submissions" / team / "submission.yaml").write_text("disqualified: late")
+    with pytest.raises(ScoringError, match="every team is disqualified"):
+        rank_step(params)

@@ -1,0 +1,178 @@
+"""Diversity against the official script's results and against the definition."""
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pcgeval.errors import PcgevalError
+from pcgeval.files import FileError
+from pcgeval.similarity.diversity import DiversityError, diversity, diversity_step, pair_distances
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
+CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}
+ordinary = st.floats(-1e3, 1e3).map(lambda value: round(value, 3))
+vectors = arrays.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 5)), elements=ordinary)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_golden(case):
+    counted = case["vectors"][: case["count"]]
+    assert diversity(counted, case["n_trial"]) == pytest.approx(case["diversityRate"], abs=1e-12)
+    assert pair_distances(counted) == pytest.approx([each[2] for each in case["distances"]], abs=1e-12)
+
+
+def literal_distance(one, other):
+    length = math.sqrt(sum(value * value for value in one)) * math.sqrt(sum(value * value for value in other))
+    return 1 - sum(a * b for a, b in zip(one, other, strict=True)) / length if length else 0.0
+
+
+@given(vectors, st.integers(2, 12))
+def test_the_definition(rows, trials):
+    pairs = [literal_distance(rows[i], rows[j]) for i in range(len(rows)) for j in range(i + 1, len(rows))]
+    assert pair_distances(rows) == pytest.approx(pairs, abs=1e-9)
+    assert diversity(rows, trials) == pytest.approx(sum(pairs) / (trials * (trials - 1) / 2), abs=1e-9)
+
+
+@given(vectors, st.floats(1e-150, 1e150))
+def test_lengths_do_not_matter(rows, factor):
+    assert pair_distances(rows * factor) == pytest.approx(pair_distances(rows), abs=1e-9)
+
+
+@given(vectors)
+def test_distances_are_from_0_to_2(rows):
+    assert ((pair_distances(rows) >= 0) & (pair_distances(rows) <= 2)).all()
+
+
+def test_trials_without_a_vector_make_no_pair():
+    rows = [[1, 0], [0, 1]]
+    assert diversity(rows, 2) == 1
+    assert diversity(rows, 3) == pytest.approx(1 / 3)
+    assert diversity(rows[:1], 3) == 0
+    assert diversity([], 3) == 0
+
+
+def test_the_longest_vectors_do_not_overflow():
+    assert diversity([[1e308, 0], [0, 1e308]], 2) == 1
+    assert diversity([[1e-320, 0], [0, 1e-320]], 2) == 1
+
+
+def test_a_vector_of_zeros_is_no_distance_away():
+    assert diversity([[0, 0], [1, 0]], 2) == 0
+
+
+@pytest.mark.parametrize("trials", [1, 0, -1])
+def test_one_trial_has_no_diversity(trials):
+    with pytest.raises(DiversityError, match="too few"):
+        diversity([[1, 0]], trials)
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([[1, 0], [math.nan, 1]], "vector 1 of 2 is not finite"),
+        ([[math.inf, 0]], "vector 0 of 1 is not finite"),
+        ([[1, 0], [1]], "one length"),
+        ([["a"]], "one length"),
+        ([[10**400]], "one length"),
+        ([1, 2], "shape"),
+        ([[[1]]], "shape"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(rows, complaint):
+    with pytest.raises(DiversityError, match=complaint):
+        diversity(rows, 3)
+
+
+# --- the step ---
+
+
+def similarity_file(*trials, count=None):
+    """An official file from (id, {label: probability}, embedding) triples."""
+    raws = [
+        {
+            "id": name,
+            "raws": [{"id": name, "label": label, "softmax_prob": value} for label, value in labels.items()],
+            "cls_embedding": embedding,
+        }
+        for name, labels, embedding in trials
+    ]
+    return {"count": len(trials) if count is None else count, "similarities": raws}
+
+
+ONE = ("t_A_1.png", {"A": 0.9, "B": 0.1}, [1.0, 0.0])
+TWO = ("t_A_2.png", {"B": 0.7, "A": 0.3}, [0.0, 1.0])
+
+
+def run_step(tmp_path, value, kind="softmax", trials=3):
+    (tmp_path / "similarity").mkdir(exist_ok=True)
+    (tmp_path / "similarity" / "A.json").write_text(value if isinstance(value, str) else json.dumps(value))
+    diversity_step(tmp_path / "similarity", tmp_path / "diversity", "t", trials, "A", vectors=kind)
+    return json.loads((tmp_path / "diversity" / "A.json").read_text())
+
+
+def test_the_step_writes_the_official_format(tmp_path):
+    found = run_step(tmp_path, similarity_file(ONE, TWO))
+    distance = round(1 - (0.9 * 0.3 + 0.1 * 0.7) / math.sqrt(0.82 * 0.58), 7)
+    assert found == {
+        "count": 2,
+        "diversityRate": pytest.approx(distance / 3, abs=1e-7),
+        "trials": [{"trial": "t_A_1", "vector": [0.9, 0.1]}, {"trial": "t_A_2", "vector": [0.3, 0.7]}],
+        "diversities": [{"pair": {"trial1": "t_A_1", "trial2": "t_A_2"}, "distance": distance}],
+    }
+
+
+def test_embeddings_are_compared_when_asked_for(tmp_path):
+    found = run_step(tmp_path, similarity_file(ONE, TWO), kind="cls", trials=2)
+    assert found["diversityRate"] == 1
+    assert found["trials"][1]["vector"] == [0.0, 1.0]
+
+
+def test_results_are_rounded(tmp_path):
+    found = run_step(tmp_path, similarity_file(ONE, TWO))
+    assert found["diversityRate"] == round(found["diversityRate"], 7)
+
+
+def test_a_letter_whose_trials_all_failed(tmp_path):
+    assert run_step(tmp_path, similarity_file()) == {"count": 0, "diversityRate": 0.0, "trials": [], "diversities": []}
+
+
+def test_only_the_counted_trials_are_compared(tmp_path):
+    found = run_step(tmp_path, similarity_file(ONE, TWO, TWO, count=2))
+    assert [each["trial"] for each in found["trials"]] == ["t_A_1", "t_A_2"]
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("{", "not valid JSON"),
+        ([], "not an official similarity file"),
+        ({}, "not an official similarity file"),
+        ({"count": 1, "similarities": {"a": 1}}, "not an official similarity file"),
+        ({"count": 1, "similarities": [{"id": 1}]}, "not an official similarity file"),
+        ({"count": 1, "similarities": [{"id": "a"}]}, "not an official similarity file"),
+        ({"count": "1", "similarities": []}, "not an official similarity file"),
+        (similarity_file(ONE, count=2), "count is 2 of 1"),
+        (similarity_file(ONE, count=-1), "count is -1 of 1"),
+        (similarity_file(ONE, ("t_A_2", {"A": 0.5, "C": 0.5}, [])), "different labels"),
+        (similarity_file(("t_A_1", {"A": math.nan}, [])), "letter A: vector 0 of 1 is not finite"),
+        (similarity_file(("t_A_1", {"A": None}, [])), "not finite"),
+        (similarity_file(("t_A_1", {"A": "x"}, [])), "letter A: the vectors are not numbers"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
+    with pytest.raises(PcgevalError, match=complaint) as caught:
+        run_step(tmp_path, value)
+    assert str(tmp_path / "similarity" / "A.json") in str(caught.value)
+    assert not (tmp_path / "diversity").exists()
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(FileError, match="cannot be read"):
+        diversity_step(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")
