@@ -10,7 +10,7 @@ def main(model: str, team: str) -> None:
     """Write data/stability/<model>/<team> and data/images/<model>/<team>."""
     params = load_params()
     levels, stability, images = (step_folder(step, model, team) for step in ("levels", "stability", "images"))
-    simulate_step(levels, stability, images, team, trials(params), params.physics)
+    simulate_step(levels, stability, images, team, trials(params), physics=params.physics)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_all_faults_are_told_at_once():
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes):
     path = tmp_path / "params.yaml"
     path.write_bytes(content)
-    with pytest.raises(ParamsError, match="params.yaml"):
+    with pytest.raises(ParamsError, match=r"params\.yaml"):
         load_params(path)
 
 

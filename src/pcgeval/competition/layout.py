@@ -54,6 +54,11 @@ def recording_file(model: str, team: str) -> Path:
     return RECORDINGS / model / f"{team}.jsonl"
 
 
+def rubric_file(rubric: str) -> Path:
+    """Return the tree of a rubric, by its id in params.yaml."""
+    return RUBRICS / rubric / "rubric.json"
+
+
 def tag(team: str, trial: Trial) -> str:
     """Return the official name of a trial, `<team>_<letter>_<trial>`."""
     return f"{team}_{trial.letter}_{trial.number}"

@@ -1,0 +1,8 @@
+"""`python -m pcgeval` is the same as `pcgeval`."""
+
+import sys
+
+from pcgeval.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

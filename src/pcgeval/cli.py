@@ -1,0 +1,111 @@
+"""The command line: parse, call one function, print. Data goes to stdout, people are spoken to on stderr."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pcgeval import commands
+from pcgeval.console import guarded
+
+Command = Callable[[argparse.Namespace], int | None]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command; exit code 0 done, 1 the check failed, 2 bad usage or input."""
+    arguments = parser().parse_args(words)
+    action: Command = arguments.action
+    return guarded(lambda: action(arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the whole command line, as the README documents it."""
+    top = argparse.ArgumentParser(
+        prog="pcgeval",
+        description="Evaluate Science Birds levels that language models write, from submissions to a ranking.",
+        epilog="exit codes: 0 done, 1 a check failed, 2 bad usage or input",
+    )
+    add = top.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
+    for build in (_competition, _single_files, _official_layout, _grading, _language_models):
+        build(add)
+    return top
+
+
+Add = Callable[..., argparse.ArgumentParser]
+
+
+def _competition(add: Add) -> None:
+    _command(add, "check", commands.check, "check params.yaml, the submissions and all other inputs before a run")
+    _command(add, "ranking", commands.ranking, "print the ranking of the last run", json_too=True)
+    command = _command(add, "round", commands.run_round, "evaluate another round of params.yaml in rounds/NAME")
+    command.add_argument("name", metavar="NAME", help="a key of `rounds` in params.yaml, such as midterm")
+    command = _command(
+        add,
+        "audit",
+        commands.run_audit,
+        "name the inputs behind the ranking; check that nothing was altered",
+        json_too=True,
+    )
+    command.add_argument("team", metavar="TEAM", nargs="?", help="only this team's line")
+    _command(add, "record", commands.record, "keep the replies in data/raw as recordings that others can replay")
+
+
+def _single_files(add: Add) -> None:
+    for name, action, text in (
+        ("extract", commands.extract, "extract the drop_block calls from responses"),
+        ("convert", commands.convert, "convert drop_block calls to Science Birds levels"),
+        ("simulate", commands.simulate, "simulate levels: stability, and with --images their pictures"),
+        ("classify", commands.classify, "classify level pictures: the probability of each letter"),
+    ):
+        command = _command(add, name, action, text, json_too=True)
+        command.add_argument("files", metavar="FILE", nargs="+", type=Path)
+        if name == "simulate":
+            command.add_argument("--images", metavar="DIR", type=Path, help="write a PNG of each level there")
+        if name == "classify":
+            command.add_argument("--classifier", metavar="SOURCE", default="data/classifier", help="folder or hub id")
+            command.add_argument("--revision", metavar="COMMIT", help="the commit that pins a hub id")
+
+
+def _official_layout(add: Add) -> None:
+    command = _command(
+        add, "rescore", commands.rescore, "score and rank from the official layout or published tables", json_too=True
+    )
+    command.add_argument("folders", metavar="DIR", nargs="+", type=Path, help="the <SOURCE> folder of one model each")
+    command.add_argument("--out", metavar="DIR", type=Path, required=True, help="where the result files go")
+    command.add_argument("--letters", default="ABCDEFGHIJKLMNOPQRSTUVWXYZ", help="default: A to Z")
+    command.add_argument("--trials", type=int, default=10, help="trials per letter, default 10")
+    command.add_argument("--baseline", metavar="TEAM", help="the team that the winner must beat")
+    command.add_argument("--baselines", metavar="TEAM", nargs="*", default=[], help="teams scored but not ranked")
+    command.add_argument("--disqualified", metavar="TEAM", nargs="*", default=[], help="teams left out of everything")
+    command.add_argument("--official-quirks", action="store_true", help="follow the official script against the rules")
+    command = _command(add, "export", commands.export, "lay the data out as the official tools expect it")
+    command.add_argument("layout", choices=["official"])
+    command.add_argument("target", metavar="DIR", type=Path)
+
+
+def _grading(add: Add) -> None:
+    command = _command(add, "grade", commands.grade, "grade a team's submission by a rubric", json_too=True)
+    command.add_argument("team", metavar="TEAM")
+    command.add_argument("--rubric", metavar="ID", help="a folder of data/rubrics; default: the one of params.yaml")
+    command.add_argument("--judge", choices=["checks", "random", "dummy"], help="default: the one of params.yaml")
+
+
+def _language_models(add: Add) -> None:
+    command = _command(add, "models", commands.models, "list the local models, or fetch one into the cache")
+    command.add_argument("what", choices=["list", "fetch"])
+    command.add_argument("names", metavar="NAME", nargs="*", help="which to fetch; default: all")
+    command = _command(add, "serve-local", commands.serve_local, "serve the local models with Ollama's interface")
+    command.add_argument("--host", default="127.0.0.1")
+    command.add_argument("--port", type=int, default=11434, help="default 11434, as Ollama")
+
+
+def _command(add: Add, name: str, action: Command, text: str, *, json_too: bool = False) -> argparse.ArgumentParser:
+    command = add(name, help=text, description=text[0].upper() + text[1:] + ".")
+    command.set_defaults(action=action)
+    if json_too:
+        command.add_argument("--json", action="store_true", help="print JSON")
+    return command
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The real pipeline on a small competition: what runs when something changes, and that nothing else does.
+
+The tests of one module share a workspace and run in order: each starts from an up-to-date competition.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
+
+pytestmark = pytest.mark.e2e
+
+TEAM_STEPS = ("generate", "extract", "convert", "simulate", "classify", "diversity", "evidence")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make_workspace(tmp_path_factory.mktemp("competition"))
+
+
+@pytest.fixture(scope="module")
+def first_run(workspace: Workspace) -> list[str]:
+    return workspace.repro()
+
+
+def steps(team: str, model: str, *, since: str = "generate", until: str = "evidence") -> set[str]:
+    first, last = TEAM_STEPS.index(since), TEAM_STEPS.index(until)
+    return {f"{step}@{team}-{model}" for step in TEAM_STEPS[first : last + 1]}
+
+
+def ranked_teams(workspace: Workspace) -> set[str]:
+    return {row["team"] for row in json.loads((workspace.folder / "results" / "ranking.json").read_text())["teams"]}
+
+
+def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, first_run: list[str]):
+    everything = {step for team in PROMPTS for model in ("small", "large") for step in steps(team, model)}
+    everything |= {"score@small", "score@large", "rank", "grade@alpha", "grade@beta", "report"}
+    assert set(first_run) == everything
+    assert ranked_teams(workspace) == set(PROMPTS)
+    assert (workspace.folder / "results" / "report" / "index.html").stat().st_size > 10_000
+    assert json.loads((workspace.folder / "data" / "grades" / "beta" / "grade.json").read_text())["num_leaf_nodes"] > 0
+
+
+def test_a_second_run_runs_nothing(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    assert workspace.repro() == []
+
+
+def test_a_team_changes_its_prompt(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    prompt = workspace.folder / "data" / "submissions" / "beta" / "prompt.txt"
+    prompt.write_text(OTHER_PROMPT)
+    ran = set(workspace.repro())
+    shared = {"score@small", "score@large", "rank", "grade@beta", "report"}
+    assert ran <= steps("beta", "small") | steps("beta", "large") | shared
+    assert {"generate@beta-small", "generate@beta-large", "extract@beta-small", "rank", "grade@beta", "report"} <= ran
+
+
+def test_a_model_gets_another_digest(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    workspace.change_params("models", "small", "digest", value=OTHER_DIGEST)
+    ran = set(workspace.repro())
+    shared = {"score@small", "rank", "grade@alpha", "grade@beta", "report"}
+    assert ran <= steps("alpha", "small") | steps("beta", "small") | shared
+    assert {"generate@alpha-small", "generate@beta-small", "rank", "report"} <= ran
+
+
+def test_a_physics_parameter_changes(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    workspace.change_params("physics", "trials", value=1)
+    ran = set(workspace.repro())
+    assert {f"simulate@{team}-{model}" for team in PROMPTS for model in ("small", "large")} <= ran
+    assert not [stage for stage in ran if stage.startswith(("generate", "extract", "convert"))]
+
+
+def test_the_rubric_changes(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    rubric = workspace.folder / "data" / "rubrics" / "competition" / "rubric.json"
+    tree = json.loads(rubric.read_text())
+    tree["sub_tasks"][0]["weight"] += 1
+    rubric.write_text(json.dumps(tree))
+    assert set(workspace.repro()) == {"grade@alpha", "grade@beta", "report"}
+
+
+def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run: list[str], tmp_path: Path):
+    assert first_run
+    before = workspace.outputs()
+    again = tmp_path / "again"
+    shutil.copytree(
+        workspace.folder,
+        again,
+        ignore=lambda folder, names: [
+            name
+            for name in names
+            if name in {"cache", "tmp", ".cache", "results", "dvc.lock"}
+            or (Path(folder).name == "data" and name not in {"submissions", "recordings", "rubrics", "classifier"})
+        ],
+    )
+    scratch = Workspace(again)
+    scratch.repro()
+    assert scratch.outputs() == before
+
+
+def test_another_round_leaves_the_final_alone(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    before = workspace.outputs()
+    done = workspace.python("-m", "pcgeval", "round", "midterm")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert workspace.outputs() == before
+    midterm = json.loads((workspace.folder / "rounds" / "midterm" / "results" / "ranking.json").read_text())
+    assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 1)
+
+
+def test_a_team_that_leaves_is_not_ranked_although_its_folders_stay(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    workspace.change_params("teams", value=["alpha"])
+    ran = set(workspace.repro())
+    assert {"score@small", "score@large", "rank", "report"} <= ran
+    assert not [stage for stage in ran if stage.startswith(("generate", "classify"))]
+    assert ranked_teams(workspace) == {"alpha"}
+    assert (workspace.folder / "data" / "raw" / "small" / "beta").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("physics", "trails"), 3, ["'physics.trails'", "Did you mean 'trials'?"]),
+        (("teams",), ["alpha", "gamma"], ["gamma", "no submission"]),
+        (("rubric",), {"id": "nothing"}, ["data/rubrics/nothing/rubric.json"]),
+        (("similarity",), {"model": "data/no-classifier"}, ["data/no-classifier"]),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(workspace: Workspace, tmp_path: Path, keys, value, words):
+    copy = Workspace(tmp_path / "copy")
+    shutil.copytree(workspace.folder, copy.folder, ignore=shutil.ignore_patterns("cache", "src", "rounds"))
+    (copy.folder / "src").symlink_to(workspace.folder / "src")
+    copy.change_params(*keys, value=value)
+    done = copy.python("-m", "pcgeval", "check")
+    assert done.returncode == 2
+    assert all(word in done.stderr.replace("\n", " ") for word in words)
+    assert "Traceback" not in done.stderr
