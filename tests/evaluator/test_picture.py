@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from levels_for_tests import dropped
 from PIL import Image
 
-from pcgeval.evaluator.image import png_bytes, render
+from pcgeval.evaluator.image import SUBPIXELS, _fill_polygon, png_bytes, render
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stability import Stability
 
@@ -103,12 +103,12 @@ def test_a_positive_angle_turns_counter_clockwise():
     assert not picture[300, 300]
 
 
-def test_a_shared_edge_belongs_to_one_side_only():
-    alone = [
-        np.asarray(render(ended(("RectSmall", 0, 0, 0.0, False), ("SquareTiny", x, 3, 0.0, False)), 64, 4))
-        for x in (0, 0)
-    ]
-    assert (alone[0] == alone[1]).all()
+def test_a_centre_on_an_edge_is_black_on_the_left_and_the_top_only():
+    view = np.full((5, 5), 255, dtype=np.uint8)
+    low, high = int(1.5 * SUBPIXELS), int(3.5 * SUBPIXELS)  # the centres of the pixels 1 and 3
+    _fill_polygon(view, [(low, low), (high, low), (high, high), (low, high)])
+    black = np.argwhere(view == 0).tolist()
+    assert black == [[1, 1], [1, 2], [2, 1], [2, 2]]
 
 
 def test_without_a_living_block_all_is_white():

@@ -55,9 +55,8 @@ def png_bytes(image: Image.Image) -> bytes:
     if image.mode != "L":
         raise ValueError(f"image mode {image.mode!r}: only 'L' is written; convert the image first")
     grey = np.asarray(image)
-    is_white = grey == WHITE
-    two_valued = bool((is_white | (grey == BLACK)).all())
-    rows = np.packbits(is_white, axis=1) if two_valued else grey
+    two_valued = int((grey + np.uint8(1)).max()) <= 1  # 255 + 1 is 0 in eight bits
+    rows = np.packbits(grey, axis=1) if two_valued else grey
     filtered = np.full((rows.shape[0], rows.shape[1] + 1), PNG_FILTER_UP, dtype=np.uint8)
     filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.uint8(0))
     compressor = zlib.compressobj(strategy=zlib.Z_RLE)
@@ -107,8 +106,9 @@ def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> N
             ends[rows] = np.maximum(ends[rows], pixels)
     left, right = max(int(starts.min()), 0), min(int(ends.max()), width)
     if left < right:
-        columns = np.arange(left, right, dtype=np.int64)
-        inside = (columns >= starts[:, None]) & (columns < ends[:, None])
+        columns = np.arange(left, right, dtype=np.int32)
+        inside = columns >= starts.astype(np.int32)[:, None]
+        inside &= columns < ends.astype(np.int32)[:, None]
         view[top:bottom, left:right][inside] = BLACK
 
 

@@ -64,8 +64,9 @@ def simulate_step(
     previous = read_outcomes(levels)
     for folder in (stability, images):
         _empty(folder, keep=levels)
-    missing = f"the {levels.name} folder lists no such trial"
-    outcomes = {trial: previous.get(trial, failed(trial, STEP, missing)) for trial in trials}
+    outcomes = {
+        trial: previous.get(trial, failed(trial, STEP, "the levels folder lists no such trial")) for trial in trials
+    }
     contents = {trial: _read(trial_file(levels, "levels", team, trial)) for trial in _present(outcomes)}
     simulated: dict[Trial, Stability] = {}
     for trial, evaluation in zip(contents, _evaluate_all(list(contents.values()), physics, processes), strict=True):

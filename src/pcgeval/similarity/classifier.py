@@ -1,0 +1,104 @@
+"""The letter classifier: a vision transformer through transformers' Auto classes.
+
+The forward pass runs in double precision. Results are rounded to 7 and 5 decimals; in single precision their noise
+reaches the last of these digits, so another batch size or number of threads would write other bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors import SafetensorError
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers.utils import logging
+
+from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
+
+PROBABILITY_DECIMALS = 7
+EMBEDDING_DECIMALS = 5
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What the classifier says of n pictures.
+
+    Attributes:
+        probabilities: Shape (n, 26), float64, softmax in the order A to Z, rounded to 7 decimals.
+        embeddings: Shape (n, d), float64, the CLS token of the last layer, rounded to 5 decimals.
+    """
+
+    probabilities: NDArray[np.float64]
+    embeddings: NDArray[np.float64]
+
+
+class Classifier:
+    """One loaded classifier; `labels` are the letters in the order of the probabilities' columns."""
+
+    labels = LABELS
+
+    def __init__(self, source: Source, processor: Any, model: Any, device: str) -> None:
+        """Take what `load` has loaded."""
+        self.name = source.name
+        self.sha256 = source.sha256
+        self.device = device
+        self._columns = letter_columns(source.folder)
+        self._processor = processor
+        self._model = model
+
+    @classmethod
+    def load(cls, source: str | Path, revision: str | None = None, device: str = "auto") -> "Classifier":
+        """Load a classifier.
+
+        Args:
+            source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id.
+            revision: The commit of a hub id; required there, since a name alone does not say which bytes.
+            device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one.
+
+        Raises:
+            ClassifierError: The classifier cannot be had, is broken, or has other labels than A to Z.
+        """
+        files = resolve_source(source, revision)
+        chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        try:
+            processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                files.folder, local_files_only=True, trust_remote_code=False
+            )
+            model = AutoModelForImageClassification.from_pretrained(
+                files.folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float64,
+            )
+            model = model.to(chosen).eval()
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise ClassifierError(
+                f"{files.folder}: is no image classifier that transformers can load ({reason}). "
+                "Restore its files, or name another classifier in similarity.model."
+            ) from error
+        return cls(files, processor, model, chosen)
+
+    def predict(self, images: Sequence[Image.Image]) -> Predictions:
+        """Classify pictures of any mode and size; one picture's result does not depend on the others."""
+        if not images:
+            width = int(self._model.config.hidden_size)
+            return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, width)))
+        pixels = self._processor(images=[image.convert("RGB") for image in images], return_tensors="np")["pixel_values"]
+        with torch.inference_mode():
+            values = torch.from_numpy(np.asarray(pixels)).to(self.device, torch.float64)
+            output = self._model(pixel_values=values, output_hidden_states=True)
+            probabilities = torch.softmax(output.logits, dim=-1)[:, self._columns]
+            embeddings = output.hidden_states[-1][:, 0]
+        return Predictions(
+            np.round(probabilities.cpu().numpy(), PROBABILITY_DECIMALS),
+            # adding zero turns -0.0, whose sign depends on noise, into 0.0
+            np.round(embeddings.cpu().numpy(), EMBEDDING_DECIMALS) + 0.0,
+        )

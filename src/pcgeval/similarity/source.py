@@ -1,0 +1,120 @@
+"""Where a classifier comes from: a folder, or a hub id whose revision pins the bytes; checked before it is loaded."""
+
+import re
+import string
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcgeval.errors import PcgevalError
+from pcgeval.files import FileError, read_json, sha256_file, sha256_json
+
+LABELS = tuple(string.ascii_uppercase)
+FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # all that decides a prediction
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class ClassifierError(PcgevalError):
+    """A classifier is missing, incomplete, not pinned, or does not tell the 26 letters apart."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A classifier's files in a local folder, under the name that results carry."""
+
+    name: str
+    revision: str | None
+    folder: Path
+
+    @property
+    def sha256(self) -> str:
+        """One hash over weights, configuration and preprocessing; the same wherever the files lie."""
+        return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
+
+
+def check_source(source: str | Path, revision: str | None) -> None:
+    """Check as much as can be checked without the network: a folder's files and labels, a hub id's revision.
+
+    Raises:
+        ClassifierError: What is wrong and what to do.
+    """
+    if _is_folder(source):
+        check_folder(Path(source))
+    else:
+        _check_hub_id(str(source), revision)
+
+
+def resolve_source(source: str | Path, revision: str | None) -> Source:
+    """Return a classifier's files, fetched from the hub if `source` is a hub id.
+
+    Raises:
+        ClassifierError: The files cannot be had or are no letter classifier.
+    """
+    check_source(source, revision)
+    folder = Path(source) if _is_folder(source) else _fetch(str(source), str(revision))
+    check_folder(folder)
+    return Source(str(source), revision, folder)
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder holds a classifier of the 26 capital letters.
+
+    Raises:
+        ClassifierError: A file is missing or the labels are others.
+    """
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise ClassifierError(
+                f"{folder / name}: is missing. A classifier folder holds {', '.join(FILES)}, as `save_pretrained` of "
+                "model and image processor write them; `git restore data/classifier` brings ours back."
+            )
+    letter_columns(folder)
+
+
+def letter_columns(folder: Path) -> list[int]:
+    """Return which output of the model is A, B, ... Z.
+
+    Raises:
+        ClassifierError: The labels are not the 26 capital letters, each once.
+    """
+    try:
+        config: Any = read_json(folder / "config.json")
+    except FileError as error:
+        raise ClassifierError(str(error)) from error
+    names = config.get("id2label") if isinstance(config, dict) else None
+    found = {str(label): str(column) for column, label in names.items()} if isinstance(names, dict) else {}
+    if set(found) != set(LABELS) or sorted(found.values()) != sorted(map(str, range(len(LABELS)))):
+        raise ClassifierError(
+            f"{folder / 'config.json'}: id2label has {len(found)} different labels ({', '.join(sorted(found))[:80]}), "
+            "not the letters A to Z. Choose a classifier of the 26 capital letters."
+        )
+    return [int(found[label]) for label in LABELS]
+
+
+def _is_folder(source: str | Path) -> bool:
+    return (
+        isinstance(source, Path) or Path(source).is_dir() or not _HUB_ID.fullmatch(source) or source.startswith("data/")
+    )
+
+
+def _check_hub_id(source: str, revision: str | None) -> None:
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise ClassifierError(
+            f"classifier {source}: revision {revision!r} does not pin its bytes. "
+            "Set similarity.revision to the 40-digit commit that the model's page shows under 'Files and versions'."
+        )
+
+
+def _fetch(hub_id: str, revision: str) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only hub ids need it
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    try:
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(FILES)))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ClassifierError(
+            f"classifier {hub_id} at {revision}: cannot be fetched from the hub ({reason}). Check the name, the "
+            "revision and the network; or get the three files elsewhere and name their folder in similarity.model."
+        ) from error

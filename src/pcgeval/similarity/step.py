@@ -1,0 +1,151 @@
+"""The classify step: from the pictures of one model and team to the official similarity files."""
+
+import io
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from pcgeval.competition.layout import Trial, letter_file, trial_file
+from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.competition.params import Similarity
+from pcgeval.files import sha256_bytes, write_json
+from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
+from pcgeval.similarity.source import LABELS, Source, resolve_source
+
+STEP = "similarity"
+CLASSIFIER_FILE = "classifier.json"
+PICTURE_SIDE = 1024  # pixels
+PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
+
+
+@dataclass(frozen=True)
+class _Picture:
+    trial: Trial
+    path: Path
+    sha256: str
+    content: bytes
+
+
+def classify_step(
+    images: Path,
+    similarity: Path,
+    team: str,
+    trials: Iterable[Trial],
+    settings: Similarity,
+    cache_root: Path = CACHE,
+) -> list[Outcome]:
+    """Classify every picture of a team once; write the official files, `trials.json` and `classifier.json`.
+
+    Args:
+        images: The folder of one model and team with the pictures and their `trials.json`.
+        similarity: The folder to fill; it is emptied first.
+        team: The team's name, part of the file names.
+        trials: The trials to go through; a trial that failed before is carried on.
+        settings: Which classifier, and how many pictures at once.
+        cache_root: Where predictions of earlier runs lie.
+
+    Raises:
+        ClassifierError: The classifier cannot be had.
+        FileError: `trials.json` of the pictures is missing.
+    """
+    wanted = list(trials)
+    before = read_outcomes(images)
+    source = resolve_source(settings.model, settings.revision)
+    classifier = {"name": source.name, "revision": source.revision, "sha256": source.sha256}
+    outcomes, pictures = [], []
+    for trial in wanted:
+        earlier = before.get(trial) or failed(trial, STEP, f"{images} lacks this trial; run `dvc repro`")
+        found = None if earlier.reason else _read_picture(trial_file(images, "images", team, trial), trial)
+        if isinstance(found, _Picture):
+            pictures.append(found)
+        outcomes.append(_outcome(earlier, found))
+    predictions = _predict(source, settings, pictures, PredictionCache(source.sha256, cache_root))
+    shutil.rmtree(similarity, ignore_errors=True)
+    for letter in sorted({trial.letter for trial in wanted}):
+        rows = [(picture, predictions[picture.sha256]) for picture in pictures if picture.trial.letter == letter]
+        write_json(letter_file(similarity, letter), _official(letter, rows), indent=None)
+    write_json(similarity / CLASSIFIER_FILE, classifier)
+    write_outcomes(similarity, outcomes)
+    return outcomes
+
+
+def _outcome(earlier: Outcome, found: "_Picture | str | None") -> Outcome:
+    if earlier.reason:
+        return earlier
+    return failed(earlier.key, STEP, found) if isinstance(found, str) else succeeded(earlier.key)
+
+
+def _read_picture(path: Path, trial: Trial) -> _Picture | str:
+    """Return the picture, or the reason why it cannot be classified."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(PICTURE_BYTES + 1)
+    except OSError as error:
+        return f"{path.name} cannot be read ({error.strerror})"
+    if len(content) > PICTURE_BYTES:
+        return f"{path.name} is larger than {PICTURE_BYTES} bytes"
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            if image.size != (PICTURE_SIDE, PICTURE_SIDE):
+                return f"{path.name} is {image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
+            image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return f"{path.name} is a broken PNG ({error})"
+    return _Picture(trial, path, sha256_bytes(content), content)
+
+
+def _predict(
+    source: Source, settings: Similarity, pictures: Sequence[_Picture], cache: PredictionCache
+) -> dict[str, Prediction]:
+    """Return the prediction of each distinct picture; the network is loaded only if some are new."""
+    distinct = {picture.sha256: picture for picture in pictures}
+    known = {sha256: cache.get(sha256) for sha256 in distinct}
+    new = [distinct[sha256] for sha256, prediction in known.items() if prediction is None]
+    found = {sha256: prediction for sha256, prediction in known.items() if prediction is not None}
+    for picture, prediction in _infer(source, settings, new):
+        cache.put(picture.sha256, prediction)
+        found[picture.sha256] = prediction
+    return found
+
+
+def _infer(source: Source, settings: Similarity, pictures: Sequence[_Picture]) -> Iterator[tuple[_Picture, Prediction]]:
+    if not pictures:
+        return
+    from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415 - torch takes seconds to import
+
+    classifier = Classifier.load(source.folder, device=settings.device)
+    queue = iter(pictures)
+    while batch := list(islice(queue, settings.batch)):
+        answer = classifier.predict([Image.open(io.BytesIO(picture.content)) for picture in batch])
+        for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
+            yield picture, Prediction(tuple(row.tolist()), tuple(embedding.tolist()))
+
+
+def _official(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> dict[str, Any]:
+    """Return the official content of `similarity/<letter>.json`."""
+    column = LABELS.index(letter)
+    similarities = [prediction.probabilities[column] for _, prediction in rows]
+    return {
+        "count": len(rows),
+        "similarityRate": sum(similarities) / len(rows) if rows else 0,
+        "trials": [
+            {"id": picture.path.name, "label": letter, "similarity": prediction.probabilities[column]}
+            for picture, prediction in rows
+        ],
+        "similarities": [
+            {
+                "id": picture.path.name,
+                "raws": [
+                    {"id": index, "label": label, "softmax_prob": probability}
+                    for index, (label, probability) in enumerate(zip(LABELS, prediction.probabilities, strict=True))
+                ],
+                "cls_embedding": list(prediction.embedding),
+            }
+            for picture, prediction in rows
+        ],
+    }
