@@ -26,7 +26,7 @@ def main() -> None:
         cases = [json.loads(line) for line in file]
     levels = [level_xml("".join(f"drop_block('{kind}', {at})\n" for kind, at in case["drops"])) for case in cases]
     blocks = [case["n"] for case in cases]
-    standing = [at for at, case in enumerate(cases) if case["box2d"]["score"] == 1]
+    standing = [at for at, case in enumerate(cases) if case["box2d"]["score"] == 1 and 11 <= case["n"] <= 15]
     print(f"evaluator.blocks_mix {sum(blocks) / len(blocks):.1f} blocks/level")
     print(f"evaluator.blocks_standing {sum(blocks[at] for at in standing) / len(standing):.1f} blocks/level")
     print(f"evaluator.standing_best_of_three {rate([levels[at] for at in standing], BEST_OF_THREE):.0f} levels/cpu_s")

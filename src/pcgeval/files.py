@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -87,6 +88,21 @@ def read_json_lines(path: Path) -> Iterator[Any]:
                 raise FileError(
                     f"{path}:{number}: not valid JSON ({error}). Restore the file or drop the line."
                 ) from error
+
+
+def empty_folder(folder: Path, *, keep: Path) -> None:
+    """Remove a folder that an earlier run left, so that nothing stale is taken for new; never the input `keep`.
+
+    Raises:
+        FileError: The folder holds the input, or cannot be removed.
+    """
+    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
+        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error
 
 
 def sha256_bytes(content: bytes) -> str:

@@ -4,7 +4,7 @@ from decimal import Decimal, Inexact
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, plain
@@ -29,6 +29,7 @@ def test_division_rounds_half_up_to_20_places(dividend, divisor, quotient):
         assert plain(divide(Decimal(dividend), Decimal(divisor))) == quotient
 
 
+@settings(deadline=None)
 @given(decimals, decimals.filter(bool))
 def test_division_is_within_half_a_unit(dividend, divisor):
     with exact_arithmetic():
@@ -53,6 +54,7 @@ def test_floats_are_written_plainly(value, text):
     assert plain(from_float(value)) == text
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_plain_notation_loses_nothing(value):
     assert Decimal(plain(from_float(value))) == Decimal(repr(value))
@@ -64,6 +66,7 @@ def test_arithmetic_raises_rather_than_rounds():
         Decimal(1) / Decimal(3)
 
 
+@settings(deadline=None)
 @given(st.floats(5e-324, 1), st.floats(5e-324, 1), st.floats(5e-324, 1))
 def test_products_of_the_smallest_floats_are_exact(stability, similarity, rate):
     weight = Decimal("0.00000000000000000001") ** 3

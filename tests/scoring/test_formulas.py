@@ -162,3 +162,15 @@ def test_unequal_file_counts_stop_only_the_script():
     assert score_competition(results, RULES).totals[0].total == 0
     with pytest.raises(ScoringError, match="1 stability, 0 similarity and 1 diversity files"):
         score_competition(results, ScoringRules("AB", 3, official_quirks=True))
+
+
+@pytest.mark.parametrize("letters", ["", "AA", "a", "A/", "Ä", "A B"])
+def test_letters_that_cannot_be_meant_are_refused(letters):
+    with pytest.raises(ScoringError, match="capital letters"):
+        ScoringRules(letters)
+
+
+@pytest.mark.parametrize("trials", [0, -1, 1001])
+def test_numbers_of_trials_that_cannot_be_meant_are_refused(trials):
+    with pytest.raises(ScoringError, match="from 1 to 1000"):
+        ScoringRules("A", trials)

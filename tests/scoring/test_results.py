@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import CASES, GOLDEN, golden_teams, golden_text, write_json, write_official
 
@@ -102,6 +102,7 @@ def test_trial_numbers(name, number):
     assert trial_number(name) == number
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(0, 10**9))
 def test_the_number_after_the_last_underscore(before, number):
     assert trial_number(f"{before}_{number}.xml") == number
@@ -160,10 +161,23 @@ def test_diversity_may_exceed_one(team):
     assert read_team(TeamFolders.official(team), RULES).letters["A"].diversity == from_float(4.4)
 
 
-@pytest.mark.parametrize("content", ["[]", '{"engine": 1}'])
+@pytest.mark.parametrize(
+    ("engine", "line"),
+    [
+        ({"name": "pymunk", "version": "7.1.0", "chipmunk": "7.0.3"}, "pymunk 7.1.0 (chipmunk 7.0.3)"),
+        ({"name": "box2d", "version": "2.3"}, "box2d 2.3"),
+        ("pymunk 7.1", "pymunk 7.1"),
+    ],
+)
+def test_an_engine_is_one_line(team, engine, line):
+    write_json(team / "stability" / "simulations.json", {"engine": engine})
+    assert read_team(TeamFolders.official(team), RULES).provenance.engine == line
+
+
+@pytest.mark.parametrize("content", ["[]", '{"engine": 1}', '{"engine": {"name": "pymunk"}}'])
 def test_a_malformed_engine_is_refused(team, content):
     (team / "stability" / "simulations.json").write_text(content)
-    with pytest.raises(ScoringError, match="engine"):
+    with pytest.raises(ScoringError, match=r"has no text '(engine|version)'"):
         read_source(team.parent, RULES)
 
 

@@ -1,132 +1,207 @@
-"""The classify step: official files, reasons for what cannot be classified, and no picture inferred twice."""
+"""The classify step: official files, one inference per distinct picture, and pictures that are no pictures."""
 
-import io
 import json
+import struct
+import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from classifiers_for_tests import save_vit
 from PIL import Image
-from test_classifier import pictures, save_random
 
-from pcgeval.competition.layout import Trial
-from pcgeval.competition.outcomes import failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.competition.layout import Trial, trial_file
+from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.competition.params import Similarity
-from pcgeval.similarity.classifier import Classifier
+from pcgeval.files import FileError
+from pcgeval.similarity.classifier import Classifier, Predictions
+from pcgeval.similarity.source import ClassifierError
 from pcgeval.similarity.step import classify_step
 
+TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
 
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_random(tmp_path_factory.mktemp("classifier"))
+class Folders:
+    """One team's pictures, and the classifier that is to name them."""
+
+    def __init__(self, root: Path, classifier: Path) -> None:
+        self.root, self.images, self.cache = root, root / "images", root / "cache"
+        self.settings = Similarity(model=str(classifier), batch=2)
+
+    def picture(self, trial: Trial, seed: int) -> Path:
+        noise = np.random.default_rng(seed).integers(0, 2, (16, 16), dtype=np.uint8) * 255
+        image = Image.fromarray(noise).resize((1024, 1024), Image.Resampling.NEAREST)
+        path = trial_file(self.images, "images", TEAM, trial)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image.save(path)
+        return path
+
+    def run(self, name: str = "similarity") -> list[Outcome]:
+        return classify_step(self.images, self.root / name, TEAM, TRIALS, self.settings, self.cache)
+
+    def written(self, name: str = "similarity") -> dict[str, bytes]:
+        folder = self.root / name
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    """Six trials: one failed before, two with the same picture."""
-    folder = tmp_path / "images"
-    drawn = pictures(5)
-    for trial, image in zip(TRIALS[:5], [drawn[0], drawn[1], drawn[0], drawn[2], drawn[3]], strict=True):
-        path = folder / trial.letter / f"t_{trial.letter}_{trial.number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image.save(path)
-    write_outcomes(folder, [*map(succeeded, TRIALS[:5]), failed(TRIALS[5], "extract", "no code")])
-    return folder
+def folders(tmp_path: Path, tiny_classifier: Path) -> Folders:
+    """Six trials, of which A 2 and B 1 show the same picture."""
+    made = Folders(tmp_path, tiny_classifier)
+    for trial, seed in zip(TRIALS, (1, 2, 3, 2, 5, 6), strict=True):
+        made.picture(trial, seed)
+    write_outcomes(made.images, [succeeded(trial) for trial in TRIALS])
+    return made
 
 
-def run(images: Path, classifier: Path, batch: int = 2) -> Path:
-    out = images.parent / "similarity"
-    settings = Similarity(model=str(classifier), batch=batch)
-    classify_step(images, out, "t", TRIALS, settings, cache_root=images.parent / "cache")
-    return out
+@pytest.fixture
+def inferred(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that reach the real network."""
+    sizes: list[int] = []
+    predict = Classifier.predict
 
-
-def read(path: Path):
-    return json.loads(path.read_text())
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def test_official_files(images: Path, classifier: Path):
-    out = run(images, classifier)
-    letter = read(out / "A.json")
-    assert letter["count"] == 3
-    assert [trial["id"] for trial in letter["trials"]] == ["t_A_1.png", "t_A_2.png", "t_A_3.png"]
-    assert letter["similarityRate"] == pytest.approx(sum(trial["similarity"] for trial in letter["trials"]) / 3)
-    assert [raw["label"] for raw in letter["similarities"][0]["raws"]] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    assert letter["trials"][0]["similarity"] == letter["similarities"][0]["raws"][0]["softmax_prob"]
-    assert letter["similarities"][0]["raws"] == letter["similarities"][2]["raws"]
-    assert (
-        read(out / "B.json")["trials"][0]["similarity"]
-        == read(out / "B.json")["similarities"][0]["raws"][1]["softmax_prob"]
-    )
-    assert read(out / "classifier.json")["sha256"] == Classifier.load(classifier).sha256
-
-
-def test_a_failure_keeps_its_step_and_reason(images: Path, classifier: Path):
-    outcome = read_outcomes(run(images, classifier))[TRIALS[5]]
-    assert (outcome.failed_step, outcome.reason) == ("extract", "no code")
-
-
-def test_no_picture_is_inferred_twice(images: Path, classifier: Path, monkeypatch: pytest.MonkeyPatch):
-    inferred: list[int] = []
-    real = Classifier.predict
-
-    def counted(self, batch):
-        inferred.append(len(batch))
-        return real(self, batch)
+    def counted(self: Classifier, images: list[Image.Image]) -> Predictions:
+        sizes.append(len(images))
+        return predict(self, images)
 
     monkeypatch.setattr(Classifier, "predict", counted)
-    first = snapshot(run(images, classifier))
-    assert sum(inferred) == 4
-    assert snapshot(run(images, classifier)) == first
-    assert sum(inferred) == 4
+    return sizes
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b'{"probabilities": [1], "embedding": [0]}', b"\xff"])
-def test_a_damaged_cache_entry_is_computed_again(images: Path, classifier: Path, damage: bytes):
-    first = snapshot(run(images, classifier))
-    for path in (images.parent / "cache").rglob("*.json"):
-        path.write_bytes(damage)
-    assert snapshot(run(images, classifier)) == first
+def test_writes_the_official_file(folders: Folders) -> None:
+    folders.run()
+    content = json.loads((folders.root / "similarity" / "A.json").read_text("utf-8"))
+    classifier = Classifier.load(folders.settings.model)
+    images = [Image.open(trial_file(folders.images, "images", TEAM, trial)) for trial in TRIALS[:3]]
+    expected = classifier.predict(images)
+    assert content["count"] == 3
+    assert content["similarityRate"] == pytest.approx(expected.probabilities[:, 0].mean(), abs=1e-12)
+    assert [trial["id"] for trial in content["trials"]] == [f"team_A_{n}.png" for n in (1, 2, 3)]
+    assert [trial["similarity"] for trial in content["trials"]] == expected.probabilities[:, 0].tolist()
+    for entry, row, embedding in zip(content["similarities"], expected.probabilities, expected.embeddings, strict=True):
+        assert [raw["label"] for raw in entry["raws"]] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        assert [raw["id"] for raw in entry["raws"]] == list(range(26))
+        assert [raw["softmax_prob"] for raw in entry["raws"]] == row.tolist()
+        assert entry["cls_embedding"] == embedding.tolist()
+    named = json.loads((folders.root / "similarity" / "classifier.json").read_text("utf-8"))
+    assert named == {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256}
 
 
-def test_the_batch_size_changes_no_byte(images: Path, classifier: Path):
-    first = snapshot(run(images, classifier, batch=1))
-    for path in (images.parent / "cache").rglob("*.json"):
-        path.unlink()
-    assert snapshot(run(images, classifier, batch=5)) == first
+def test_one_picture_is_inferred_once(folders: Folders, inferred: list[int]) -> None:
+    folders.run()
+    assert sum(inferred) == 5
+    folders.run("again")
+    assert sum(inferred) == 5
+    assert folders.written("again") == folders.written()
 
 
-def png(size: tuple[int, int]) -> bytes:
-    stream = io.BytesIO()
-    Image.new("1", size, 1).save(stream, "PNG")
-    return stream.getvalue()
+def test_another_classifier_shares_nothing(folders: Folders, inferred: list[int], tmp_path: Path) -> None:
+    folders.run()
+    folders.settings = Similarity(model=str(save_vit(tmp_path / "other", width=32)))
+    folders.run("other_similarity")
+    assert sum(inferred) == 10
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (None, "cannot be read"),
-        (b"", "broken PNG"),
-        (b"GIF89a", "broken PNG"),
-        (png((1024, 1024))[:-40], "broken PNG"),
-        (png((512, 512)), "512 x 512 pixels"),
-        (png((20_000, 20_000)), "broken PNG|20000 x 20000"),
-        (b"\x89PNG" + b"\x00" * (4 * 2**20), "larger than"),
-    ],
+    "damage", [b"", b"{", b"{}", b'{"probabilities": [1], "embedding": [2]}', b"\xff\x00", b"[" * 9999]
 )
-def test_a_bad_picture_is_a_failed_trial_with_its_reason(
-    images: Path, classifier: Path, content: bytes | None, reason: str
-):
-    path = images / "A" / "t_A_2.png"
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    out = run(images, classifier)
-    assert read(out / "A.json")["count"] == 2
-    assert any(word in str(read_outcomes(out)[TRIALS[1]].reason) for word in reason.split("|"))
-    assert read_outcomes(out)[TRIALS[0]].reason is None
+def test_damaged_cache_entries_are_made_again(folders: Folders, inferred: list[int], damage: bytes) -> None:
+    folders.run()
+    entries = [path for path in folders.cache.rglob("*") if path.is_file()]
+    for entry in entries:
+        entry.write_bytes(damage)
+    folders.run("again")
+    assert sum(inferred) == 10
+    assert folders.written("again") == folders.written()
+
+
+def test_the_batch_size_changes_no_byte(folders: Folders) -> None:
+    folders.run()
+    folders.settings, folders.cache = folders.settings.model_copy(update={"batch": 5}), folders.root / "cache2"
+    folders.run("again")
+    assert folders.written("again") == folders.written()
+
+
+def png(width: int, height: int, pixels: bytes) -> bytes:
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no picture",
+        b"GIF89a" + bytes(100),
+        png(1023, 1024, bytes(1024 * 1024)),
+        png(60_000, 60_000, bytes(1000)),
+        png(1024, 1024, bytes(1000)),
+        png(1024, 1024, bytes(1025 * 1024))[:300],
+        b"\x89PNG\r\n\x1a\n",
+        bytes(5 * 2**20),
+    ],
+    ids=["empty", "text", "gif", "size", "bomb", "too few pixels", "cut off", "signature", "large"],
+)
+def test_a_broken_picture_is_a_reason(folders: Folders, content: bytes) -> None:
+    trial = TRIALS[1]
+    trial_file(folders.images, "images", TEAM, trial).write_bytes(content)
+    folders.run()
+    outcomes = read_outcomes(folders.root / "similarity")
+    assert outcomes[trial].failed_step == "similarity"
+    assert "team_A_2.png" in (outcomes[trial].reason or "")
+    assert [other for other in TRIALS if outcomes[other].reason] == [trial]
+    content_of_a = json.loads((folders.root / "similarity" / "A.json").read_text("utf-8"))
+    assert [entry["id"] for entry in content_of_a["trials"]] == ["team_A_1.png", "team_A_3.png"]
+
+
+def test_any_damage_is_a_reason_or_a_picture(folders: Folders) -> None:
+    path = trial_file(folders.images, "images", TEAM, TRIALS[0])
+    content = path.read_bytes()
+    choice = np.random.default_rng(1)
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in choice.integers(0, min(200, len(content)), 2):
+            damaged[place] = choice.integers(256)
+        path.write_bytes(bytes(damaged[: choice.integers(len(damaged)) + 1]))
+        assert folders.run()[0].failed_step in (None, "similarity")
+
+
+def test_earlier_failures_are_carried_on(folders: Folders) -> None:
+    earlier = failed(TRIALS[4], "convert", "Width boundary is intruded.")
+    write_outcomes(folders.images, [earlier if trial == TRIALS[4] else succeeded(trial) for trial in TRIALS])
+    trial_file(folders.images, "images", TEAM, TRIALS[4]).unlink()
+    folders.run()
+    assert read_outcomes(folders.root / "similarity")[TRIALS[4]] == earlier
+
+
+def test_a_missing_picture_is_a_reason(folders: Folders) -> None:
+    trial_file(folders.images, "images", TEAM, TRIALS[5]).unlink()
+    folders.run()
+    assert "team_B_3.png" in (read_outcomes(folders.root / "similarity")[TRIALS[5]].reason or "")
+
+
+def test_no_picture_at_all(folders: Folders, inferred: list[int]) -> None:
+    write_outcomes(folders.images, [failed(trial, "extract", "no code") for trial in TRIALS])
+    folders.run()
+    assert not inferred
+    content = json.loads((folders.root / "similarity" / "B.json").read_text("utf-8"))
+    assert content == {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
+
+
+def test_nothing_is_half_written_without_a_classifier(folders: Folders) -> None:
+    folders.run()
+    before = folders.written()
+    folders.settings = Similarity(model="data/no-such-classifier")
+    with pytest.raises(ClassifierError):
+        folders.run()
+    assert folders.written() == before
+
+
+def test_missing_outcomes_are_named(folders: Folders) -> None:
+    (folders.images / "trials.json").unlink()
+    with pytest.raises(FileError, match=r"trials\.json"):
+        folders.run()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -33,6 +33,7 @@ def literal_distance(one, other):
     return 1 - sum(a * b for a, b in zip(one, other, strict=True)) / length if length else 0.0
 
 
+@settings(deadline=None)
 @given(vectors, st.integers(2, 12))
 def test_the_definition(rows, trials):
     pairs = [literal_distance(rows[i], rows[j]) for i in range(len(rows)) for j in range(i + 1, len(rows))]
@@ -40,11 +41,13 @@ def test_the_definition(rows, trials):
     assert diversity(rows, trials) == pytest.approx(sum(pairs) / (trials * (trials - 1) / 2), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(vectors, st.floats(1e-150, 1e150))
 def test_lengths_do_not_matter(rows, factor):
     assert pair_distances(rows * factor) == pytest.approx(pair_distances(rows), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(vectors)
 def test_distances_are_from_0_to_2(rows):
     assert ((pair_distances(rows) >= 0) & (pair_distances(rows) <= 2)).all()

@@ -1,7 +1,6 @@
 """The step of this package over the levels of one team and model: stability files and pictures."""
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +16,7 @@ from pcgeval.competition.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
-from pcgeval.files import FileError, write_bytes, write_json
+from pcgeval.files import FileError, empty_folder, write_bytes, write_json
 from pcgeval.levels.errors import LevelError
 
 STEP = "simulate"
@@ -63,7 +62,7 @@ def simulate_step(
     physics = physics or PhysicsParams()
     previous = read_outcomes(levels)
     for folder in (stability, images):
-        _empty(folder, keep=levels)
+        empty_folder(folder, keep=levels)
     outcomes = {
         trial: previous.get(trial, failed(trial, STEP, "the levels folder lists no such trial")) for trial in trials
     }
@@ -85,17 +84,6 @@ def simulate_step(
 
 def _present(outcomes: dict[Trial, Outcome]) -> list[Trial]:
     return [trial for trial, outcome in sorted(outcomes.items()) if outcome.reason is None]
-
-
-def _empty(folder: Path, *, keep: Path) -> None:
-    """Remove what an earlier run left, so that no stale trial is taken for a new one; never the input."""
-    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
-        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error
 
 
 def _read(path: Path) -> bytes | None:
@@ -132,7 +120,20 @@ def _evaluate_alone(level: bytes | None, physics: PhysicsParams) -> _Evaluation 
         try:
             return pool.submit(_evaluate, level, physics).result()
         except BrokenProcessPool:
+            _require_working_processes()
             return "the physics engine crashed on this level"
+
+
+def _require_working_processes() -> None:
+    """Tell a level that crashes the engine (a failed trial) from a machine that cannot run processes (no result)."""
+    with _pool(1) as pool:
+        try:
+            pool.submit(os.getpid).result()
+        except BrokenProcessPool as error:
+            raise SimulationError(
+                "worker processes end as soon as they start. Check the machine's memory and process limits; "
+                'a script that calls this needs `if __name__ == "__main__":`.'
+            ) from error
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -1,13 +1,12 @@
 """The two steps of this package over the files of one team and model: responses to code, code to levels."""
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.competition.layout import Step, Trial, trial_file
 from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.files import FileError, write_text
+from pcgeval.files import FileError, empty_folder, write_text
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.xml import level_xml
@@ -49,7 +48,7 @@ class _Work:
 
 def _run(work: _Work, source: Path, target: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
     previous = read_outcomes(source)
-    _empty(target, keep=source)
+    empty_folder(target, keep=source)
     outcomes = []
     for trial in trials:
         outcome = previous.get(trial, failed(trial, work.stage, f"the {work.source} folder lists no such trial"))
@@ -88,14 +87,3 @@ def _read(path: Path) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise LevelError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start})") from error
-
-
-def _empty(folder: Path, *, keep: Path) -> None:
-    """Remove what an earlier run left, so that no stale trial is taken for a new one; never the input."""
-    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
-        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-    except OSError as error:
-        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error

@@ -23,8 +23,8 @@ class ScoringRules:
     """What a competition lays down about scores.
 
     Attributes:
-        letters: The C letters, each once.
-        trials: The T trials per letter.
+        letters: The C letters, capitals from A to Z, each once.
+        trials: The T trials per letter, 1 to 1000.
         official_quirks: Follow the official script where it departs from the rules.
         baseline: The team that a winner must beat, or None.
     """
@@ -33,6 +33,18 @@ class ScoringRules:
     trials: int = 10
     official_quirks: bool = False
     baseline: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check what the formulas divide by and file names are made of.
+
+        Raises:
+            ScoringError: The letters or the number of trials cannot be meant.
+        """
+        once = len(set(self.letters)) == len(self.letters) > 0
+        if not once or not set(self.letters) <= set(string.ascii_uppercase):
+            raise ScoringError(f"letters {self.letters[:50]!r}: give capital letters A to Z, each once, such as ABC.")
+        if not 1 <= self.trials <= 1000:
+            raise ScoringError(f"trials {self.trials}: give a number of trials per letter from 1 to 1000.")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from pcgeval.scoring.inputs import (
 )
 
 FILE_BYTES = 64_000_000  # 1 000 trials with 768 numbers each take a quarter of it
-ENGINE_FILE = "simulations.json"  # beside the stability files: holds `engine`
+ENGINE_FILE = "simulations.json"  # beside the stability files: holds `engine`, a text or its name and versions
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files: holds `name` and `sha256`
 _SLACK = 1e-6  # single-precision softmax can come out a little above 1
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
@@ -112,7 +112,7 @@ def read_letter(folders: TeamFolders, letter: str, rules: ScoringRules) -> Lette
 def read_provenance(folders: TeamFolders) -> Provenance:
     """Read which engine and classifier measured the team; `unknown` where the official tools did."""
     engine_file, classifier_file = folders.stability / ENGINE_FILE, folders.similarity / CLASSIFIER_FILE
-    engine = _if_there(engine_file, lambda value: _text(engine_file, value, "engine"))
+    engine = _if_there(engine_file, lambda value: _engine(engine_file, value))
     classifier = _if_there(
         classifier_file,
         lambda value: f"{_text(classifier_file, value, 'name')} sha256:{_text(classifier_file, value, 'sha256')}",
@@ -184,6 +184,16 @@ def _number(place: Path | str, item: dict[str, Any], key: str, most: float) -> D
     if not -_SLACK <= number <= most:
         _refuse(place, f"{key} is {number!r}, not {'at least 0' if most == math.inf else 'from 0 to 1'}")
     return from_float(number)
+
+
+def _engine(path: Path, value: Any) -> str:
+    """Return the engine in one line, such as `pymunk 7.1.0 (chipmunk 7.0.3)`."""
+    engine = value.get("engine") if isinstance(value, dict) else None
+    if not isinstance(engine, dict):
+        return _text(path, value, "engine")
+    name = f"{_text(path, engine, 'name')} {_text(path, engine, 'version')}"
+    others = [f"{key} {_text(path, engine, key)}" for key in sorted(engine) if key not in ("name", "version")]
+    return f"{name} ({', '.join(others)})" if others else name
 
 
 def _text(path: Path, value: Any, key: str) -> str:

@@ -70,12 +70,13 @@ class Classifier:
             processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
                 files.folder, local_files_only=True, trust_remote_code=False
             )
-            model = AutoModelForImageClassification.from_pretrained(
+            model, loading = AutoModelForImageClassification.from_pretrained(
                 files.folder,
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=True,
                 dtype=torch.float64,
+                output_loading_info=True,
             )
             model = model.to(chosen).eval()
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
@@ -84,10 +85,19 @@ class Classifier:
                 f"{files.folder}: is no image classifier that transformers can load ({reason}). "
                 "Restore its files, or name another classifier in similarity.model."
             ) from error
+        if loading["missing_keys"]:  # transformers would go on with random numbers in their place
+            raise ClassifierError(
+                f"{files.folder / 'model.safetensors'}: lacks {len(loading['missing_keys'])} weights "
+                f"({min(loading['missing_keys'])}, ...). Save the whole model with `save_pretrained`."
+            )
         return cls(files, processor, model, chosen)
 
     def predict(self, images: Sequence[Image.Image]) -> Predictions:
-        """Classify pictures of any mode and size; one picture's result does not depend on the others."""
+        """Classify pictures of any mode and size; one picture's result does not depend on the others.
+
+        Raises:
+            ClassifierError: The network answers with something else than numbers, or has no CLS token.
+        """
         if not images:
             width = int(self._model.config.hidden_size)
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, width)))
@@ -96,7 +106,12 @@ class Classifier:
             values = torch.from_numpy(np.asarray(pixels)).to(self.device, torch.float64)
             output = self._model(pixel_values=values, output_hidden_states=True)
             probabilities = torch.softmax(output.logits, dim=-1)[:, self._columns]
-            embeddings = output.hidden_states[-1][:, 0]
+            embeddings = output.hidden_states[-1][:, 0]  # before the final normalisation, as the official script does
+        if embeddings.ndim != 2 or not (torch.isfinite(probabilities).all() and torch.isfinite(embeddings).all()):
+            raise ClassifierError(
+                f"classifier {self.name}: its answers are not finite numbers, or it is no vision transformer with a "
+                "CLS token. Restore its weights, or name another classifier in similarity.model."
+            )
         return Predictions(
             np.round(probabilities.cpu().numpy(), PROBABILITY_DECIMALS),
             # adding zero turns -0.0, whose sign depends on noise, into 0.0

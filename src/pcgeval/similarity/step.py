@@ -1,7 +1,6 @@
 """The classify step: from the pictures of one model and team to the official similarity files."""
 
 import io
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +12,7 @@ from PIL import Image
 from pcgeval.competition.layout import Trial, letter_file, trial_file
 from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.competition.params import Similarity
-from pcgeval.files import sha256_bytes, write_json
+from pcgeval.files import empty_folder, sha256_bytes, write_json
 from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
@@ -65,7 +64,7 @@ def classify_step(
             pictures.append(found)
         outcomes.append(_outcome(earlier, found))
     predictions = _predict(source, settings, pictures, PredictionCache(source.sha256, cache_root))
-    shutil.rmtree(similarity, ignore_errors=True)
+    empty_folder(similarity, keep=images)
     for letter in sorted({trial.letter for trial in wanted}):
         rows = [(picture, predictions[picture.sha256]) for picture in pictures if picture.trial.letter == letter]
         write_json(letter_file(similarity, letter), _official(letter, rows), indent=None)

@@ -1,0 +1,65 @@
+"""How long it takes to load and grade a rubric of 361 leaves, the size of PaperBench's `rice`, with each judge.
+
+Run as `python bench/rubric.py [RUBRIC.json]`; without a file the rubric is made up. CPU seconds, one figure a line.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pcgeval.files import to_json
+from pcgeval.rubric.gathering import gather_submission
+from pcgeval.rubric.judges import judge_rubric, make_judge
+from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.tree import CATEGORIES, leaves
+
+LEAVES = 361
+LEAVES_A_NODE = 3
+
+
+def made_up_rubric() -> dict[str, object]:
+    """Return a rubric of so many leaves, three below each node of the second level."""
+    tasks = [
+        {
+            "id": f"leaf-{number}",
+            "requirements": f"Criterion {number} is met.",
+            "weight": 1 + number % 3,
+            "sub_tasks": [],
+            "task_category": CATEGORIES[number % 3],
+            "check": {"name": "prompt_mentions", "arguments": {"text": str(number)}},
+        }
+        for number in range(LEAVES)
+    ]
+    groups = [
+        {
+            "id": f"group-{start}",
+            "requirements": "All of a group.",
+            "weight": 1,
+            "sub_tasks": tasks[start : start + LEAVES_A_NODE],
+        }
+        for start in range(0, LEAVES, LEAVES_A_NODE)
+    ]
+    return {"id": "root", "requirements": "Everything.", "weight": 1, "sub_tasks": groups}
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rubric.json"
+        path.write_text(json.dumps(made_up_rubric()))
+        if sys.argv[1:]:
+            path = Path(sys.argv[1])
+        for judge_type in ("dummy", "random", "checks"):
+            started = time.process_time()
+            rubric = load_rubric(path)
+            judge = make_judge(
+                judge_type, seed=0, evidence=lambda: gather_submission(Path(folder), "nobody", prompt_words=900)
+            )
+            to_json(judge_rubric(rubric, judge).to_json())
+            seconds = time.process_time() - started
+            print(f"rubric: {len(list(leaves(rubric)))} leaves, judge {judge_type}: {seconds:.4f} CPU s (below 2)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Small classifiers with random weights."""
+
+import string
+from pathlib import Path
+
+import torch
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+
+def save_vit(folder: Path, labels: str = string.ascii_uppercase, width: int = 24) -> Path:
+    """Write a random two-layer ViT whose output i means labels[i]; the same weights for the same arguments."""
+    torch.manual_seed(7)
+    config = ViTConfig(
+        image_size=32,
+        patch_size=16,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        id2label=dict(enumerate(labels)),
+        label2id={label: index for index, label in enumerate(labels)},
+    )
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder

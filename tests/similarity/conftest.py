@@ -1,0 +1,11 @@
+"""The classifier that most tests of this folder use."""
+
+from pathlib import Path
+
+import pytest
+from classifiers_for_tests import save_vit
+
+
+@pytest.fixture(scope="session")
+def tiny_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vit(tmp_path_factory.mktemp("classifier"))
