@@ -84,8 +84,8 @@ def _official_layout(add: Add) -> None:
 
 
 def _grading(add: Add) -> None:
-    command = _command(add, "grade", commands.grade, "grade a team's submission by a rubric", json_too=True)
-    command.add_argument("team", metavar="TEAM")
+    command = _command(add, "grade", commands.grade, "grade a submission by a rubric and print the tree", json_too=True)
+    command.add_argument("submission", metavar="SUBMISSION", help="a team of params.yaml, or a submission's folder")
     command.add_argument("--rubric", metavar="ID", help="a folder of data/rubrics; default: the one of params.yaml")
     command.add_argument("--judge", choices=["checks", "random", "dummy"], help="default: the one of params.yaml")
 

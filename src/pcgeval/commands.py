@@ -213,6 +213,36 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def grade(arguments: argparse.Namespace) -> int:
+    """Grade a team of the competition, or a submission's folder that was not run; the graded tree is printed only."""
+    from pcgeval.rubric.gathering import gather_submission
+    from pcgeval.rubric.judges import judge_rubric, make_judge
+    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.rubric.rendering import render_tree
+    from pcgeval.rubric.step import read_evidence
+
+    params, submission = load_params(), arguments.submission
+    folder = Path(submission)
+    if submission not in params.teams and not folder.is_dir():
+        known = ", ".join(params.teams)
+        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
+    judge = make_judge(
+        arguments.judge or params.rubric.judge,
+        seed=params.rubric.seed,
+        evidence=lambda: (
+            read_evidence(params, submission)
+            if submission in params.teams
+            else gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
+        ),
+    )
+    output = judge_rubric(load_rubric(layout.rubric_file(arguments.rubric or params.rubric.id)), judge)
+    if arguments.json:
+        _print_json([output.to_json()])
+    else:
+        sys.stdout.write(render_tree(output.graded_task_tree) + "\n")
+    return 0
+
+
 def models(arguments: argparse.Namespace) -> int:
     """List or fetch the local models."""
     from pcgeval.llm.local_models import LOCAL_MODELS, cached_path, fetch

@@ -1,0 +1,1 @@
+"""Grading a submission by a tree of weighted criteria, as PaperBench does."""

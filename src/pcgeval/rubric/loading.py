@@ -1,0 +1,237 @@
+"""Reading a `rubric.json` and listing all that is wrong with it, each fault with the path of its node."""
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from pcgeval.files import read_text
+from pcgeval.rubric.checks import check_fault
+from pcgeval.rubric.tree import (
+    CATEGORIES,
+    FINEGRAINED_CATEGORIES,
+    MAX_DEPTH,
+    Check,
+    Fault,
+    RubricError,
+    Task,
+    child_paths,
+)
+
+MAX_NODES = 20_000  # the largest published rubric has 2 551
+MAX_BYTES = 32_000_000
+MAX_ID = 200
+MIN_WEIGHT = 1e-9  # below it products with a score lose digits; exactly 0 is allowed
+MAX_WEIGHT = 1e9
+_REQUIRED = ("id", "requirements", "weight", "sub_tasks")
+_KEYS = (*_REQUIRED, "task_category", "finegrained_task_category", "check")
+_SHOWN_KEYS = 20
+_JSON_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}\n]')
+
+
+def load_rubric(path: Path | str) -> Task:
+    """Read and check a rubric in PaperBench's node format; a leaf may have a `check` besides.
+
+    Raises:
+        RubricError: The file is no rubric; the message lists every fault with the path of its node.
+        FileError: The file is missing, unreadable or not UTF-8.
+    """
+    path = Path(path)
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
+        message = f"{path.stat().st_size} bytes are more than the {MAX_BYTES} that a rubric may have. Shorten it."
+        raise RubricError(str(path), [Fault("(file)", message)])
+    text = read_text(path).removeprefix("\ufeff")
+    try:
+        value = json.loads(text, object_pairs_hook=_Object, parse_int=_whole_number)
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg}. Mend that line."
+        raise RubricError(str(path), [Fault(f"line {error.lineno}", message)]) from error
+    except RecursionError as error:
+        message = f"nested deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it."
+        raise RubricError(str(path), [Fault(f"line {_line_too_deep(text)}", message)]) from error
+    return parse_rubric(value, str(path))
+
+
+def parse_rubric(value: Any, source: str) -> Task:
+    """Check a rubric as read from JSON or YAML; `source` is the name that messages give it.
+
+    Raises:
+        RubricError: All that is wrong with it.
+    """
+    reader = _Reader()
+    task = reader.task(value, _paths("", [value])[0], ())
+    if task is None or reader.faults:
+        raise RubricError(source, reader.faults)
+    return task
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers which keys it was given twice."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        seen: set[str] = set()
+        self.repeated = sorted({key for key, _ in pairs if key in seen or seen.add(key)})  # type: ignore[func-returns-value]
+
+
+class _Reader:
+    """Walks a rubric once and collects faults; `task` gives None wherever a node cannot be made."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.nodes = 0
+
+    def fault(self, path: str, message: str) -> None:
+        self.faults.append(Fault(path, message))
+
+    def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> Task | None:
+        """Check one node and all below it."""
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            if self.nodes == MAX_NODES + 1:
+                self.fault(path, f"the rubric has more than {MAX_NODES} nodes; what follows was not read. Shorten it.")
+            return None
+        before = len(self.faults)
+        if not isinstance(value, Mapping):
+            self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {_quote(value)}.")
+            return None
+        if any(value is ancestor for ancestor in ancestors):
+            self.fault(path, "contains itself. Write the sub-tasks out.")
+            return None
+        if len(ancestors) >= MAX_DEPTH:
+            self.fault(path, f"lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
+            return None
+        self._keys(value, path)
+        self._texts(value, path)
+        self._weight(value, path)
+        sub_tasks = self._sub_tasks(value, path, ancestors)
+        self._category(value, path, is_leaf=not value.get("sub_tasks"))
+        check = self._check(value, path, is_leaf=not value.get("sub_tasks"))
+        if len(self.faults) > before:
+            return None
+        return Task(
+            path=path,
+            id=value["id"],
+            requirements=value["requirements"],
+            weight=value["weight"],
+            sub_tasks=sub_tasks,
+            task_category=value.get("task_category"),
+            finegrained_task_category=value.get("finegrained_task_category"),
+            check=check,
+        )
+
+    def _keys(self, value: Mapping[str, Any], path: str) -> None:
+        for key in getattr(value, "repeated", ()):
+            self.fault(path, f"key {_quote(key)} stands twice. Keep one.")
+        unknown = [str(key) for key in value if key not in _KEYS]
+        for key in unknown[:_SHOWN_KEYS]:
+            self.fault(path, f"unknown key {_quote(key)}. {_hint(key)}")
+        if len(unknown) > _SHOWN_KEYS:
+            self.fault(path, f"{len(unknown) - _SHOWN_KEYS} more unknown keys. Remove them.")
+        for key in _REQUIRED:
+            if key not in value:
+                self.fault(path, f"{key!r} is missing. Add it.")
+
+    def _texts(self, value: Mapping[str, Any], path: str) -> None:
+        for key in ("id", "requirements"):
+            text = value.get(key, "-")
+            if not isinstance(text, str):
+                self.fault(path, f"{key!r} must be text, not {_quote(text)}.")
+            elif any("\ud800" <= character <= "\udfff" for character in text):
+                self.fault(path, f"{key!r} holds a lone surrogate: {_quote(text)}. Remove it.")
+            elif key == "id" and not _is_id(text):
+                self.fault(path, f"'id' must be printable text of 1 to {MAX_ID} characters, not {_quote(text)}.")
+
+    def _weight(self, value: Mapping[str, Any], path: str) -> None:
+        weight = value.get("weight", 0)
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            self.fault(path, f"'weight' must be a number, not {_quote(weight)}.")
+        elif math.isnan(weight) or not (weight == 0 or MIN_WEIGHT <= weight <= MAX_WEIGHT):
+            self.fault(path, f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {_quote(weight)}.")
+
+    def _sub_tasks(self, value: Mapping[str, Any], path: str, ancestors: tuple[Any, ...]) -> tuple[Task, ...]:
+        sub_tasks = value.get("sub_tasks", [])
+        if not isinstance(sub_tasks, list | tuple):
+            self.fault(path, f"'sub_tasks' must be a list, not {_quote(sub_tasks)}. A leaf has [].")
+            return ()
+        if self.nodes > MAX_NODES:
+            return ()
+        below = (*ancestors, value)
+        read = [self.task(each, at, below) for each, at in zip(sub_tasks, _paths(path, sub_tasks), strict=True)]
+        return tuple(task for task in read if task is not None)
+
+    def _category(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> None:
+        category = value.get("task_category")
+        if is_leaf and category not in CATEGORIES:
+            found = "is missing" if category is None else f"is {_quote(category)}"
+            self.fault(path, f"a leaf's 'task_category' {found}. Give one of: {'; '.join(CATEGORIES)}.")
+        elif not is_leaf and category is not None:
+            self.fault(path, f"a node with sub-tasks has 'task_category' {_quote(category)}. Leave it to the leaves.")
+        fine = value.get("finegrained_task_category")
+        if fine is not None and fine not in FINEGRAINED_CATEGORIES:
+            known = "; ".join(FINEGRAINED_CATEGORIES)
+            self.fault(path, f"'finegrained_task_category' is {_quote(fine)}. Give one of: {known}; or null.")
+
+    def _check(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> Check | None:
+        found = value.get("check")
+        if found is None:
+            return None
+        if not is_leaf:
+            self.fault(path, "a node with sub-tasks has a 'check'. Leave it to the leaves.")
+            return None
+        if not (
+            isinstance(found, Mapping)
+            and isinstance(found.get("name"), str)
+            and isinstance(found.get("arguments", {}), Mapping)
+            and set(found) <= {"name", "arguments"}
+        ):
+            self.fault(path, f"'check' must be {{name, arguments}}, not {_quote(found)}.")
+            return None
+        check = Check(found["name"], dict(found.get("arguments", {})))
+        if (message := check_fault(check)) is not None:
+            self.fault(path, f"check {_quote(check.name)}: {message}")
+        return check
+
+
+def _paths(parent: str, values: Sequence[Any]) -> list[str]:
+    """Return the paths of sibling nodes, with `[3]` standing in for an id that the third one lacks."""
+    ids = [value.get("id") if isinstance(value, Mapping) else None for value in values]
+    return child_paths(parent, [each if _is_id(each) else f"[{number}]" for number, each in enumerate(ids, start=1)])
+
+
+def _is_id(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
+
+
+def _hint(key: str) -> str:
+    if key == "$ref":
+        return "References are not followed: write the sub-tasks out."
+    close = difflib.get_close_matches(key[:80], _KEYS, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(_KEYS)}."
+
+
+def _quote(value: Any) -> str:
+    """Show a value in a message: no more than sixty characters of it, and no control characters."""
+    if isinstance(value, list | tuple | Mapping):
+        return f"{'a list' if not isinstance(value, Mapping) else 'an object'} of {len(value)}"
+    text = ascii(value[:60] if isinstance(value, str) else value)
+    return text if len(text) <= 62 else f"{text[:59]}..."
+
+
+def _whole_number(digits: str) -> float:
+    """Read a JSON integer; one too long for Python to convert is beyond every limit anyway."""
+    return int(digits) if len(digits) <= 20 else math.copysign(math.inf, -1 if digits.startswith("-") else 1)
+
+
+def _line_too_deep(text: str) -> int:
+    """Return the line on which brackets are nested deeper than two a level of the rubric."""
+    line, nesting = 1, 0
+    for token in _JSON_TOKENS.finditer(text):
+        line += token[0] == "\n"
+        nesting += (token[0] in "[{") - (token[0] in "]}")
+        if nesting > 2 * MAX_DEPTH:
+            break
+    return line

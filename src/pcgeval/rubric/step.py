@@ -1,0 +1,79 @@
+"""The steps of this package: the evidence of one team and model, and the grade of one team.
+
+They are apart so that a team's grade depends on one folder of its own, and only on what the checks look at.
+"""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pcgeval.competition.layout import DATA, GRADES, SUBMISSIONS, rubric_file
+from pcgeval.competition.params import Params
+from pcgeval.files import FileError, read_json, sha256_file, write_json
+from pcgeval.rubric.evidence import Evidence, ModelEvidence
+from pcgeval.rubric.gathering import gather_model, gather_submission
+from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.judges import judge_rubric, make_judge
+from pcgeval.rubric.loading import load_rubric
+
+GRADE_FILE = "grade.json"
+_MODEL_EVIDENCE = TypeAdapter(ModelEvidence)
+
+
+def evidence_file(model: str, team: str) -> Path:
+    """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
+    return DATA / "evidence" / team / f"{model}.json"
+
+
+def evidence_step(params: Params, model: str, team: str, root: Path = Path()) -> None:
+    """Gather what the stages made of a team's trials with one model into `data/evidence/<team>/<model>.json`.
+
+    Raises:
+        FileError: A stage's output is missing, incomplete or not what it should be.
+    """
+    write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
+
+
+def grade_step(params: Params, team: str, root: Path = Path(), *, invalid_as_zero: bool = False) -> JudgeOutput:
+    """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
+
+    Args:
+        params: The competition; all its models are looked at.
+        team: The team's name.
+        root: The competition's folder.
+        invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
+
+    Raises:
+        RubricError: The rubric is faulty.
+        FileError: The rubric is missing, or evidence is not what it should be.
+    """
+    path = root / rubric_file(params.rubric.id)
+    rubric = load_rubric(path)
+    judge = make_judge(params.rubric.judge, seed=params.rubric.seed, evidence=lambda: read_evidence(params, team, root))
+    output = judge_rubric(rubric, judge, invalid_as_zero=invalid_as_zero)
+    identity = {"id": params.rubric.id, "sha256": sha256_file(path)}
+    write_json(root / GRADES / team / GRADE_FILE, {"team": team, "rubric": identity, **output.to_json()})
+    return output
+
+
+def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
+    """Read a team's submission and its evidence with all models; one without evidence was not run.
+
+    Raises:
+        FileError: A file of evidence is unreadable or not what `evidence_step` wrote.
+    """
+    evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
+    paths = [root / evidence_file(model, team) for model in params.models]
+    if missing := [model for model, path in zip(params.models, paths, strict=True) if not path.exists()]:
+        return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
+    return replace(evidence, models=tuple(_read_model(path) for path in paths), no_results="")
+
+
+def _read_model(path: Path) -> ModelEvidence:
+    try:
+        return _MODEL_EVIDENCE.validate_python(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise FileError(f"{path}: {place}: {first['msg']}. Run `dvc repro` to make it again.") from error

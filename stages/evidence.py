@@ -1,0 +1,14 @@
+"""Gather what the rubric's checks look at for one model and team."""
+
+from pcgeval.competition.params import load_params
+from pcgeval.console import run_stage
+from pcgeval.rubric.step import evidence_step
+
+
+def main(model: str, team: str) -> None:
+    """Write data/evidence/<team>/<model>.json."""
+    evidence_step(load_params(), model, team)
+
+
+if __name__ == "__main__":
+    run_stage(main)

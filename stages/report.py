@@ -1,0 +1,17 @@
+"""Draw the page of the evaluated round from the results of all other stages."""
+
+from pathlib import Path
+
+from pcgeval.competition.layout import REPORT
+from pcgeval.competition.params import load_params
+from pcgeval.console import run_stage, say
+from pcgeval.report.page import write_report
+
+
+def main() -> None:
+    """Write results/report."""
+    say(f"the report is {write_report(load_params(), Path(), REPORT)}")
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,51 @@
+"""A small competition's folders, written by hand as its stages would write them."""
+
+from pcgeval.competition.layout import SUBMISSIONS, letter_file, step_folder, trial_file, trials
+from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
+from pcgeval.competition.params import parse_params
+from pcgeval.files import write_json, write_text
+
+REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
+PARAMS = parse_params(
+    {
+        "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2},
+        "teams": ["team-one", "team-two"],
+        "models": {name: {"backend": "recorded", "name": name} for name in ("small", "large")},
+    },
+    "params.yaml",
+)
+
+
+def write_submission(root, team="team-one", prompt="Build <OBJECT> with drop_block.", readme="Team one's prompt."):
+    write_text(root / SUBMISSIONS / team / "README.md", readme)
+    write_text(root / SUBMISSIONS / team / "prompt.txt", prompt)
+
+
+def write_results(root, model, team="team-one", *, failures=None, replies=None, top=True):
+    """Write the results of a model; `failures` maps (letter, number) to a step and a reason."""
+    folder = {step: root / step_folder(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
+    failures, outcomes = failures or {}, []
+    alive = [trial for trial in trials(PARAMS) if (trial.letter, trial.number) not in failures]
+    for trial in trials(PARAMS):
+        key = (trial.letter, trial.number)
+        outcomes.append(failed(trial, *failures[key]) if key in failures else succeeded(trial))
+        write_text(trial_file(folder["raw"], "raw", team, trial), (replies or {}).get(key, REPLY))
+    write_outcomes(folder["similarity"], outcomes)
+    for letter in PARAMS.competition.characters:
+        names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]
+        write_json(
+            letter_file(folder["stability"], letter),
+            {"raws": [{"tag": f"{team}/levels/{letter}/{name}.xml", "score": 0.5} for name in names]},
+        )
+        probabilities = [("I", 0.25 if top else 0.1), ("T", 0.25 if top else 0.1), ("Q", 0.25 if top else 0.8)]
+        write_json(
+            letter_file(folder["similarity"], letter),
+            {
+                "trials": [{"id": name, "label": letter, "similarity": 0.25 if top else 0.1} for name in names],
+                "similarities": [
+                    {"id": name, "raws": [{"label": label, "softmax_prob": each} for label, each in probabilities]}
+                    for name in names
+                ],
+            },
+        )
+        write_json(letter_file(folder["diversity"], letter), {"diversityRate": 0.1 if letter == "I" else 0.0})

@@ -1,0 +1,262 @@
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
+
+from pcgeval.files import to_json
+from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
+from pcgeval.rubric.grades import (
+    CategoryGrade,
+    GradeError,
+    JudgeOutput,
+    Verdict,
+    disqualified,
+    extract_leaf_grades,
+    get_grade_summary,
+    grade_tree,
+    rescored,
+)
+from pcgeval.rubric.rendering import render_tree
+from pcgeval.rubric.tree import leaves
+
+EXAMPLE = rubric(
+    node("root", 1, leaf("a", 3), node("B", 1, leaf("b1", 1, RUN), leaf("b2", 2, RESULT), leaf("b3", 0, RESULT)))
+)
+
+
+def verdicts_of(scores):
+    return lambda task: Verdict(scores[task.path], f"{task.id} has {scores[task.path]}")
+
+
+@st.composite
+def gradings(draw, *, invalid=True):
+    """Draw a rubric and a score, or None, for each leaf's path."""
+    tree = draw(rubrics)
+    score = st.floats(0, 1) | st.sampled_from([0.0, 1.0])
+    scores = {each.path: draw(score | st.none() if invalid else score) for each in leaves(tree)}
+    return tree, scores
+
+
+def literal_score(task, scores):
+    """Work out the weighted mean with exact fractions, straight from its definition."""
+    if not task.sub_tasks:
+        return Fraction(scores[task.path])
+    total = sum(Fraction(each.weight) for each in task.sub_tasks)
+    weighted = sum(Fraction(each.weight) * literal_score(each, scores) for each in task.sub_tasks)
+    return weighted / total if total else Fraction(0)
+
+
+@given(gradings(invalid=False))
+def test_score_is_the_recursive_weighted_mean(grading):
+    tree, scores = grading
+    graded = grade_tree(tree, verdicts_of(scores))
+    assert graded.score == pytest.approx(float(literal_score(tree, scores)), abs=1e-12)
+    assert graded.valid_score
+
+
+@given(gradings(invalid=False))
+def test_score_lies_between_the_leaves_unless_weights_vanish(grading):
+    tree, scores = grading
+    graded = grade_tree(tree, verdicts_of(scores))
+    assert graded.score <= max(scores.values()) + 1e-12
+    assert graded.score >= 0
+    if "0, because" not in to_json(graded.to_json()):
+        assert graded.score >= min(scores.values()) - 1e-12
+
+
+@given(gradings(), st.integers(-3, 3))
+def test_score_does_not_change_when_all_weights_are_scaled(grading, exponent):
+    def scaled(task):
+        weight = task.weight * 2.0**exponent
+        return type(task)(**{**vars(task), "weight": weight, "sub_tasks": tuple(map(scaled, task.sub_tasks))})
+
+    tree, scores = grading
+    assert grade_tree(scaled(tree), verdicts_of(scores)).score == grade_tree(tree, verdicts_of(scores)).score
+
+
+@given(gradings())
+def test_score_does_not_depend_on_the_order_of_siblings(grading):
+    def mirrored(task):
+        return type(task)(**{**vars(task), "sub_tasks": tuple(map(mirrored, reversed(task.sub_tasks)))})
+
+    tree, scores = grading
+    one, other = (grade_tree(each, verdicts_of(scores)).score for each in (tree, mirrored(tree)))
+    assert one == other or one == pytest.approx(other, abs=1e-12)
+
+
+@given(gradings())
+def test_invalid_leaves_are_left_out_with_their_weight(grading):
+    """Grading with invalid leaves is grading the rubric in which they and what they empty are missing."""
+    tree, scores = grading
+
+    def without(task):
+        if not task.sub_tasks:
+            return None if scores[task.path] is None else task
+        weighing = [each for each in task.sub_tasks if each.weight > 0]
+        kept = tuple(cut for each in weighing if (cut := without(each)))
+        if weighing and not kept:
+            return None
+        return type(task)(**{**vars(task), "sub_tasks": kept or task.sub_tasks})
+
+    graded, cut = grade_tree(tree, verdicts_of(scores)), without(tree)
+    if cut is None:
+        assert (graded.score, graded.valid_score) == (None, False)
+    else:
+        known = {path: score or 0.0 for path, score in scores.items()}
+        assert graded.score == grade_tree(cut, verdicts_of(known)).score
+        assert graded.valid_score
+
+
+@given(gradings())
+def test_bounds_are_the_scores_with_invalid_leaves_as_0_and_as_1(grading):
+    tree, scores = grading
+    output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
+    for bound, instead in ((output.score_bounds.low, 0.0), (output.score_bounds.high, 1.0)):
+        filled = {path: instead if score is None else score for path, score in scores.items()}
+        assert bound == grade_tree(tree, verdicts_of(filled)).score
+    if output.score is not None:
+        assert output.score_bounds.low - 1e-12 <= output.score <= output.score_bounds.high + 1e-12
+    assert output.num_invalid_leaf_nodes == list(scores.values()).count(None)
+    assert output.num_passed == list(scores.values()).count(1)
+    assert output.num_leaf_nodes == len(scores)
+
+
+@given(gradings())
+def test_invalid_as_zero_gives_the_lower_bound_and_the_same_bounds(grading):
+    tree, scores = grading
+    ours = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
+    paperbench = JudgeOutput("test", grade_tree(tree, verdicts_of(scores), invalid_as_zero=True))
+    assert paperbench.score == ours.score_bounds.low
+    assert paperbench.score_bounds == ours.score_bounds
+    assert paperbench.num_invalid_leaf_nodes == ours.num_invalid_leaf_nodes
+
+
+@given(gradings(), st.booleans())
+def test_json_round_trip(grading, invalid_as_zero):
+    tree, scores = grading
+    output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores), invalid_as_zero=invalid_as_zero))
+    again = judge_output_from_json(json.loads(to_json(output.to_json())))
+    assert again == output
+    assert rescored(again.graded_task_tree) == output.graded_task_tree
+
+
+@given(gradings())
+def test_summary_counts_every_leaf_once(grading):
+    tree, scores = grading
+    graded = grade_tree(tree, verdicts_of(scores))
+    summary = get_grade_summary(graded)
+    for part in (summary, *summary.by_category.values()):
+        assert part.passed + part.partial + part.failed + part.invalid > 0
+    for count in ("passed", "partial", "failed", "invalid"):
+        assert getattr(summary, count) == sum(getattr(part, count) for part in summary.by_category.values())
+    assert [leaf_grade.path for leaf_grade in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
+
+
+def test_a_worked_example():
+    scores = {"root/a": 1.0, "root/B/b1": None, "root/B/b2": 0.5, "root/B/b3": 0.0}
+    output = JudgeOutput("test", grade_tree(EXAMPLE, verdicts_of(scores)))
+    assert output.score == (3 * 1.0 + 1 * 0.5) / 4
+    assert output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
+    assert output.score_bounds.high == (3 + (1 + 2 * 0.5) / 3) / 4
+    assert (
+        output.graded_task_tree.sub_tasks[1].explanation
+        == "weighted mean of 1 of 2 sub-tasks; the others have no grade"
+    )
+    summary = get_grade_summary(output.graded_task_tree)
+    assert (summary.passed, summary.partial, summary.failed, summary.invalid) == (1, 1, 1, 1)
+    assert summary.by_category == {
+        CODE: CategoryGrade(1.0, 1, 0, 0, 0),
+        RUN: CategoryGrade(None, 0, 0, 0, 1),
+        RESULT: CategoryGrade(0.5, 0, 1, 1, 0),
+    }
+
+
+def test_a_node_is_not_zero_because_only_a_weightless_leaf_was_graded():
+    tree = rubric(node("root", 1, leaf("a", 1), leaf("b", 0)))
+    graded = grade_tree(tree, verdicts_of({"root/a": None, "root/b": 1.0}))
+    assert (graded.score, graded.valid_score) == (None, False)
+
+
+def test_weights_that_sum_to_zero_score_zero():
+    graded = grade_tree(rubric(node("root", 1, leaf("a", 0), leaf("b", 0))), lambda _: Verdict(1.0, ""))
+    assert (graded.score, graded.valid_score) == (0.0, True)
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_score_out_of_range_is_refused_with_its_path(score):
+    with pytest.raises(GradeError, match="root/a"):
+        grade_tree(EXAMPLE, lambda _: Verdict(score, ""))
+
+
+def test_disqualified_is_a_valid_zero_everywhere():
+    graded = disqualified(grade_tree(EXAMPLE, lambda _: Verdict(1.0, "")), "copied")
+    output = JudgeOutput("test", graded)
+    assert (output.score, output.num_passed, output.num_invalid_leaf_nodes) == (0.0, 0, 0)
+    assert all(each.explanation == "disqualified: copied" for each in extract_leaf_grades(graded))
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"score": 2}, "'score' is 2"),
+        ({"score": float("nan")}, "'score' is nan"),
+        ({"score": "1"}, "'score' is '1'"),
+        ({"score": None}, "'valid_score' is true without a score"),
+        ({"weight": -1}, "'weight' is -1"),
+        ({"weight": float("inf")}, "'weight' is inf"),
+        ({"valid_score": 1}, "'valid_score' is 1"),
+        ({"sub_tasks": None}, "'sub_tasks' is no list"),
+        ({"explanation": None}, "'explanation' is None"),
+    ],
+)
+def test_a_faulty_graded_tree_is_refused(change, part):
+    value = grade_tree(EXAMPLE, lambda _: Verdict(1.0, "")).to_json()
+    value["sub_tasks"][0].update(change)
+    with pytest.raises(GradeError) as error:
+        graded_task_from_json(value)
+    assert str(error.value).startswith("root/a: ")
+    assert part in str(error.value)
+
+
+def test_figures_that_do_not_fit_the_tree_are_refused():
+    value = JudgeOutput("test", grade_tree(EXAMPLE, lambda _: Verdict(1.0, ""))).to_json()
+    with pytest.raises(GradeError, match="num_passed is 99"):
+        judge_output_from_json({**value, "num_passed": 99})
+    value["graded_task_tree"]["sub_tasks"][0]["score"] = 0.5
+    with pytest.raises(GradeError, match="its leaves give"):
+        judge_output_from_json(value)
+    with pytest.raises(GradeError, match="judge_type"):
+        judge_output_from_json([])
+
+
+def test_a_deep_graded_tree_is_refused():
+    value = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "")).to_json()
+    for _ in range(400):
+        value = {**value, "sub_tasks": [value]}
+    with pytest.raises(GradeError, match="deeper"):
+        graded_task_from_json(value)
+
+
+@given(gradings())
+def test_rendered_tree_has_a_line_a_node_and_one_more_a_leaf(grading):
+    tree, scores = grading
+    assume(all(task.requirements.isprintable() for task in leaves(tree)))
+    graded = grade_tree(tree, verdicts_of(scores))
+    lines = render_tree(graded, width=60).splitlines()
+    assert len(lines) == to_json(graded.to_json()).count('"sub_tasks"') + len(scores)
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_rendered_tree_shows_scores_and_reasons_and_no_control_characters():
+    tree = rubric(node("root", 1, leaf("a", 2), {**leaf("b"), "requirements": "clear\x1b[2J\nall"}))
+    graded = grade_tree(tree, lambda task: Verdict(1.0 if task.id == "a" else None, "no\x07 judge"))
+    assert render_tree(graded).splitlines() == [
+        "1.000 x1  All of root.",
+        "  1.000 x2  Do a.",
+        "        no  judge",
+        "  ----- x1  clear [2J all",
+        "        no  judge",
+    ]

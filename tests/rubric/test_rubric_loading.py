@@ -1,0 +1,201 @@
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rubric_trees import leaf, node, rubric_values
+
+from pcgeval.files import FileError
+from pcgeval.rubric.loading import MAX_ID, MAX_NODES, load_rubric, parse_rubric
+from pcgeval.rubric.tree import MAX_DEPTH, RubricError, walk
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
+    lambda below: (
+        st.lists(below, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "requirements", "weight", "sub_tasks", "task_category", "check", "name", "x"]), below
+        )
+    ),
+    max_leaves=20,
+)
+
+
+def faults(value):
+    with pytest.raises(RubricError) as error:
+        parse_rubric(value, "test")
+    return [(fault.path, fault.message) for fault in error.value.faults]
+
+
+def only_fault(value):
+    (found,) = faults(value)
+    return found
+
+
+def file_faults(tmp_path, text):
+    path = tmp_path / "rubric.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(RubricError) as error:
+        load_rubric(path)
+    return error.value.faults
+
+
+@given(rubric_values)
+def test_a_rubric_keeps_what_the_file_says(value):
+    def check(task, source):
+        assert (task.id, task.requirements, task.weight) == (source["id"], source["requirements"], source["weight"])
+        assert task.task_category == source.get("task_category")
+        assert len(task.sub_tasks) == len(source["sub_tasks"])
+        for sub_task, below in zip(task.sub_tasks, source["sub_tasks"], strict=True):
+            check(sub_task, below)
+
+    check(parse_rubric(json.loads(json.dumps(value)), "test"), value)
+
+
+@given(json_values)
+def test_any_value_is_a_rubric_or_a_list_of_faults(value):
+    with contextlib.suppress(RubricError):
+        assert parse_rubric(value, "test").id == value["id"]
+
+
+def test_all_faults_are_listed_with_their_paths():
+    value = node(
+        "root",
+        float("nan"),
+        leaf("minus", -1),
+        {"id": "bare", "weight": 1, "sub_tasks": []},
+        {**node("inner", 1, leaf("huge", 1e300)), "task_category": "Code Execution"},
+        "no object",
+        leaf("minus", True),
+    )
+    found = faults(value)
+    assert [path for path, _ in found] == [
+        "root",
+        "root/minus",
+        "root/bare",
+        "root/bare",
+        "root/inner/huge",
+        "root/inner",
+        "root/[4]",
+        "root/minus#2",
+    ]
+    messages = " ".join(message for _, message in found)
+    for part in ("nan", "-1", "'requirements' is missing", "task_category' is missing", "1e+300", "must be an object"):
+        assert part in messages
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"weight": "1"}, "'weight' must be a number, not '1'"),
+        ({"weight": float("inf")}, "not inf"),
+        ({"weight": 1e-300}, "not 1e-300"),
+        ({"id": 7}, "'id' must be text, not 7"),
+        ({"id": ""}, "'id' must be printable"),
+        ({"id": "x" * (MAX_ID + 1)}, "'id' must be printable"),
+        ({"id": "a\x1b[2J"}, "'id' must be printable"),
+        ({"requirements": None}, "'requirements' must be text"),
+        ({"requirements": "\ud800"}, "lone surrogate"),
+        ({"sub_tasks": None}, "'sub_tasks' must be a list"),
+        ({"task_category": "Code"}, "'task_category' is 'Code'"),
+        ({"task_category": ["Code Development"]}, "'task_category' is a list of 1"),
+        ({"finegrained_task_category": "Other"}, "'finegrained_task_category' is 'Other'"),
+        ({"wieght": 1}, "Did you mean 'weight'?"),
+        ({"$ref": "#/root"}, "References are not followed"),
+        ({"check": "readme_length"}, "'check' must be {name, arguments}"),
+        ({"check": {"name": "readme_lenght"}}, "Did you mean 'readme_length'?"),
+        ({"check": {"name": "prompt_mentions"}}, "argument 'text' is missing"),
+        ({"check": {"name": "prompt_mentions", "arguments": {"text": 1}}}, "argument 'text' is 1"),
+    ],
+)
+def test_each_fault_of_a_leaf(change, part):
+    path, message = only_fault({**leaf("only"), **change})
+    assert part in message
+    assert path in ("only", "[1]")
+
+
+def test_a_check_belongs_to_a_leaf():
+    value = {**node("root", 1, leaf("a")), "check": {"name": "prompt_length"}}
+    assert only_fault(value) == ("root", "a node with sub-tasks has a 'check'. Leave it to the leaves.")
+
+
+def test_a_node_that_contains_itself():
+    value = node("root", 1)
+    value["sub_tasks"].append(value)
+    assert ("root/root", "contains itself. Write the sub-tasks out.") in faults(value)
+
+
+def test_a_rubric_that_repeats_its_nodes_a_billionfold_is_cut_off():
+    value = leaf("bottom")
+    for level in range(40):
+        value = node(f"n{level}", 1, value, value)
+    assert any(f"more than {MAX_NODES} nodes" in message for _, message in faults(value))
+
+
+def test_a_hundred_thousand_nodes_are_too_many():
+    found = faults(node("root", 1, leaf("bad", -1), *[leaf(f"n{number}") for number in range(100_000)]))
+    assert [path for path, _ in found] == ["root/bad", f"root/n{MAX_NODES - 2}"]
+    assert f"more than {MAX_NODES} nodes" in found[1][1]
+
+
+def chain(levels):
+    start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
+    return start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1)
+
+
+def test_the_deepest_rubric_allowed_and_one_level_more(tmp_path):
+    path = tmp_path / "rubric.json"
+    path.write_text(chain(MAX_DEPTH))
+    assert len(list(walk(load_rubric(path)))) == MAX_DEPTH
+    (fault,) = file_faults(tmp_path, chain(MAX_DEPTH + 1))
+    assert "deeper" in fault.message
+    assert fault.path.endswith("/a/end")
+
+
+@pytest.mark.parametrize("levels", [3000, 100_000])
+def test_a_very_deep_rubric_is_a_fault_and_no_crash(tmp_path, levels):
+    (fault,) = file_faults(tmp_path, chain(levels))
+    assert "deeper" in fault.message
+    assert fault.path == f"line {MAX_DEPTH + 1}"
+
+
+def test_keys_given_twice_are_listed(tmp_path):
+    text = (
+        '{"id": "a", "id": "b", "requirements": "r", "weight": 1, "weight": 2, "sub_tasks": [], "task_category": null}'
+    )
+    found = [fault.message for fault in file_faults(tmp_path, text)]
+    assert found[:2] == ["key 'id' stands twice. Keep one.", "key 'weight' stands twice. Keep one."]
+    assert len(found) == 3
+
+
+def test_a_number_too_long_for_python_is_a_fault(tmp_path):
+    (fault,) = file_faults(tmp_path, json.dumps(leaf("a", 777)).replace("777", "7" * 5000))
+    assert "not inf" in fault.message
+
+
+def test_what_is_no_json_names_the_line(tmp_path):
+    (fault,) = file_faults(tmp_path, '{\n"id": "a",\n}')
+    assert fault.path == "line 3"
+
+
+def test_a_huge_or_missing_or_binary_file(tmp_path):
+    path = tmp_path / "rubric.json"
+    with pytest.raises(FileError, match="No such file"):
+        load_rubric(path)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match="not UTF-8"):
+        load_rubric(path)
+    with path.open("wb") as file:
+        file.truncate(33_000_000)
+    with pytest.raises(RubricError, match="33000000 bytes"):
+        load_rubric(path)
+
+
+def test_the_message_shows_the_first_faults_and_counts_the_rest():
+    with pytest.raises(RubricError) as error:
+        parse_rubric(node("root", 1, *[leaf(f"n{number}", -1) for number in range(1000)]), "my.json")
+    lines = str(error.value).splitlines()
+    assert lines[0] == "my.json: 1000 faults"
+    assert len(lines) == 202
+    assert len(error.value.faults) == 1000

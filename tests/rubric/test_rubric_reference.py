@@ -1,0 +1,103 @@
+"""Exact agreement with PaperBench's published rubrics and human gradings, where these are at hand."""
+
+import hashlib
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from pcgeval.rubric.grade_files import graded_task_from_json
+from pcgeval.rubric.grades import JudgeOutput, Verdict, extract_leaf_grades, get_grade_summary, grade_tree, rescored
+from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.tree import CATEGORIES, code_only, depth, leaves, prune, published_leaves, resources_provided, walk
+
+REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
+GOLDEN = REFERENCE / "golden_rubrics.json"
+EXPECTED = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+HUMAN = {"rice": 0.18568121693121692, "semantic-self-consistency": 0.9099999999999999}
+
+pytestmark = pytest.mark.skipif(not EXPECTED, reason="PaperBench's published data is not here")
+
+
+def bit(task):
+    return int(hashlib.sha256(task.id.encode()).hexdigest(), 16) % 2
+
+
+def root_score(task):
+    return grade_tree(task, lambda each: Verdict(float(bit(each)), "")).score
+
+
+def exact_score(task):
+    if not task.sub_tasks:
+        return Fraction(bit(task))
+    weighted = sum(each.weight * exact_score(each) for each in task.sub_tasks)
+    return weighted / sum(each.weight for each in task.sub_tasks)
+
+
+@pytest.fixture(params=sorted(EXPECTED))
+def paper(request):
+    return load_rubric(REFERENCE / "papers" / request.param / "rubric.json"), EXPECTED[request.param]
+
+
+def duplicate_ids(task):
+    ids = [each.id for each in walk(task)]
+    return sorted({each for each in ids if ids.count(each) > 1})
+
+
+def test_every_figure_of_the_published_rubrics(paper):
+    task, expected = paper
+    without_resources = resources_provided(task)
+    pruned = {number: prune(task, int(number)) for number in expected["subtree_by_max_depth"]}
+    assert expected == {
+        "by_category": {
+            category: sum(each.task_category == category for each in leaves(task)) for category in CATEGORIES
+        },
+        "code_only_leaves": len(list(leaves(code_only(task)))),
+        "code_only_nodes": len(list(walk(code_only(task)))),
+        "code_only_resources_provided_root_score": root_score(resources_provided(code_only(task))),
+        "code_only_root_score": root_score(code_only(task)),
+        "duplicate_ids": duplicate_ids(task),
+        "leaves": len(list(leaves(task))),
+        "max_depth": depth(task),
+        "nodes": len(list(walk(task))),
+        "passed_leaves": sum(bit(each) for each in leaves(task)),
+        "resources_provided_root_score": root_score(without_resources),
+        "resources_provided_zeroed_leaves": sum(each.weight == 0 for each in leaves(without_resources)),
+        "root_score": root_score(task),
+        "root_score_exact": str(exact_score(task)),
+        "subtree_by_max_depth": {number: root_score(cut) for number, cut in pruned.items()},
+        "subtree_graded_leaves_by_max_depth": {
+            number: len(list(published_leaves(cut))) for number, cut in pruned.items()
+        },
+    }
+
+
+def test_a_perfect_submission_reaches_1_only_with_propagated_zero_weights(paper):
+    task, _ = paper
+    as_published = grade_tree(resources_provided(task), lambda _: Verdict(1.0, "")).score
+    propagated = grade_tree(resources_provided(task, propagate_zero_weights=True), lambda _: Verdict(1.0, "")).score
+    assert as_published <= propagated == 1.0
+
+
+def test_paths_are_unique_although_ids_are_not(paper):
+    task, _ = paper
+    paths = [each.path for each in walk(task)]
+    assert len(set(paths)) == len(paths)
+
+
+@pytest.mark.parametrize("name", HUMAN)
+def test_human_gradings_come_out_exactly(name):
+    tree = graded_task_from_json(json.loads((REFERENCE / "judge_eval" / name / "expected_result.json").read_text()))
+    again = rescored(tree)
+    assert tree.score == again.score == HUMAN[name]
+    assert [each.score for each in nodes(again)] == [each.score for each in nodes(tree)]
+    output = JudgeOutput("human", tree)
+    assert output.score_bounds.low == output.score_bounds.high == output.score
+    assert output.num_passed == sum(each.score == 1 for each in extract_leaf_grades(tree))
+    assert get_grade_summary(tree).invalid == 0
+
+
+def nodes(tree):
+    return [tree, *[node for each in tree.sub_tasks for node in nodes(each)]]

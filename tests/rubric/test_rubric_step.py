@@ -1,0 +1,121 @@
+import json
+from pathlib import Path
+
+import pytest
+from submissions_for_tests import PARAMS, write_results, write_submission
+
+from pcgeval.competition.layout import GRADES, RUBRICS
+from pcgeval.competition.params import Params
+from pcgeval.files import FileError, sha256_file, write_text
+from pcgeval.rubric.checks import CHECKS
+from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.step import evidence_file, evidence_step, grade_step, read_evidence
+from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
+
+OURS = Path(__file__).parents[2] / RUBRICS / "competition" / "rubric.json"
+TEAM = "team-one"
+
+
+@pytest.fixture
+def competition(tmp_path):
+    write_submission(tmp_path)
+    write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
+    write_results(tmp_path, "small", failures={("I", 1): ("extract", "no code")})
+    write_results(tmp_path, "large")
+    for model in PARAMS.models:
+        evidence_step(PARAMS, model, TEAM, tmp_path)
+    return tmp_path
+
+
+def with_judge(judge) -> Params:
+    return PARAMS.model_copy(update={"rubric": PARAMS.rubric.model_copy(update={"judge": judge})})
+
+
+def explanations(output):
+    return {each.id: each.explanation for each in extract_leaf_grades(output.graded_task_tree)}
+
+
+def test_our_rubric_has_checked_leaves_in_all_categories_and_readable_unique_ids():
+    found = list(leaves(load_rubric(OURS)))
+    assert 15 <= len(found) <= 25
+    assert {leaf.task_category for leaf in found} == set(CATEGORIES)
+    assert all(leaf.check is not None and leaf.finegrained_task_category for leaf in found)
+    assert len({leaf.id for leaf in found}) == len(found)
+    assert {leaf.check.name for leaf in found} == set(CHECKS)
+
+
+def test_a_grade_says_what_it_is_made_of(competition):
+    output = grade_step(PARAMS, TEAM, competition)
+    written = json.loads((competition / GRADES / TEAM / "grade.json").read_text())
+    assert written["team"] == TEAM
+    assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
+    assert judge_output_from_json(written) == output
+    assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", 0)
+    assert written["score_bounds"] == [output.score, output.score]
+    assert set(get_grade_summary(output.graded_task_tree).by_category) == set(CATEGORIES)
+
+
+def test_explanations_have_the_figures(competition):
+    found = explanations(grade_step(PARAMS, TEAM, competition))
+    assert found["trials-with-code"] == "7 of 8 trials passed extract; first otherwise: small I 1 (no code)"
+    assert found["prompt-within-words"] == "4 words; 1 to 900 are allowed"
+    assert found["mean-stability"] == "mean stability 0.4375 over 8 trials, 7 of them with a level"
+
+
+def test_the_same_inputs_give_the_same_bytes(competition):
+    grade_step(PARAMS, TEAM, competition)
+    before = (competition / GRADES / TEAM / "grade.json").read_bytes()
+    evidence = (competition / evidence_file("small", TEAM)).read_bytes()
+    evidence_step(PARAMS, "small", TEAM, competition)
+    grade_step(PARAMS, TEAM, competition)
+    assert (competition / GRADES / TEAM / "grade.json").read_bytes() == before
+    assert (competition / evidence_file("small", TEAM)).read_bytes() == evidence
+
+
+def test_a_model_without_evidence_leaves_all_results_undecided(competition):
+    (competition / evidence_file("large", TEAM)).unlink()
+    output = grade_step(PARAMS, TEAM, competition)
+    assert explanations(output)["mean-stability"] == "no results: the submission was not run with large"
+    assert output.num_invalid_leaf_nodes == 15
+    assert output.score == output.graded_task_tree.sub_tasks[0].score
+    assert output.score_bounds.low < output.score < output.score_bounds.high
+
+
+def test_a_team_without_a_folder_is_graded_leaf_by_leaf_with_reasons(competition):
+    output = grade_step(PARAMS, "team-two", competition)
+    assert explanations(output)["readme-names-team"] == "README.md is missing"
+    assert (output.score, output.score_bounds.low, output.num_passed) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("judge", ["random", "dummy"])
+def test_other_judges_need_no_results(tmp_path, judge):
+    write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
+    output = grade_step(with_judge(judge), TEAM, tmp_path)
+    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, 25, 0)
+
+
+def test_evidence_survives_the_way_through_its_file(competition):
+    evidence = read_evidence(PARAMS, TEAM, competition)
+    assert [trial.name for trial in evidence.trials][:2] == ["small I 1", "small I 2"]
+    assert evidence.trials[0].failed_stage == "extract"
+    assert evidence.trials[1].reply is not None
+    assert len(evidence.trials) == 8
+    assert len(evidence.letters) == 4
+
+
+@pytest.mark.parametrize("content", ["[]", '{"trials": [{"model": 1}], "letters": []}', "{"])
+def test_evidence_that_was_edited_is_named(competition, content):
+    write_text(competition / evidence_file("large", TEAM), content)
+    with pytest.raises(FileError, match=r"large\.json.*dvc repro|large\.json.*Make it again"):
+        grade_step(PARAMS, TEAM, competition)
+
+
+def test_a_faulty_rubric_leaves_no_grade(competition):
+    write_text(
+        competition / RUBRICS / "competition" / "rubric.json", OURS.read_text().replace("prompt_length", "length")
+    )
+    with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
+        grade_step(PARAMS, TEAM, competition)
+    assert not (competition / GRADES).exists()

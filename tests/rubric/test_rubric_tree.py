@@ -1,0 +1,101 @@
+import pytest
+from hypothesis import given
+from rubric_trees import RESULT, RUN, leaf, node, rubric, rubrics
+
+from pcgeval.rubric.tree import (
+    ACQUISITION,
+    RubricError,
+    child_paths,
+    code_only,
+    depth,
+    leaves,
+    prior_nodes,
+    prune,
+    published_leaves,
+    resources_provided,
+    walk,
+)
+
+EXAMPLE = rubric(
+    node(
+        "root",
+        1,
+        node("A", 2, leaf("a1"), leaf("a2", category=RUN)),
+        node("B", 3, node("C", 1, leaf("c1", finegrained_task_category=ACQUISITION)), leaf("b2", category=RESULT)),
+        leaf("D", 4),
+    )
+)
+
+
+def names(tasks):
+    return [task.id for task in tasks]
+
+
+def test_walk_yields_parents_first_in_the_order_of_the_file():
+    assert names(walk(EXAMPLE)) == ["root", "A", "a1", "a2", "B", "C", "c1", "b2", "D"]
+    assert names(leaves(EXAMPLE)) == ["a1", "a2", "c1", "b2", "D"]
+    assert depth(EXAMPLE) == 3
+
+
+def test_paths_tell_equal_and_awkward_ids_apart():
+    assert child_paths("", ["root"]) == ["root"]
+    assert child_paths("r", ["x", "x", "y", "x"]) == ["r/x", "r/x#2", "r/y", "r/x#3"]
+    assert child_paths("r", ["x#2", "x", "x", "a/b", "100%"]) == ["r/x%232", "r/x", "r/x#2", "r/a%2Fb", "r/100%25"]
+
+
+@given(rubrics)
+def test_paths_are_unique(tree):
+    paths = [task.path for task in walk(tree)]
+    assert len(set(paths)) == len(paths)
+
+
+def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
+    cut = code_only(EXAMPLE)
+    assert names(walk(cut)) == ["root", "A", "a1", "B", "C", "c1", "D"]
+    assert {task.path for task in walk(cut)} < {task.path for task in walk(EXAMPLE)}
+
+
+def test_code_only_of_a_rubric_without_code_is_an_error():
+    with pytest.raises(RubricError, match="Code Development"):
+        code_only(rubric(leaf("only", category=RUN)))
+
+
+def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents():
+    as_published = {task.id: task.weight for task in walk(resources_provided(EXAMPLE))}
+    propagated = {task.id: task.weight for task in walk(resources_provided(EXAMPLE, propagate_zero_weights=True))}
+    assert (as_published["c1"], as_published["C"], as_published["B"]) == (0, 1, 3)
+    assert (propagated["c1"], propagated["C"], propagated["B"]) == (0, 0, 3)
+
+
+def test_prune_folds_what_lies_deeper_into_the_node_above():
+    cut = prune(EXAMPLE, 2)
+    assert names(walk(cut)) == ["root", "A", "B", "D"]
+    assert names(leaves(cut)) == ["A", "B", "D"]
+    assert names(published_leaves(cut)) == names(leaves(EXAMPLE))
+    assert prune(EXAMPLE, 9) == EXAMPLE
+    with pytest.raises(ValueError, match="1 level"):
+        prune(EXAMPLE, 0)
+
+
+def test_prior_nodes_are_ancestors_and_earlier_siblings():
+    assert names(prior_nodes(EXAMPLE, "root/B/b2")) == ["root", "A", "B", "C"]
+    assert names(prior_nodes(EXAMPLE, "root/B/b2", limit=2)) == ["B", "C"]
+    assert prior_nodes(EXAMPLE, "root") == prior_nodes(EXAMPLE, "root/B/b2", limit=0) == ()
+    with pytest.raises(KeyError):
+        prior_nodes(EXAMPLE, "root/B/missing")
+
+
+@given(rubrics)
+def test_prior_nodes_match_their_definition(tree):
+    """A node is prior if it comes earlier in the file and is the root or a child of an ancestor."""
+    order = list(walk(tree))
+    parents = {child.path: parent for parent in order for child in parent.sub_tasks}
+    for position, target in enumerate(order):
+        ancestors, up = set(), target
+        while up.path in parents:
+            up = parents[up.path]
+            ancestors.add(up.path)
+        literal = [
+            each for each in order[:position] if each.path not in parents or parents[each.path].path in ancestors
+        ]
+        assert list(prior_nodes(tree, target.path)) == literal
