@@ -7,10 +7,17 @@ import pytest
 
 from pcgeval.competition.params import ParamsError, load_params, parse_params
 
+COMPETITION = {"name": "test", "edition": "1", "characters": "ABC", "trials": 10, "seed": 1}
 SMALLEST: dict[str, Any] = {
-    "competition": {"name": "test", "edition": "1"},
+    "competition": COMPETITION,
     "teams": ["alpha"],
     "models": {"small": {"backend": "recorded", "name": "small:1b"}},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    "physics": {},
+    "similarity": {},
+    "diversity": {},
+    "scoring": {},
+    "rubric": {},
 }
 
 
@@ -18,10 +25,17 @@ def parse(**changes: Any):
     return parse_params({**SMALLEST, **changes}, "params.yaml")
 
 
-def test_defaults_are_the_published_rules():
-    params = parse()
-    assert (params.competition.trials, len(params.competition.characters)) == (10, 26)
+def test_the_published_competition_has_the_published_rules():
+    params = load_params(Path(__file__).parents[2] / "data" / "competitions" / "llms4pcg-2025.yaml")
+    assert (params.competition.trials, len(params.competition.characters), params.competition.seed) == (10, 26, 6280)
     assert (params.limits.tokens, params.limits.seconds, params.limits.prompt_words) == (25_000, 500, 900)
+
+
+@pytest.mark.parametrize("section", ["competition", "teams", "models", "limits", "physics", "scoring", "rubric"])
+def test_every_section_must_be_there(section: str):
+    values = {name: value for name, value in SMALLEST.items() if name != section}
+    with pytest.raises(ParamsError, match=f"'{section}' is missing"):
+        parse_params(values, "params.yaml")
 
 
 @pytest.mark.parametrize(
@@ -36,8 +50,8 @@ def test_defaults_are_the_published_rules():
         ({"teams": ["result"]}, ["'result'", "reserved"]),
         ({"teams": ["../x"]}, ["'../x'"]),
         ({"teams": ["Same", "same"]}, ["twice"]),
-        ({"competition": {"name": "x", "edition": "1", "characters": "ABA"}}, ["competition.characters", "each once"]),
-        ({"competition": {"name": "x", "edition": "1", "trials": 0}}, ["competition.trials", "found 0"]),
+        ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
+        ({"competition": {**COMPETITION, "trials": 0}}, ["competition.trials", "found 0"]),
         ({"physics": {"step": float("nan")}}, ["physics.step"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         ({"models": {"m": {"backend": "openai", "name": "x"}}}, ["models.m.backend", "'openai'"]),
@@ -64,7 +78,7 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes):
 
 
 def test_letters_are_sorted():
-    assert parse(competition={"name": "x", "edition": "1", "characters": "TA"}).competition.characters == "AT"
+    assert parse(competition={**COMPETITION, "characters": "TA"}).competition.characters == "AT"
 
 
 def test_the_params_of_this_repository_are_valid():

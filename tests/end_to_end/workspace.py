@@ -34,7 +34,11 @@ PARAMS: dict[str, Any] = {
     "models": {
         name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()
     },
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
     "physics": {"trials": 2},
+    "similarity": {"model": "data/classifier"},
+    "diversity": {"vectors": "softmax"},
+    "rubric": {"id": "competition", "judge": "checks"},
     "scoring": {"baseline": "alpha", "bootstrap": 20},
 }
 
@@ -93,9 +97,8 @@ def make_workspace(folder: Path) -> Workspace:
             shutil.copy2(source, target)
     (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
     (folder / ".dvc").mkdir()
-    (folder / ".dvc" / "config").write_text(
-        (REPOSITORY / ".dvc" / "config").read_text() + "[core]\n    no_scm = true\n"
-    )
+    shutil.copy2(REPOSITORY / ".dvc" / "config", folder / ".dvc" / "config")
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     for team, prompt in PROMPTS.items():
         _write_submission(folder / "data" / "submissions" / team, team, prompt)
     _write_recordings(folder)

@@ -17,10 +17,11 @@ from pcgeval.programs.records import read_record, record_path
 
 DIGEST = "ab" * 32
 VALUES: dict[str, Any] = {
-    "competition": {"name": "test", "edition": "1", "characters": "AB", "trials": 2},
+    "competition": {"name": "test", "edition": "1", "characters": "AB", "trials": 2, "seed": 6280},
     "teams": ["alpha"],
     "models": {"m": {"backend": "ollama", "name": "m:1", "digest": DIGEST, "options": {"num_predict": 9}}},
-    "limits": {"tokens": 100, "seconds": 50},
+    "limits": {"tokens": 100, "seconds": 50, "prompt_words": 900},
+    **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
 }
 
 
@@ -89,7 +90,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path):
         {"competition": {**VALUES["competition"], "seed": 1}},
         {"models": {"m": {**VALUES["models"]["m"], "options": {"num_predict": 8}}}},
         {"models": {"m": {**VALUES["models"]["m"], "name": "m:2"}}},
-        {"limits": {"tokens": 99, "seconds": 50}},
+        {"limits": {"tokens": 99, "seconds": 50, "prompt_words": 900}},
     ],
 )
 def test_a_trial_made_from_something_else_is_asked_again(tmp_path: Path, change: dict[str, Any]):

@@ -8,7 +8,9 @@ from pcgeval.files import write_json, write_text
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
     {
-        "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2},
+        "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
         "teams": ["team-one", "team-two"],
         "models": {name: {"backend": "recorded", "name": name} for name in ("small", "large")},
     },

@@ -1,7 +1,7 @@
 """Every path and file name of a competition, once.
 
-Outputs lie by step first, then `<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official file names
-(OFFICIAL 2), so that a later stage depends on a parent folder and DVC draws the edges.
+Outputs lie by step first, then `<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official file names, so
+that a later stage depends on a parent folder and DVC draws the edges.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from pcgeval.errors import PcgevalError
 
-RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams' (OFFICIAL 2)
+RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -29,9 +29,9 @@ class Competition(_Section):
     name: str
     edition: str
     round: str = "final"
-    characters: str = string.ascii_uppercase
-    trials: int = Field(10, ge=1, le=1000)
-    seed: int = Field(6280, ge=0, lt=2**31)
+    characters: str
+    trials: int = Field(ge=1, le=1000)
+    seed: int = Field(ge=0, lt=2**31)
 
     @field_validator("characters")
     @classmethod
@@ -59,15 +59,15 @@ class Model(_Section):
 
 
 class Limits(_Section):
-    """What one trial may use (OFFICIAL 1)."""
+    """What one trial may use; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
 
-    tokens: int = Field(25_000, ge=1)  # prompt and output together
-    seconds: float = Field(500.0, gt=0)
-    prompt_words: int = Field(900, ge=1)
+    tokens: int = Field(ge=1)  # prompt and output together
+    seconds: float = Field(gt=0)
+    prompt_words: int = Field(ge=1)
 
 
 class PhysicsParams(_Section):
-    """How a level is simulated (OFFICIAL 5); lengths in metres, times in seconds."""
+    """How a level is simulated; lengths in metres, times in seconds."""
 
     engine: Literal["pymunk"] = "pymunk"
     trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
@@ -96,7 +96,7 @@ class Diversity(_Section):
 
 
 class Scoring(_Section):
-    """How scores become a ranking (OFFICIAL 1 and 7)."""
+    """How scores become a ranking."""
 
     baseline: str | None = None  # the winner must beat this team
     official_quirks: bool = False
@@ -112,18 +112,18 @@ class RubricParams(_Section):
 
 
 class Params(_Section):
-    """All of params.yaml."""
+    """All of params.yaml; every section must be there, because the stages name the sections that they depend on."""
 
     competition: Competition
     rounds: dict[str, Round] = {}
     teams: tuple[str, ...] = Field(min_length=1)
     models: dict[str, Model] = Field(min_length=1)
-    limits: Limits = Limits()
-    physics: PhysicsParams = PhysicsParams()
-    similarity: Similarity = Similarity()
-    diversity: Diversity = Diversity()
-    scoring: Scoring = Scoring()
-    rubric: RubricParams = RubricParams()
+    limits: Limits
+    physics: PhysicsParams
+    similarity: Similarity
+    diversity: Diversity
+    scoring: Scoring
+    rubric: RubricParams
 
     @model_validator(mode="after")
     def _names(self) -> "Params":
