@@ -9,10 +9,10 @@ REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
     {
         "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
         "teams": ["team-one", "team-two"],
         "models": {name: {"backend": "recorded", "name": name} for name in ("small", "large")},
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
     },
     "params.yaml",
 )
@@ -39,15 +39,14 @@ def write_results(root, model, team="team-one", *, failures=None, replies=None, 
             letter_file(folder["stability"], letter),
             {"raws": [{"tag": f"{team}/levels/{letter}/{name}.xml", "score": 0.5} for name in names]},
         )
-        probabilities = [("I", 0.25 if top else 0.1), ("T", 0.25 if top else 0.1), ("Q", 0.25 if top else 0.8)]
+        pictures = [f"{name}.png" for name in names]
+        target, other = (0.25, 0.25) if top else (0.1, 0.8)
+        raws = [{"label": label, "softmax_prob": each} for label, each in (("I", target), ("T", target), ("Q", other))]
         write_json(
             letter_file(folder["similarity"], letter),
             {
-                "trials": [{"id": name, "label": letter, "similarity": 0.25 if top else 0.1} for name in names],
-                "similarities": [
-                    {"id": name, "raws": [{"label": label, "softmax_prob": each} for label, each in probabilities]}
-                    for name in names
-                ],
+                "trials": [{"id": picture, "label": letter, "similarity": target} for picture in pictures],
+                "similarities": [{"id": picture, "raws": raws} for picture in pictures],
             },
         )
         write_json(letter_file(folder["diversity"], letter), {"diversityRate": 0.1 if letter == "I" else 0.0})

@@ -1,10 +1,11 @@
+import json
 import os
 
 import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
 
 from pcgeval.competition.layout import Trial
-from pcgeval.files import FileError, write_json, write_text
+from pcgeval.files import FileError, write_text
 from pcgeval.rubric.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
 
 
@@ -75,14 +76,6 @@ def test_another_label_on_top(tmp_path):
     assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
 
 
-def test_without_probabilities_the_label_that_is_named_decides(tmp_path):
-    write_results(tmp_path, "small")
-    trials = [{"id": f"team-one_I_{n}", "label": label, "similarity": 0.5} for n, label in ((1, "I"), (2, "L"))]
-    write_json(tmp_path / "data/similarity/small/team-one/I.json", {"trials": trials})
-    first, second, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert (first.on_top, second.on_top) == (True, False)
-
-
 @pytest.mark.parametrize(
     ("reply", "loop", "open_fence"),
     [
@@ -114,6 +107,9 @@ def test_a_reply_of_garbage_bytes_is_looked_at_all_the_same(tmp_path):
 
 
 SIMILARITY = "data/similarity/small/team-one"
+WITHOUT_PROBABILITIES = json.dumps(
+    {"trials": [{"id": f"team-one_I_{number}.png", "label": "I", "similarity": 0.5} for number in (1, 2)]}
+)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +125,7 @@ SIMILARITY = "data/similarity/small/team-one"
         (f"{SIMILARITY}/I.json", "[]", "no list 'trials'"),
         (f"{SIMILARITY}/I.json", '{"trials": [1]}', "no list 'trials'"),
         (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
+        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "'team-one_I_1.png' has no probabilities"),
         (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "'similarity' is nan"),
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "'score' is 2"),
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "'score' is '1'"),

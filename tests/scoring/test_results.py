@@ -62,10 +62,11 @@ def test_logs_results_and_hidden_folders_are_no_teams(team):
     assert list(read_source(team.parent, RULES)) == ["t"]
 
 
-def test_absent_files_are_none_and_their_trials_failed(team):
-    stability(team).unlink()
+@pytest.mark.parametrize("step", ["stability", "similarity"])
+def test_absent_files_are_none_and_their_trials_failed(team, step):
+    (team / step / "A.json").unlink()
     found = read_team(TeamFolders.official(team), RULES)
-    assert found.letters["A"].stability is None
+    assert getattr(found.letters["A"], step) is None
     assert found.failed_trials == 2
 
 

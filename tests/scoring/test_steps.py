@@ -28,7 +28,9 @@ def params(tmp_path, monkeypatch):
                 measure(model, team, similarity)
     return parse_params(
         {
-            "competition": {"name": "Test", "edition": "1", "characters": "AB", "trials": 2},
+            "competition": {"name": "Test", "edition": "1", "characters": "AB", "trials": 2, "seed": 1},
+            "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+            **{section: {} for section in ("physics", "similarity", "diversity", "rubric")},
             "teams": list(TEAMS),
             "models": {model: {"backend": "recorded", "name": model} for model in MODELS},
             "scoring": {"baseline": "base", "bootstrap": 20},

@@ -102,6 +102,15 @@ def test_a_changed_digit_is_noticed(published, name, old, new, kind):
     assert reproduction.differences[0].startswith(f"{kind}: published ")
 
 
+@pytest.mark.parametrize("name", ["character_scores.csv", "prompt_scores_ranks.csv"])
+def test_a_line_too_many_is_noticed(published, name):
+    path = published / name
+    path.write_text(path.read_text() + "\n" + path.read_text().split("\n")[-1].replace("gamma", "delta"))
+    _, reproduction = reproduce(published)
+    assert reproduction.differing == 1
+    assert reproduction.differences[0].endswith("published a line, computed no line")
+
+
 def test_a_changed_measurement_changes_what_depends_on_it(published):
     text = (published / "trial_scores.csv").read_text().split("\n")
     fields = text[1].split(",")

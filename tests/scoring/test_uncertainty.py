@@ -79,6 +79,15 @@ def test_equal_trials_leave_no_uncertainty():
     assert found == {"a": Interval(66.6667, 66.6667), "b": Interval(33.3333, 33.3333)}
 
 
+def test_a_letter_that_lacks_a_file_scores_nothing_in_any_resample():
+    lacking = LetterResults.of({1: 0.5, 2: 0.5, 3: 0.5}, None, 0.5)
+    present = TeamResults({"A": LetterResults(lacking.stability, lacking.stability, lacking.diversity)})
+    without_diversity = TeamResults({"A": LetterResults(lacking.stability, lacking.stability, None)})
+    results = CompetitionResults({"m": {"a": present, "b": TeamResults({"A": lacking}), "c": without_diversity}})
+    found = bootstrap(results, ScoringRules("A", 3), 10, 0)
+    assert found == {"a": Interval(100, 100), "b": Interval(0, 0), "c": Interval(0, 0)}
+
+
 def test_more_different_trials_are_less_certain():
     def spread(width):
         values = {1: 0.5 - width, 2: 0.5, 3: 0.5 + width}

@@ -98,7 +98,7 @@ def _trial_results(params: Params, model: str, team: str, root: Path) -> list[Tr
                 reply=None if stage == "generate" else _reply(trial_file(folders["raw"], "raw", team, trial)),
                 stability=_probability(stability.get(trial), "score", folders["stability"]),
                 similarity=_probability(similarity.get(trial), "similarity", folders["similarity"]),
-                on_top=_on_top(trial, similarity.get(trial), predictions.get(trial), folders["similarity"]),
+                on_top=_on_top(similarity.get(trial), predictions.get(trial), folders["similarity"]),
             )
         )
     return results
@@ -157,15 +157,13 @@ def _number(entry: Any, key: str, path: Path) -> float:
     return value
 
 
-def _on_top(trial: Trial, entry: Mapping[str, Any] | None, prediction: Mapping[str, Any] | None, path: Path) -> bool:
-    """Say whether the target is the most probable label, from all 26 probabilities or else the label that is named."""
+def _on_top(entry: Mapping[str, Any] | None, prediction: Mapping[str, Any] | None, path: Path) -> bool:
+    """Say whether no label is more probable than the target; the official `label` of a trial is the target itself."""
     if entry is None:
         return False
     raws = prediction.get("raws") if prediction else None
-    if not raws:
-        return bool(entry.get("label") == trial.letter)
-    if not isinstance(raws, list):
-        raise FileError(f"{path}: 'raws' is no list. Run `dvc repro` to make it again.")
+    if not isinstance(raws, list) or not raws:
+        raise FileError(f"{path}: {entry.get('id')!r:.60} has no probabilities. Run `dvc repro` to make it again.")
     return _number(entry, "similarity", path) >= max(_number(raw, "softmax_prob", path) for raw in raws)
 
 

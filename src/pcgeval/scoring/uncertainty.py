@@ -32,12 +32,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class _Measured:
-    """One model as arrays: stability and similarity (P, C, T), diversity (P, C), 0 or 1 for complete letters (P, C)."""
+    """One model as arrays: stability and similarity (P, C, T), diversity (P, C); what is absent is 0."""
 
     stability: Floats
     similarity: Floats
     diversity: Floats
-    complete: Floats
 
 
 def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, seed: int) -> dict[str, Interval]:
@@ -82,7 +81,6 @@ def _measure(programs: list[Mapping[str, LetterResults]], rules: ScoringRules) -
         np.array(stability, dtype=np.float64),
         np.array(similarity, dtype=np.float64),
         np.array([[each.diversity or 0 for each in row] for row in letters], dtype=np.float64),
-        np.array([[each.complete for each in row] for row in letters], dtype=np.float64),
     )
 
 
@@ -94,7 +92,7 @@ def _resample(measured: _Measured, count: int, generator: np.random.Generator) -
     similarity = np.take_along_axis(np.broadcast_to(measured.similarity, shape), chosen, axis=-1)
     weight = _weight(stability.mean(axis=(1, 3))) * _weight(similarity.mean(axis=(1, 3)))
     weight *= _weight(measured.diversity.mean(axis=0))
-    letters = (stability * similarity).mean(axis=-1) * measured.diversity * measured.complete * weight[:, None, :]
+    letters = (stability * similarity).mean(axis=-1) * measured.diversity * weight[:, None, :]
     scores: Floats = letters.mean(axis=-1)
     return scores
 

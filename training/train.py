@@ -1,0 +1,125 @@
+"""Stage `train`: train the small ViT on fonts' glyphs and block letters.
+
+Each step draws from a generator seeded with its own number, so a run that was stopped goes on from its last checkpoint
+as if nothing had happened. Until the rate begins to fall, checkpoints do not depend on the number of steps.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from augment import augmented
+from pcgeval.files import sha256_file, sha256_json
+from settings import CACHE, DATA, LETTERS, Settings, Train, load_settings
+from vit import new_network, write_classifier
+
+CHECKPOINT_STEPS = 200
+
+
+class Pictures:
+    """The training pictures, drawn from at random."""
+
+    def __init__(self) -> None:
+        """Load fonts (faces, 26, size, size) and blocks (n, size, size), the latter sorted by letter."""
+        self.fonts = torch.from_numpy(np.load(DATA / "glyphs.npz")["pictures"])
+        blocks = np.load(DATA / "blocks.npz")
+        self.blocks = torch.from_numpy(blocks["pictures"])
+        self.starts = torch.from_numpy(np.searchsorted(blocks["labels"], np.arange(len(LETTERS) + 1)))
+
+    def batch(self, train: Train, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return pictures (batch, size, size) and letters (batch), letters equally likely."""
+        letters = torch.randint(len(LETTERS), (train.batch,), generator=generator)
+        luck = torch.rand(train.batch, generator=generator, dtype=torch.float64)
+        fonts = round(train.batch * train.font_share)
+        faces = (luck[:fonts] * len(self.fonts)).long()
+        first, end = self.starts[letters[fonts:]], self.starts[letters[fonts:] + 1]
+        blocks = first + (luck[fonts:] * (end - first)).long()
+        return torch.cat([self.fonts[faces, letters[:fonts]], self.blocks[blocks]]), letters
+
+
+def rate(step: int, train: Train) -> float:
+    """Return the learning rate of a step: a linear rise, level, and a linear fall to zero."""
+    return train.learning_rate * min(1.0, (step + 1) / train.warmup, (train.steps - step) / train.decay)
+
+
+def new_optimizer(network: torch.nn.Module, train: Train) -> torch.optim.Optimizer:
+    """Return AdamW; biases and norms do not decay."""
+    groups = [
+        {"params": [p for p in network.parameters() if p.ndim > 1], "weight_decay": train.weight_decay},
+        {"params": [p for p in network.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=train.learning_rate, betas=(0.9, 0.98))
+
+
+def checkpoint_paths(settings: Settings) -> tuple[Path, Path]:
+    """Return where a run keeps its state before and after the rate begins to fall."""
+    data = [sha256_file(DATA / "glyphs.npz"), sha256_file(DATA / "blocks.npz")]
+    everything = [settings.model.model_dump(), settings.train.model_dump(), data]
+    lasting = [settings.model.model_dump(), settings.train.model_dump(exclude={"steps", "decay"}), data]
+    level, falling = (CACHE / f"checkpoint-{sha256_json(key)[:16]}.pt" for key in (lasting, everything))
+    return level, falling
+
+
+def train_network(settings: Settings) -> dict[str, Tensor]:
+    """Train from the last checkpoint and return the averaged weights."""
+    train = settings.train
+    torch.manual_seed(train.seed)
+    network = new_network(settings.model)
+    optimizer = new_optimizer(network, train)
+    average = {name: value.clone() for name, value in network.state_dict().items()}
+    level, falling = checkpoint_paths(settings)
+    start = 0
+    for path in (falling, level):
+        if path.exists():
+            state: dict[str, Any] = torch.load(path, weights_only=True)
+            if path == falling or state["step"] <= train.steps - train.decay:
+                network.load_state_dict(state["network"])
+                optimizer.load_state_dict(state["optimizer"])
+                average, start = state["average"], state["step"]
+                break
+    pictures, generator = Pictures(), torch.Generator()
+    began, losses = time.monotonic(), []
+    for step in range(start, train.steps):
+        generator.manual_seed(train.seed * 1_000_003 + step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step, train)
+        batch, letters = pictures.batch(train, generator)
+        white = 1 - augmented(batch, settings.model, generator)
+        logits = network((white - train.mean) / train.deviation).logits
+        loss = functional.cross_entropy(logits, letters, label_smoothing=train.label_smoothing)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            keep = min(train.average, (step + 1) / (step + 10))
+            for name, value in network.state_dict().items():
+                average[name].lerp_(value, 1 - keep)
+        losses.append(float(loss.detach()))
+        if (step + 1) % CHECKPOINT_STEPS == 0:
+            path = level if step + 1 <= train.steps - train.decay else falling
+            state = {"step": step + 1, "network": network.state_dict(), "average": average}
+            torch.save(state | {"optimizer": optimizer.state_dict()}, path.with_suffix(".part"))
+            path.with_suffix(".part").replace(path)
+            recent = sum(losses[-CHECKPOINT_STEPS:]) / len(losses[-CHECKPOINT_STEPS:])
+            passed = time.monotonic() - began
+            print(json.dumps({"step": step + 1, "loss": round(recent, 4), "seconds": round(passed)}), flush=True)
+    return average
+
+
+def main() -> None:
+    """Train and write the classifier."""
+    settings = load_settings()
+    torch.use_deterministic_algorithms(mode=True)
+    torch.set_num_threads(settings.train.threads)
+    write_classifier(train_network(settings), settings.model, settings.train)
+
+
+if __name__ == "__main__":
+    main()
