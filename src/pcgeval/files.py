@@ -70,7 +70,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON ({error}). Make it again with the stage that wrote it.") from error
 
 
@@ -84,7 +84,7 @@ def read_json_lines(path: Path) -> Iterator[Any]:
         if line:
             try:
                 yield json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise FileError(
                     f"{path}:{number}: not valid JSON ({error}). Restore the file or drop the line."
                 ) from error

@@ -110,7 +110,7 @@ def test_another_round_leaves_the_final_alone(workspace: Workspace, first_run: l
     assert done.returncode == 0, done.stdout + done.stderr
     assert workspace.outputs() == before
     midterm = json.loads((workspace.folder / "rounds" / "midterm" / "results" / "ranking.json").read_text())
-    assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 1)
+    assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 2)
 
 
 def test_a_team_that_leaves_is_not_ranked_although_its_folders_stay(workspace: Workspace, first_run: list[str]):

@@ -30,7 +30,7 @@ class Competition(_Section):
     edition: str
     round: str = "final"
     characters: str
-    trials: int = Field(ge=1, le=1000)
+    trials: int = Field(ge=2, le=1000)  # diversity compares the trials of a letter with each other
     seed: int = Field(ge=0, lt=2**31)
 
     @field_validator("characters")
@@ -45,7 +45,7 @@ class Round(_Section):
     """What another round of the same competition evaluates instead of `competition`'s letters and trials."""
 
     characters: str
-    trials: int = Field(ge=1, le=1000)
+    trials: int = Field(ge=2, le=1000)
 
 
 class Model(_Section):
