@@ -131,7 +131,7 @@ def _over_limit(reply: ChatReply, limits: Limits) -> str | None:
 
 
 def _outcome(trial: Trial, record: TrialRecord) -> Outcome:
-    return succeeded(trial) if record.reason is None else failed(trial, "raw", record.reason)
+    return succeeded(trial) if record.reason is None else failed(trial, "generate", record.reason)
 
 
 def _remove_strangers(folder: Path, team: str, wanted: Iterable[Trial]) -> None:

@@ -1,6 +1,7 @@
 """The classify step: from the pictures of one model and team to the official similarity files."""
 
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,7 +17,7 @@ from pcgeval.files import empty_folder, sha256_bytes, write_json
 from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
-STEP = "similarity"
+STEP = "classify"
 CLASSIFIER_FILE = "classifier.json"
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
@@ -131,7 +132,7 @@ def _official(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> dict[
     similarities = [prediction.probabilities[column] for _, prediction in rows]
     return {
         "count": len(rows),
-        "similarityRate": sum(similarities) / len(rows) if rows else 0,
+        "similarityRate": math.fsum(similarities) / len(rows) if rows else 0.0,
         "trials": [
             {"id": picture.path.name, "label": letter, "similarity": prediction.probabilities[column]}
             for picture, prediction in rows
