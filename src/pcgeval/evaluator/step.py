@@ -1,5 +1,6 @@
 """The step of this package over the levels of one team and model: stability files and pictures."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -171,7 +172,7 @@ def _official(team: str, letter: str, simulated: dict[Trial, Stability]) -> dict
         if trial.letter == letter
     ]
     scores = [result.score for trial, result in sorted(simulated.items()) if trial.letter == letter]
-    return {"dataCount": len(raws), "rate": sum(scores) / len(scores) if scores else 0.0, "raws": raws}
+    return {"dataCount": len(raws), "rate": math.fsum(scores) / len(scores) if scores else 0.0, "raws": raws}
 
 
 def _record(simulated: dict[Trial, Stability], physics: PhysicsParams) -> dict[str, object]:

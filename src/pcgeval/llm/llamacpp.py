@@ -1,15 +1,18 @@
 """llama.cpp in this process (extra `local-llm`): a GGUF file answers deterministically for a seed.
 
-Options carry Ollama's names and Ollama's defaults, so that the same request means the same to either server.
+Options carry Ollama's names and Ollama's defaults, so that the same request means the same to either server. The number
+of threads and the size of the context do not change a text; a cached prompt does, so the cache stays off.
 """
 
 import os
 import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcgeval.files import sha256_file
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
 # Ollama's documented defaults (its API reference, "Parameters"), under llama.cpp's names
@@ -26,6 +29,33 @@ _SAMPLING: dict[str, tuple[str, Option]] = {
     "seed": ("seed", 0),
 }
 KNOWN_OPTIONS = frozenset({*_SAMPLING, "num_ctx"})
+_STREAMED: dict[str, Any] = {"cache_prompt": False, "stream": True, "stream_options": {"include_usage": True}}
+
+OnText = Callable[[str], bool]  # is given each new piece of a reply and says whether to go on
+
+
+class PromptTooLongError(CallError):
+    """The prompt has more tokens than the context holds."""
+
+    def __init__(self, prompt_tokens: int, context: int) -> None:
+        """Name both sizes, in tokens."""
+        super().__init__(
+            f"the input length exceeds the context length ({prompt_tokens} tokens, num_ctx {context}). "
+            "Shorten the prompt, or raise num_ctx."
+        )
+        self.excess = prompt_tokens - context
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What llama.cpp answered; `done_reason` is stop, length, or cancelled when the caller would not go on."""
+
+    text: str
+    prompt_tokens: int
+    output_tokens: int
+    done_reason: str
+    prompt_seconds: float
+    output_seconds: float
 
 
 class LlamaCpp:
@@ -36,43 +66,120 @@ class LlamaCpp:
         if not path.is_file():
             raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
         self.path = path
-        self._digest = sha256_file(path)
-        self._server = _start(path, context, threads or min(os.cpu_count() or 1, 2))
+        self._digest: str | None = None
+        self._server: Any = _start(path, context, threads or min(os.cpu_count() or 1, 2))
+
+    def close(self) -> None:
+        """Free the model's memory; it cannot be asked any more."""
+        self._server = None
 
     def digest(self) -> str:
         """Return the SHA-256 of the GGUF file."""
+        self._digest = self._digest or sha256_file(self.path)
         return self._digest
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - llama.cpp cannot be interrupted
-        """Answer one request; the same request gives the same text."""
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        """Answer one request; the same request gives the same text.
+
+        The deadline is looked at with every token; while llama.cpp reads the prompt it cannot be interrupted.
+        """
         started = time.monotonic()
-        answer = self._server.handle_chat_completions(completion_body(request))
-        if "error" in answer or not answer.get("choices"):
-            detail = answer.get("error", answer)
-            raise CallError(f"model {request.model}: {detail.get('message', detail)}")
-        choice, usage = answer["choices"][0], answer["usage"]
-        return ChatReply(
-            text=choice["message"].get("content") or "",
-            prompt_tokens=int(usage["prompt_tokens"]),
-            output_tokens=int(usage["completion_tokens"]),
-            done_reason=str(choice["finish_reason"]),
-            seconds=round(time.monotonic() - started, 3),
-        )
+        try:
+            found = self.complete(completion_body(request), lambda _: time.monotonic() - started < timeout)
+        except CallError as error:
+            raise CallError(f"model {request.model}: {error}") from error
+        if found.done_reason == "cancelled":
+            raise CallError(f"model {request.model}: no full reply within {timeout:g} s")
+        seconds = round(time.monotonic() - started, 3)
+        return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
+
+    def complete(self, body: Mapping[str, Any], on_text: OnText) -> Completion:
+        """Answer a body with `messages`, or with an untemplated `prompt`, and the fields of `sampling`.
+
+        `on_text` must not raise: llama.cpp would take that for a wish to stop.
+
+        Raises:
+            PromptTooLongError: The prompt does not fit.
+            CallError: llama.cpp refused the body.
+        """
+        collector = _Collector(on_text)
+        handle = self._server.handle_completions if "prompt" in body else self._server.handle_chat_completions
+        try:
+            handle({**body, **_STREAMED}, collector)
+        except (ValueError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
+            raise CallError(f"llama.cpp refused the request: {error}") from error
+        return collector.completion()
 
 
 def completion_body(request: ChatRequest) -> dict[str, Any]:
     """Translate a request into llama.cpp's chat completion body.
-
-    The prompt cache stays off: a cached prefix changes the arithmetic and with it the text.
 
     Raises:
         LlmError: An option that llama.cpp would silently ignore.
     """
     if unknown := sorted(set(request.options) - KNOWN_OPTIONS):
         raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(KNOWN_OPTIONS))}.")
-    sampling = {name: request.options.get(ours, default) for ours, (name, default) in _SAMPLING.items()}
-    messages = [{"role": message.role, "content": message.content} for message in request.messages]
-    return {"messages": messages, "cache_prompt": False, "stream": False, **sampling}
+    return {"messages": message_bodies(request.messages), **sampling(request.options)}
+
+
+def message_bodies(messages: Iterable[Message]) -> list[dict[str, str]]:
+    """Return messages as llama.cpp wants them."""
+    return [{"role": message.role, "content": _well_formed(message.content)} for message in messages]
+
+
+def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate Ollama's sampling options into llama.cpp's; absent ones get Ollama's defaults."""
+    fields = {name: options.get(ours, default) for ours, (name, default) in _SAMPLING.items()}
+    if isinstance(fields["max_tokens"], int) and fields["max_tokens"] <= 0:
+        fields["max_tokens"] = -1  # Ollama has several ways to say "until the model stops", llama.cpp has this one
+    return fields
+
+
+class _Collector:
+    """Gathers the chunks of one streamed reply; llama.cpp stops when a call of it returns True."""
+
+    def __init__(self, on_text: OnText) -> None:
+        self._on_text = on_text
+        self._pieces: list[str] = []
+        self._error: Mapping[str, Any] | None = None
+        self._reason = "cancelled"
+        self._usage: Mapping[str, Any] = {}
+        self._timings: Mapping[str, Any] = {}
+
+    def __call__(self, chunk: Mapping[str, Any]) -> bool:
+        if "error" in chunk:
+            self._error = chunk["error"]
+            return True
+        self._usage = chunk.get("usage") or self._usage
+        self._timings = chunk.get("timings") or self._timings
+        for choice in chunk["choices"]:
+            self._reason = choice["finish_reason"] or self._reason
+            piece = choice["text"] if "text" in choice else choice["delta"].get("content")
+            if piece:
+                self._pieces.append(piece)
+                return not self._on_text(piece)
+        return False
+
+    def completion(self) -> Completion:
+        if self._error is not None:
+            if self._error.get("type") == "exceed_context_size_error":
+                raise PromptTooLongError(self._error["n_prompt_tokens"], self._error["n_ctx"])
+            raise CallError(str(self._error.get("message", self._error)))
+        if self._reason != "cancelled" and not self._usage:
+            raise CallError("llama.cpp did not say how many tokens it used")
+        return Completion(
+            text="".join(self._pieces),
+            prompt_tokens=int(self._usage.get("prompt_tokens", 0)),
+            output_tokens=int(self._usage.get("completion_tokens", 0)),
+            done_reason=self._reason,
+            prompt_seconds=self._timings.get("prompt_ms", 0.0) / 1000,
+            output_seconds=self._timings.get("predicted_ms", 0.0) / 1000,
+        )
+
+
+def _well_formed(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer takes, by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _start(path: Path, context: int, threads: int) -> Any:
@@ -92,4 +199,6 @@ def _start(path: Path, context: int, threads: int) -> Any:
     try:
         return xllamacpp.Server(settings)
     except RuntimeError as error:
-        raise LlmError(f"{path}: llama.cpp cannot load it ({error}). Fetch it again with `pcgeval models fetch`.") from error
+        raise LlmError(
+            f"{path}: llama.cpp cannot load it ({error}). Fetch it again with `pcgeval models fetch`."
+        ) from error
