@@ -1,0 +1,49 @@
+"""Paths as dvc.lock writes them: relative to the competition's folder, with `/`; and whose they are."""
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from pcgeval.competition.layout import DATA, GRADES, OFFICIAL_RESULTS, RECORDINGS, STEPS, SUBMISSIONS
+
+EVIDENCE = PurePosixPath(DATA.name, "evidence")
+# what the parts of a path after its first two name
+_NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
+    **{(DATA.name, step): ("model", "team") for step in STEPS},
+    RECORDINGS.parts: ("model", "team"),
+    EVIDENCE.parts: ("team", "model"),
+    SUBMISSIONS.parts: ("team",),
+    GRADES.parts: ("team",),
+    OFFICIAL_RESULTS.parts: ("model",),
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The model and the team that a path belongs to; None where the path does not say so."""
+
+    model: str | None = None
+    team: str | None = None
+
+
+def owner_of(path: str) -> Owner:
+    """Return whose a path is, as the layout names folders and files."""
+    parts = PurePosixPath(path).parts
+    named = dict(zip(_NAMED.get(parts[:2], ()), parts[2:], strict=False))
+    return Owner(**{key: name.removesuffix(".jsonl").removesuffix(".json") for key, name in named.items()})
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Tell whether a path is a folder itself or lies below it."""
+    return path == folder or path.startswith(folder + "/")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Tell whether one of two paths contains the other."""
+    return is_below(one, other) or is_below(other, one)
+
+
+def printable(text: str) -> str:
+    """Return text in which line ends, control characters and undecodable bytes are escaped, for messages and JSON."""
+    return "".join(
+        each if each.isprintable() and each != "\\" else each.encode("unicode_escape").decode("ascii") for each in text
+    )

@@ -1,0 +1,107 @@
+"""What the page shows, as one tree: evaluation, team, model, letter, trial."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pcgeval.competition.layout import Trial
+from pcgeval.competition.outcomes import Outcome
+from pcgeval.competition.params import Params
+from pcgeval.competition.submissions import Submission
+from pcgeval.levels.blocks import BlockType
+from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
+from pcgeval.rubric.grades import JudgeOutput
+
+
+@dataclass(frozen=True)
+class DrawnBlock:
+    """One block at the end of its simulation: centre in metres (y upwards), angle in radians."""
+
+    type: BlockType
+    x: float
+    y: float
+    angle: float
+    moved: bool
+    dead: bool
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The letter that the classifier found most likely, and how likely."""
+
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial of a team with a model.
+
+    What a trial did not reach is None: a failed one has no similarity, and no stability or blocks if it failed before
+    the simulation; the trials of a disqualified team have no score. `reply` is the start of the model's answer.
+    """
+
+    trial: Trial
+    failure: Outcome | None
+    blocks: tuple[DrawnBlock, ...] | None
+    stability: float | None
+    similarity: float | None
+    seen: Seen | None
+    score: Decimal | None
+    reply: str
+
+
+@dataclass(frozen=True)
+class LetterResult:
+    """One letter of a team with a model; `scores` is None for a disqualified team."""
+
+    letter: str
+    weight: LetterWeight
+    scores: LetterRow | None
+    trials: tuple[TrialResult, ...]
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model's part of a team's result, letter by letter; `model` is its key in params.yaml."""
+
+    model: str
+    letters: tuple[LetterResult, ...]
+
+    @property
+    def trials(self) -> tuple[TrialResult, ...]:
+        """All trials in order."""
+        return tuple(trial for letter in self.letters for trial in letter.trials)
+
+
+@dataclass(frozen=True)
+class TeamResult:
+    """All that is known of one team."""
+
+    row: TeamRow
+    submission: Submission
+    grade: JudgeOutput
+    models: tuple[ModelResult, ...]
+
+    @property
+    def disqualified(self) -> bool:
+        """Whether the team is named without being scored."""
+        return self.row.status == "disqualified"
+
+    @property
+    def trials(self) -> tuple[TrialResult, ...]:
+        """All trials with all models."""
+        return tuple(trial for model in self.models for trial in model.trials)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params."""
+
+    params: Params
+    ranking: RankingFile
+    teams: tuple[TeamResult, ...]
+
+    @property
+    def scored_teams(self) -> tuple[TeamResult, ...]:
+        """The teams that are not disqualified."""
+        return tuple(each for each in self.teams if not each.disqualified)

@@ -1,0 +1,28 @@
+"""A miniature competition that the real DVC evaluated once; each test gets a copy of it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from mini_competition import FILES, run, write
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The competition after `dvc repro`, committed to git with a clean tree."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    for name, text in FILES.items():
+        write(folder, name, text)
+    run(folder, "git", "init", "--quiet")
+    run(folder, "dvc", "init", "--quiet")
+    write(folder, ".dvc/config", "[core]\n    analytics = false\n    check_update = false\n[cache]\n    type = copy\n")
+    run(folder, "dvc", "repro", "--quiet")
+    run(folder, "git", "add", "--all")
+    run(folder, "git", "commit", "--quiet", "--message", "evaluated")
+    return folder
+
+
+@pytest.fixture
+def workspace(evaluated: Path, tmp_path: Path) -> Path:
+    """A copy of the evaluated competition to do harm to."""
+    return Path(shutil.copytree(evaluated, tmp_path / "workspace", symlinks=True))

@@ -1,0 +1,134 @@
+"""A miniature competition with the real layout, whose stages only copy text."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PARAMS = """\
+competition: {name: mini, edition: "2026", round: final, characters: IL, trials: 2, seed: 7}
+teams: [aa, bb]
+models:
+  m1: {backend: recorded, name: "one:1b", digest: DIGEST, options: {temperature: 1}}
+  m2: {backend: recorded, name: "two:2b", digest: DIGEST}
+limits: {tokens: 100, seconds: 10, prompt_words: 900}
+physics: {jitter: 1e-05, seed: 3}
+similarity: {model: data/classifier}
+diversity: {vectors: softmax}
+scoring: {bootstrap: 10}
+rubric: {id: competition, seed: 5}
+""".replace("DIGEST", "ab" * 32)
+
+PIPELINE = """\
+stages:
+  generate:
+    matrix: {team: "${teams}", model: "${models}"}
+    cmd: python stages/copy.py ${item.model} ${item.team} raw
+    deps: ["data/submissions/${item.team}", data/recordings, stages/copy.py, src/pcgeval/llm]
+    params: [competition.seed, "models.${item.model}"]
+    outs:
+      - data/raw/${item.model}/${item.team}: {persist: true}
+  simulate:
+    matrix: {team: "${teams}", model: "${models}"}
+    cmd: python stages/copy.py ${item.model} ${item.team} stability images
+    deps: ["data/raw/${item.model}/${item.team}", stages/copy.py]
+    params: [physics]
+    outs: ["data/stability/${item.model}/${item.team}", "data/images/${item.model}/${item.team}"]
+  evidence:
+    matrix: {team: "${teams}", model: [m1]}
+    cmd: python stages/evidence.py ${item.model} ${item.team}
+    deps: ["data/raw/${item.model}/${item.team}", stages/evidence.py]
+    outs: ["data/evidence/${item.team}/${item.model}.json"]
+  rank:
+    cmd: python stages/rank.py
+    deps: [data/stability, data/images, data/submissions, data/classifier, stages/rank.py]
+    params: [competition, teams, models]
+    outs:
+      - results/ranking.json: {cache: false}
+  grade:
+    matrix: {team: "${teams}"}
+    cmd: python stages/grade.py ${item.team}
+    deps: ["data/submissions/${item.team}", data/rubrics, "data/evidence/${item.team}", stages/grade.py]
+    params: [rubric]
+    outs:
+      - data/grades/${item.team}: {cache: false}
+"""
+
+COPY = """\
+import pathlib, sys
+model, team, *steps = sys.argv[1:]
+for step in steps:
+    folder = pathlib.Path("data", step, model, team)
+    for letter in "IL":
+        (folder / letter).mkdir(parents=True, exist_ok=True)
+        (folder / letter / f"{team}_{letter}_1.txt").write_text(f"{step} {model} {team} {letter}")
+    (folder / "trials.json").write_text("[]")
+    if step == "raw":
+        (folder / "I" / f"{team}_I_1.json").write_text("{}")
+"""
+
+RANK = """\
+import json, pathlib
+line = {"status": "participant", "winner": False, "total": "0.12345678901234567890", "normalised": "50"}
+teams = [{"team": "aa", "rank": 1, **line}, {"team": "bb", "rank": None, **line}]
+pathlib.Path("results").mkdir(exist_ok=True)
+pathlib.Path("results/ranking.json").write_text(json.dumps({"teams": teams}))
+"""
+
+EVIDENCE = """\
+import pathlib, sys
+path = pathlib.Path("data/evidence", sys.argv[2], sys.argv[1] + ".json")
+path.parent.mkdir(parents=True, exist_ok=True)
+path.write_text(str(sys.argv))
+"""
+
+GRADE = """\
+import pathlib, sys
+folder = pathlib.Path("data/grades", sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "grade.json").write_text("{}")
+(folder / "notes.txt").write_text(sys.argv[1])
+"""
+
+ODD_NAME = "two\nlines é"
+FILES = {
+    "params.yaml": PARAMS,
+    "dvc.yaml": PIPELINE,
+    "constraints.txt": "pytest==0.0.1  # not the installed one\nno-such-package-here==1.0\n",
+    ".gitignore": "/data/raw/\n/data/stability/\n/data/images/\n/data/evidence/\n",
+    ".dvcignore": "__pycache__\n.gitignore\n.*.part\n",
+    "stages/copy.py": COPY,
+    "stages/evidence.py": EVIDENCE,
+    "stages/rank.py": RANK,
+    "stages/grade.py": GRADE,
+    "src/pcgeval/llm/recorded.py": "REPLAY = 1\n",
+    "src/pcgeval/llm/protocol.py": "CALL = 1\n",
+    "src/pcgeval/llm/.gitignore": "# never part of a hash\n",
+    "data/submissions/aa/prompt.txt": "draw <OBJECT>",
+    f"data/submissions/aa/{ODD_NAME}.md": "odd",
+    "data/submissions/bb/prompt.txt": "stack <OBJECT>",
+    "data/recordings/m1/aa.jsonl": "{}\n{}\n",
+    "data/recordings/m1/bb.jsonl": "{}\n",
+    "data/recordings/m2/aa.jsonl": "{}\n{}\n{}",
+    "data/recordings/m2/bb.jsonl": "{}\n",
+    "data/recordings/m3/aa.jsonl": "{}\n",
+    "data/rubrics/competition/rubric.json": "{}",
+    "data/classifier/model.safetensors": "weights",
+}
+
+
+def run(folder: Path, *words: str) -> str:
+    """Run a program of this Python's environment in a folder and return what it printed."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    settings = {**plain, "PATH": path, "GIT_CONFIG_GLOBAL": os.devnull}
+    for who in ("AUTHOR", "COMMITTER"):
+        settings |= {f"GIT_{who}_NAME": "a tester", f"GIT_{who}_EMAIL": "tester@example.org"}
+    done = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,168 @@
+"""A competition's folder as its stages leave it, made by the stages' own functions from replies that a test gives.
+
+Only the classifier is not real: it is asked nothing, because all its predictions lie in its cache beforehand.
+"""
+
+import random
+from contextlib import chdir
+from pathlib import Path
+
+from pcgeval.competition.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, step_folder, trial_file, trials
+from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
+from pcgeval.competition.params import Similarity, parse_params
+from pcgeval.evaluator.step import simulate_step
+from pcgeval.files import sha256_bytes, sha256_file, write_json, write_text
+from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.rubric.step import evidence_step, grade_step
+from pcgeval.scoring.steps import rank_step, score_step
+from pcgeval.similarity.cache import Prediction, PredictionCache
+from pcgeval.similarity.diversity import diversity_step
+from pcgeval.similarity.source import LABELS, resolve_source
+from pcgeval.similarity.step import classify_step
+
+PARAMS = parse_params(
+    {
+        "competition": {
+            "name": "Test cup",
+            "edition": "7",
+            "round": "final",
+            "characters": "IT",
+            "trials": 2,
+            "seed": 1,
+        },
+        "teams": ["zero-shot", "builders", "cheats"],
+        "models": {
+            "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
+            "large": {"backend": "ollama", "name": "large:70b"},
+        },
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        "physics": {"trials": 1, "seconds": 2},
+        "similarity": {},
+        "diversity": {},
+        "scoring": {"baseline": "zero-shot", "bootstrap": 20},
+        "rubric": {"judge": "random", "seed": 1},
+    },
+    "params.yaml",
+)
+NOTES = {
+    "zero-shot": "title: Zero-shot\nrole: baseline\n",
+    "builders": "title: The Builders\n",
+    "cheats": "title: The Cheats\ndisqualified: used a picture of the letter\n",
+}
+TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
+TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
+TOO_WIDE = "```\ndrop_block('b31', 19)\n```"
+PROSE = "I am a language model and cannot build."
+NO_REPLY = None  # the call failed
+RUBRIC = {
+    "id": "root",
+    "requirements": "The submission is good.",
+    "weight": 1,
+    "sub_tasks": [
+        {
+            "id": "prompt",
+            "requirements": "The prompt is short.",
+            "weight": 1,
+            "sub_tasks": [],
+            "task_category": "Code Development",
+        },
+        {
+            "id": "levels",
+            "requirements": "The levels stand.",
+            "weight": 2,
+            "sub_tasks": [],
+            "task_category": "Result Analysis",
+        },
+    ],
+}
+
+
+def reply(model, team, trial):
+    """Return what a model answers: the large one always builds, the small one seldom; only the builders vary."""
+    if model == "large":
+        return TOWER if trial.number == 1 and team == "builders" else TOPPLING
+    return {("I", 1): TOPPLING, ("I", 2): TOO_WIDE, ("T", 1): PROSE, ("T", 2): NO_REPLY}[trial.letter, trial.number]
+
+
+def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubric=None):
+    """Fill a folder with everything that the page is made of."""
+    for team in params.teams:
+        write_submission(root, team, (notes or NOTES).get(team, ""))
+    write_classifier(root / params.similarity.model)
+    write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
+    with chdir(root):
+        for model in params.models:
+            for team in params.teams:
+                evaluate(params, model, team, reply, likeness)
+                evidence_step(params, model, team)
+            score_step(params, model, OFFICIAL_RESULTS / model)
+        rank_step(params)
+        for team in params.teams:
+            grade_step(params, team)
+
+
+def write_submission(root, team, notes):
+    folder = root / SUBMISSIONS / team
+    write_text(folder / "README.md", f"This is {team}.\n")
+    write_text(folder / "prompt.txt", f"Build <OBJECT> with drop_block, says {team}.\n")
+    write_text(folder / "submission.yaml", notes)
+
+
+def write_classifier(folder):
+    write_json(folder / "config.json", {"id2label": dict(enumerate(LABELS))})
+    write_json(folder / "preprocessor_config.json", {})
+    write_text(folder / "model.safetensors", "none")
+
+
+def evaluate(params, model, team, reply, likeness):
+    """Run the steps from the replies to the diversity for one model and team, in the present folder."""
+    folder = {
+        step: step_folder(step, model, team)
+        for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
+    }
+    every = list(trials(params))
+    write_replies(folder["raw"], team, {trial: reply(model, team, trial) for trial in every})
+    extract_step(folder["raw"], folder["intermediate"], team, every)
+    convert_step(folder["intermediate"], folder["levels"], team, every)
+    simulate_step(
+        folder["levels"], folder["stability"], folder["images"], team, every, physics=params.physics, processes=1
+    )
+    predict(folder["images"], team, every, params.similarity, likeness)
+    classify_step(folder["images"], folder["similarity"], team, every, params.similarity, Path(".cache"))
+    competition, vectors = params.competition, params.diversity.vectors
+    diversity_step(
+        folder["similarity"], folder["diversity"], team, competition.trials, competition.characters, vectors=vectors
+    )
+
+
+def write_replies(folder, team, replies):
+    outcomes = []
+    for trial, text in replies.items():
+        write_text(trial_file(folder, "raw", team, trial), text or "")
+        outcomes.append(
+            succeeded(trial) if text is not None else failed(trial, "raw", "took 501 s; the limit is 500 s")
+        )
+    write_outcomes(folder, outcomes)
+
+
+def predict(images, team, every, settings: Similarity, likeness):
+    """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
+    cache = PredictionCache(resolve_source(settings.model, settings.revision).sha256, Path(".cache"))
+    for trial in every:
+        path = trial_file(images, "images", team, trial)
+        if path.exists():
+            chance = random.Random(f"{trial}{sha256_file(path)}")
+            weights = [chance.random() ** 6 for _ in LABELS]
+            weights[LABELS.index(trial.letter)] += likeness * 2 * chance.random()
+            whole = sum(weights)
+            probabilities = tuple(round(weight / whole, 7) for weight in weights)
+            cache.put(sha256_file(path), Prediction(probabilities, (chance.random(), 1.0)))
+
+
+def tree(root):
+    """Return the hash of every file below a folder."""
+    return {path.relative_to(root): sha256_bytes(path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+
+
+def grade_path(root, team):
+    return root / GRADES / team / "grade.json"

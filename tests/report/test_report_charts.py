@@ -1,0 +1,108 @@
+import re
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw
+
+from pcgeval.evaluator.image import render
+from pcgeval.evaluator.stability import Stability
+from pcgeval.report.charts import VIEW, Part, column, interval_bar, level_picture, shade, stacked_bar
+from pcgeval.report.results import DrawnBlock
+
+places = st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(-4, 4))
+levels = st.lists(
+    st.builds(
+        lambda kind, place, moved, dead: DrawnBlock(kind, *place, moved, dead),
+        st.sampled_from(["SquareTiny", "RectSmall"]),
+        places,
+        st.booleans(),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def drawn(markup):
+    """Fill the paths of a picture with Pillow."""
+    canvas = Image.new("L", (VIEW, VIEW), 255)
+    for path in re.findall(r' d="([^"]*)"', markup):
+        for ring in re.findall(r"M([^z]*)z", path):
+            points = [tuple(map(int, point.split(","))) for point in ring.split("L")]
+            ImageDraw.Draw(canvas).polygon(points, fill=0)
+    return np.asarray(canvas) == 0
+
+
+def evaluators_picture(blocks):
+    stability = Stability(
+        types=tuple(block.type for block in blocks),
+        positions=np.array([[block.x, block.y, block.angle] for block in blocks]),
+        moved=tuple(block.moved for block in blocks),
+        dead=tuple(block.dead for block in blocks),
+    )
+    return np.asarray(render(stability, size=VIEW, margin=0)) == 0
+
+
+def grown(black, pixels):
+    """Return a picture whose black reaches so many pixels further."""
+    padded = np.pad(black, pixels)
+    steps = range(2 * pixels + 1)
+    return np.any([padded[down:, right:][:VIEW, :VIEW] for down in steps for right in steps], axis=0)
+
+
+@given(levels)
+def test_the_picture_shows_what_the_evaluator_renders(blocks):
+    """Corners are rounded to whole units, so edges may lie two pixels apart."""
+    ours, theirs = drawn(level_picture(blocks).text), evaluators_picture(blocks)
+    assert not (ours & ~grown(theirs, 2)).any()
+    assert not (theirs & ~grown(ours, 2)).any()
+
+
+def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
+    blocks = [
+        DrawnBlock("SquareTiny", 0, 0, 0, moved=False, dead=False),
+        DrawnBlock("SquareTiny", 0, 1, 0, moved=True, dead=False),
+        DrawnBlock("RectSmall", 5, 5, 0, moved=True, dead=True),
+    ]
+    text = level_picture(blocks).text
+    assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
+    assert text.count("z") == 2
+    assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
+
+
+def test_a_level_of_which_nothing_is_left_is_an_empty_picture():
+    assert "<path" not in level_picture([DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=True)]).text
+    assert 'aria-label="0 blocks, 0 moved, 0 broke"' in level_picture([]).text
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "class_"),
+    [(0, 1, "h0"), (1e-9, 1, "h1"), (0.1, 1, "h1"), (0.12, 1, "h2"), (0.5, 1, "h5"), (1, 1, "h9"), (1.000001, 1, "h9")],
+)
+def test_shades_are_equal_steps_and_zero_has_its_own(value, most, class_):
+    assert shade(value, most) == class_
+    assert shade(Decimal(str(value)), Decimal(most)) == class_
+
+
+def test_shades_of_nothing_at_all():
+    assert shade(0, 0) == "h0"
+
+
+def widths(markup):
+    return [(float(x or 0), float(width)) for x, width in re.findall(r'(?:x="([0-9.]+)" )?width="([0-9.]+)"', markup)]
+
+
+def test_a_stacked_bar_is_as_wide_as_its_parts():
+    assert widths(stacked_bar([Part(3, "a"), Part(0, "b"), Part(1, "c")]).text) == [(0, 75), (75, 25)]
+    assert widths(stacked_bar([Part(0, "a")]).text) == []
+
+
+def test_bars_end_at_their_values():
+    bar = interval_bar(Decimal(20), (10.0, 30.0), 40).text
+    assert 'width="50.0"' in bar
+    assert 'd="M25.0,3v8M25.0,7H75.0M75.0,3v8"' in bar
+    assert "path" not in interval_bar(0.0, None, 0).text
+    assert 'y="75.0" width="84" height="25.0"' in column(Decimal("0.1"), Decimal("0.4")).text

@@ -1,0 +1,167 @@
+import json
+import re
+import shutil
+from decimal import Decimal
+
+import pytest
+from evaluated_round import PARAMS
+
+from pcgeval.competition.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, step_folder
+from pcgeval.competition.submissions import SubmissionError
+from pcgeval.report.collect import collect
+from pcgeval.report.reading import ReportError
+
+STABILITY = step_folder("stability", "large", "builders")
+SIMILARITY = step_folder("similarity", "large", "builders")
+RAW = step_folder("raw", "large", "builders")
+OFFICIAL = OFFICIAL_RESULTS / "large"
+READ = [
+    RANKING_JSON,
+    OFFICIAL / "constants.json",
+    OFFICIAL / "character_scores.csv",
+    OFFICIAL / "trial_scores.csv",
+    STABILITY / "I.json",
+    STABILITY / "simulations.json",
+    SIMILARITY / "T.json",
+    SIMILARITY / "trials.json",
+    GRADES / "cheats" / "grade.json",
+]
+
+
+def team(evaluation, name):
+    return next(each for each in evaluation.teams if each.row.team == name)
+
+
+def trial(evaluation, model, name, letter, number):
+    results = next(each for each in team(evaluation, name).models if each.model == model)
+    return next(each for each in results.trials if each.trial == Trial(letter, number))
+
+
+def edit(path, change):
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
+
+
+def test_all_trials_of_all_teams_are_collected_in_the_order_of_the_ranking(evaluated):
+    found = collect(PARAMS, evaluated)
+    ranked = [row["team"] for row in json.loads((evaluated / RANKING_JSON).read_text())["teams"]]
+    assert [each.row.team for each in found.teams] == ranked
+    assert {each.row.team for each in found.scored_teams} == {"zero-shot", "builders"}
+    for each in found.teams:
+        assert [model.model for model in each.models] == ["small", "large"]
+        assert [f"{one.trial.letter}{one.trial.number}" for one in each.models[0].trials] == ["I1", "I2", "T1", "T2"]
+
+
+def test_values_are_those_of_the_stages_files(evaluated):
+    found = trial(collect(PARAMS, evaluated), "large", "builders", "T", 2)
+    stability = json.loads((evaluated / STABILITY / "T.json").read_text())["raws"][1]
+    similarity = json.loads((evaluated / SIMILARITY / "T.json").read_text())
+    best = max(similarity["similarities"][1]["raws"], key=lambda each: each["softmax_prob"])
+    row = re.search(
+        r'^"builders","T",2,"([0-9.]+)"', (evaluated / OFFICIAL / "trial_scores.csv").read_text(), re.MULTILINE
+    )
+    assert found.stability == stability["score"]
+    assert len(found.blocks) == stability["startingObjects"]
+    assert sum(block.moved for block in found.blocks) == stability["movingObjects"]
+    assert found.similarity == similarity["trials"][1]["similarity"]
+    assert (found.seen.label, found.seen.probability) == (best["label"], best["softmax_prob"])
+    assert found.score == Decimal(row[1])
+
+
+def test_failed_trials_keep_the_step_and_reason_and_have_no_measurements(evaluated):
+    found = collect(PARAMS, evaluated)
+    fates = [trial(found, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
+    assert [fate and fate.failed_step for fate in fates] == [None, "convert", "extract", "raw"]
+    lost = trial(found, "small", "builders", "T", 2)
+    assert lost.failure.reason == "took 501 s; the limit is 500 s"
+    assert (lost.blocks, lost.stability, lost.similarity, lost.seen, lost.score) == (None, None, None, None, 0)
+
+
+def test_a_disqualified_team_is_shown_without_scores(evaluated):
+    cheats = team(collect(PARAMS, evaluated), "cheats")
+    assert cheats.disqualified
+    assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
+    assert {each.score for each in cheats.trials} == {None}
+    assert any(each.blocks for each in cheats.trials)
+
+
+def test_long_replies_are_cut(workspace):
+    (workspace / RAW / "I" / "builders_I_1.txt").write_bytes(b"\xff" + "é".encode() * 1_000_000)
+    reply = trial(collect(PARAMS, workspace), "large", "builders", "I", 1).reply
+    assert reply.startswith("\ufffdééé")
+    assert reply.endswith("é…")
+    assert len(reply) == 601
+
+
+@pytest.fixture(scope="module")
+def mended(evaluated, tmp_path_factory):
+    """One copy for all broken files: each test mends what it broke."""
+    return shutil.copytree(evaluated, tmp_path_factory.mktemp("mended") / "workspace")
+
+
+@pytest.mark.parametrize("path", READ, ids=str)
+def test_a_missing_or_broken_file_is_named(mended, path):
+    file = mended / path
+    before = file.read_bytes()
+    for content in (None, b"", b"\xff\xfe", b"[]", b"[" * 100_000, b'{"a": NaN}', b'"a"\n"'):
+        file.unlink()
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(ReportError) as caught:
+            collect(PARAMS, mended)
+        message = str(caught.value)
+        assert str(path) in message
+        assert "Run `dvc repro`" in message
+        assert len(message) < 2000
+        file.write_bytes(before)
+
+
+def test_a_missing_reply_is_named(workspace):
+    (workspace / RAW / "T" / "builders_T_1.txt").unlink()
+    with pytest.raises(ReportError, match="builders_T_1"):
+        collect(PARAMS, workspace)
+
+
+def test_a_missing_submission_is_named(workspace):
+    shutil.rmtree(workspace / SUBMISSIONS / "cheats")
+    with pytest.raises(SubmissionError, match="cheats"):
+        collect(PARAMS, workspace)
+
+
+def test_numbers_that_cannot_be_are_refused(workspace):
+    edit(workspace / STABILITY / "I.json", lambda value: value["raws"][0].update(score=1.5))
+    with pytest.raises(ReportError, match=r"raws\.0\.score"):
+        collect(PARAMS, workspace)
+
+
+def test_huge_exponents_are_refused(workspace):
+    edit(workspace / RANKING_JSON, lambda value: value["teams"][0].update(total="1e999999999"))
+    with pytest.raises(ReportError, match="total"):
+        collect(PARAMS, workspace)
+
+
+def test_blocks_without_positions_are_refused(workspace):
+    edit(workspace / STABILITY / "simulations.json", lambda value: value["trials"][0]["positions"].pop())
+    with pytest.raises(ReportError, match="different lengths"):
+        collect(PARAMS, workspace)
+
+
+def test_results_of_other_teams_models_letters_and_trials_are_refused(evaluated):
+    def changed(**competition):
+        return PARAMS.model_copy(update={"competition": PARAMS.competition.model_copy(update=competition)})
+
+    with pytest.raises(ReportError, match="the teams are"):
+        collect(PARAMS.model_copy(update={"teams": ("zero-shot", "builders")}), evaluated)
+    with pytest.raises(ReportError, match="the models of team"):
+        collect(PARAMS.model_copy(update={"models": {"large": PARAMS.models["large"]}}), evaluated)
+    with pytest.raises(ReportError, match=r"A\.json"):
+        collect(changed(characters="AIT"), evaluated)
+    with pytest.raises(ReportError, match="letter I, trial 3"):
+        collect(changed(trials=3), evaluated)
+
+
+def test_a_trial_that_did_not_fail_must_have_results(workspace):
+    edit(workspace / SIMILARITY / "I.json", lambda value: value["trials"].pop())
+    with pytest.raises(ReportError, match="letter I, trial 2 did not fail"):
+        collect(PARAMS, workspace)

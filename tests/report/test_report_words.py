@@ -1,0 +1,90 @@
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.competition.layout import Trial
+from pcgeval.competition.outcomes import Outcome
+from pcgeval.report.reading import LetterRow, LetterWeight
+from pcgeval.report.results import DrawnBlock, LetterResult, Seen, TrialResult
+from pcgeval.report.words import count, failed_step, figure, reason_of, score_figure, zero_letter, zero_trial
+
+BLOCK = DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=False)
+ONE = Decimal(1)
+
+
+def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), score="0.1", failure=None, number=1):
+    return TrialResult(
+        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(score), "reply"
+    )
+
+
+def letter(diversity, *trials):
+    row = LetterRow("team", "A", ONE, ONE, ONE, Decimal(diversity))
+    return LetterResult("A", LetterWeight("A", ONE, ONE, ONE, ONE), row, trials)
+
+
+def test_figures_round_but_never_to_zero():
+    assert figure(0.12345) == "0.123"
+    assert figure(Decimal("0.00001"), 4) == "<0.0001"
+    assert figure(0) == "0"
+    assert figure(49.967, 2) == "49.97"
+
+
+@given(st.floats(0, 1000, exclude_min=True), st.integers(1, 6))
+def test_only_zero_looks_like_zero(value, digits):
+    shown = figure(value, digits)
+    assert shown.startswith("<") or float(shown) > 0
+    assert abs(float(shown.lstrip("<")) - value) <= 10.0**-digits
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.5, "0.5000"), (0.0012345, "0.0012"), (0.000999, "1.0e-3"), (3.14e-5, "3.1e-5"), (1e-12, "1.0e-12")],
+)
+def test_tiny_scores_keep_their_digits(value, shown):
+    assert score_figure(value) == shown
+    assert score_figure(Decimal(str(value))) == shown
+
+
+def test_counts_agree_in_number():
+    assert [count(number, "trial") for number in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        ("raw", "reply failed"),
+        ("generate", "reply failed"),
+        ("extract", "no code"),
+        ("convert", "no valid level"),
+        ("simulate", "not simulated"),
+        ("similarity", "not classified"),
+        ("classify", "not classified"),
+        ("sorcery", "sorcery"),
+    ],
+)
+def test_steps_have_names_for_people(step, words):
+    assert failed_step(Outcome("A", 1, step, "because")).words == words
+
+
+def test_a_reason_does_not_repeat_its_step_and_has_an_end():
+    assert reason_of(Outcome("A", 1, "extract", "no code: the response is empty")) == "the response is empty"
+    assert len(reason_of(Outcome("A", 1, "convert", "x" * 10_000))) < 300
+    assert reason_of(Outcome("A", 1, "convert", None)) == "no reason was recorded"
+
+
+def test_why_a_trial_is_zero():
+    assert zero_trial(trial()) is None
+    assert zero_trial(trial(stability=0.0)) == "zero: no block stayed in place"
+    assert zero_trial(trial(stability=0.0, blocks=())) == "zero: the level is empty"
+    assert zero_trial(trial(similarity=0.0)) == "zero: nothing of an A in it"
+
+
+def test_why_a_letter_with_scoring_trials_is_zero():
+    lost = trial(failure=Outcome("A", 2, "raw", "timeout"), score="0", number=2)
+    assert zero_letter(letter("0.5", trial(), trial(number=2))) is None
+    assert zero_letter(letter("0", trial(), lost)) == "zero: one level alone has no diversity"
+    assert zero_letter(letter("0", trial(), trial(number=2))) == "zero: to the classifier all levels are alike"
+    assert zero_letter(letter("0", lost)) is None  # nothing scored: each trial says why
