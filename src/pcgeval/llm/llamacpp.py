@@ -96,8 +96,6 @@ class LlamaCpp:
     def complete(self, body: Mapping[str, Any], on_text: OnText) -> Completion:
         """Answer a body with `messages`, or with an untemplated `prompt`, and the fields of `sampling`.
 
-        `on_text` must not raise: llama.cpp would take that for a wish to stop.
-
         Raises:
             PromptTooLongError: The prompt does not fit.
             CallError: llama.cpp refused the body.
@@ -142,11 +140,19 @@ class _Collector:
         self._on_text = on_text
         self._pieces: list[str] = []
         self._error: Mapping[str, Any] | None = None
+        self._raised: BaseException | None = None
         self._reason = "cancelled"
         self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
 
     def __call__(self, chunk: Mapping[str, Any]) -> bool:
+        try:
+            return self._take(chunk)
+        except BaseException as error:  # noqa: BLE001 - llama.cpp swallows exceptions, Ctrl-C too: `completion` raises it
+            self._raised = error
+            return True
+
+    def _take(self, chunk: Mapping[str, Any]) -> bool:
         if "error" in chunk:
             self._error = chunk["error"]
             return True
@@ -161,6 +167,8 @@ class _Collector:
         return False
 
     def completion(self) -> Completion:
+        if self._raised is not None:
+            raise self._raised
         if self._error is not None:
             if self._error.get("type") == "exceed_context_size_error":
                 raise PromptTooLongError(self._error["n_prompt_tokens"], self._error["n_ctx"])
@@ -196,9 +204,13 @@ def _start(path: Path, context: int, threads: int) -> Any:
     for processor in (settings.cpuparams, settings.cpuparams_batch):
         processor.n_threads = threads
         processor.poll = 0  # busy polling collapses on a loaded machine
+    settings.endpoint_metrics = True
     try:
-        return xllamacpp.Server(settings)
+        server = xllamacpp.Server(settings)
     except RuntimeError as error:
         raise LlmError(
             f"{path}: llama.cpp cannot load it ({error}). Fetch it again with `pcgeval models fetch`."
         ) from error
+    # its queue answers this only once it runs; a server that is freed before that waits for its own thread for ever
+    server.handle_metrics()
+    return server

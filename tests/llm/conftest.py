@@ -1,0 +1,37 @@
+"""A real language model for the tests marked `llm`: the smallest one, fetched once."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from pcgeval.llm.llamacpp import LlamaCpp
+from pcgeval.llm.local_models import fetch
+from pcgeval.llm.protocol import LlmError
+from pcgeval.llm.serve import LocalServer
+
+SMOLLM = "smollm2:135m-instruct-q4_1"
+
+
+@pytest.fixture(scope="session")
+def smollm_file() -> Path:
+    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
+    try:
+        return fetch(SMOLLM)
+    except LlmError as error:
+        pytest.skip(f"no model to test with: {error}")
+
+
+@pytest.fixture(scope="session")
+def smollm(smollm_file: Path) -> LlamaCpp:
+    # one thread: with two, llama.cpp crawls while another program holds a core
+    return LlamaCpp(smollm_file, context=512, threads=1)
+
+
+@pytest.fixture(scope="session")
+def local_server(smollm_file: Path) -> Iterator[LocalServer]:
+    with LocalServer("127.0.0.1", 0, {SMOLLM: smollm_file}, threads=1) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()

@@ -1,0 +1,84 @@
+import pytest
+
+from pcgeval.llm.llamacpp import LlamaCpp, PromptTooLongError, completion_body, sampling
+from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+
+pytestmark = pytest.mark.llm
+
+
+def request(text="Name a colour.", **options):
+    return ChatRequest("m", "d", (Message("user", text),), {"temperature": 1, "num_predict": 8, "seed": 7, **options})
+
+
+def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
+    first, second = smollm.chat(request(), 60), smollm.chat(request(), 60)
+    assert first.text == second.text
+    assert smollm.chat(request(seed=8), 60).text != first.text
+    assert (first.output_tokens, first.done_reason) == (8, "length")
+    assert first.prompt_tokens > 8
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 3.0, "top_k": 0, "top_p": 1.0}])
+def test_streaming_does_not_change_the_text(smollm, options):
+    body = completion_body(request("日本語の絵文字 🎉", num_predict=20, **options))
+    whole = smollm._server.handle_chat_completions({**body, "cache_prompt": False, "stream": False})
+    found = smollm.complete(body, lambda _: True)
+    assert found.text == whole["choices"][0]["message"]["content"]
+    assert found.prompt_tokens == whole["usage"]["prompt_tokens"]
+    assert found.output_tokens == whole["usage"]["completion_tokens"]
+
+
+def test_the_deadline_stops_a_reply_and_the_next_call_is_served(smollm):
+    with pytest.raises(CallError, match=r"no full reply within 0\.001 s"):
+        smollm.chat(request(num_predict=400), 0.001)
+    assert smollm.chat(request(), 60).output_tokens == 8
+
+
+def test_a_prompt_beyond_the_context_is_a_failed_call(smollm):
+    with pytest.raises(CallError, match=r"exceeds the context length \(\d+ tokens, num_ctx 512\)"):
+        smollm.chat(request("word " * 600), 60)
+    with pytest.raises(PromptTooLongError) as caught:
+        smollm.complete(completion_body(request("word " * 600)), lambda _: True)
+    assert caught.value.excess > 80
+
+
+def test_odd_texts_are_read(smollm):
+    for text in ("lone \ud800 surrogate", "NUL \0 byte", "<|im_end|>", ""):
+        assert smollm.chat(request(text, num_predict=1), 60).output_tokens == 1
+
+
+def test_a_value_that_llama_cpp_refuses_is_a_failed_call(smollm):
+    with pytest.raises(CallError, match="temperature"):
+        smollm.chat(request(temperature="hot"), 60)
+    with pytest.raises(CallError, match="refused"):
+        smollm.complete(
+            {**completion_body(request()), "response_format": _schema({"type": "nonsense"})}, lambda _: True
+        )
+
+
+def _schema(schema):
+    return {"type": "json_schema", "json_schema": {"schema": schema}}
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(LlmError, match="'top_kk' is not known"):
+        completion_body(request(top_kk=3))
+
+
+def test_absent_options_have_the_defaults_of_ollama():
+    assert sampling({})["temperature"] == 0.8
+    assert sampling({})["repeat_penalty"] == 1.1
+    assert sampling({"num_predict": -2})["max_tokens"] == -1
+    assert sampling({"num_predict": 5, "temperature": 1})["max_tokens"] == 5
+
+
+def test_a_missing_file_says_what_to_run(tmp_path):
+    with pytest.raises(LlmError, match="pcgeval models fetch"):
+        LlamaCpp(tmp_path / "none.gguf")
+
+
+def test_a_file_that_is_no_model(tmp_path):
+    pytest.importorskip("xllamacpp")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(LlmError, match="cannot load it"):
+        LlamaCpp(tmp_path / "bad.gguf")
