@@ -86,6 +86,8 @@ def read_pipeline(root: Path) -> Pipeline:
         repository = Repo(str(root))
         with repository:
             stages = repository.stage.load_all(str(root / PIPELINE_FILE))
+            if not stages:
+                raise AuditError(f"{PIPELINE_FILE}: defines no stage. Restore it (`git restore {PIPELINE_FILE}`).")
             params = _ParamFiles()
             return Pipeline(
                 tuple(_join(stage, locked.get(stage.name), params) for stage in stages),
