@@ -15,7 +15,7 @@ def main(model: str, team: str) -> None:
     progress = Progress(f"generate {team} with {model}", len(list(trials(params))))
 
     def report(trial: Trial, record: TrialRecord, fresh: bool) -> None:
-        what_happened = record.reason or ("asked" if fresh else "kept")
+        what_happened = record.reason or ("new" if fresh else "kept")
         progress.step(f"{trial.letter}{trial.number}: {what_happened}, {record.tokens} tokens")
 
     generate_step(
