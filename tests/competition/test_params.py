@@ -50,6 +50,13 @@ def test_every_section_must_be_there(section: str):
         ({"teams": ["result"]}, ["'result'", "reserved"]),
         ({"teams": ["../x"]}, ["'../x'"]),
         ({"teams": ["Same", "same"]}, ["twice"]),
+        (
+            {
+                "teams": ["a", "a-b"],
+                "models": {name: {"backend": "recorded", "name": name} for name in ("b-c", "c")},
+            },
+            ["'a'", "'a-b'", "a-b-c"],
+        ),
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),
         ({"physics": {"step": float("nan")}}, ["physics.step"]),

@@ -65,7 +65,7 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
         yield from places(value[key], (*place, key))
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_lock_with_junk_in_it_is_understood_or_refused(workspace: Path, data: st.DataObject) -> None:
     whole = (workspace / "dvc.lock").read_text()

@@ -137,11 +137,24 @@ class Params(_Section):
             raise ValueError(f"team {reserved[0]!r}: the name is reserved for the official tools; choose another")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
+        self._check_stage_names()
         if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
             raise ValueError(
                 f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
             )
         return self
+
+    def _check_stage_names(self) -> None:
+        """DVC names a stage `<team>-<model>` and silently drops one of two that come out alike."""
+        owners: dict[str, str] = {}
+        for team in self.teams:
+            for model in self.models:
+                other = owners.setdefault(f"{team}-{model}", team)
+                if other != team:
+                    raise ValueError(
+                        f"teams {other!r} and {team!r}: with the models' names both give the stage {team}-{model}; "
+                        "rename one of them"
+                    )
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:

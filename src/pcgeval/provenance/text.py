@@ -47,7 +47,8 @@ def _shared(audit: Audit) -> Iterator[str]:
     for model in audit.models:
         yield f"  model        {_model(model)}"
     for seed in audit.seeds:
-        yield f"  seed         {printable(seed.name)} {printable(str(seed.value))}"
+        role = ", from which every trial derives its own" if seed.name == "competition.seed" else ""
+        yield f"  seed         {printable(seed.name)} {printable(str(seed.value))}{role}"
     yield from _files([each for each in audit.shared if each.kind != "source"])
     sources = [each for each in audit.shared if each.kind == "source"]
     for locked, files in groupby(sources, key=lambda each: each.locked[:1]):
