@@ -1,3 +1,6 @@
+import signal
+import threading
+
 import pytest
 
 from pcgeval.llm.llamacpp import LlamaCpp, PromptTooLongError, completion_body, sampling
@@ -82,3 +85,23 @@ def test_a_file_that_is_no_model(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(LlmError, match="cannot load it"):
         LlamaCpp(tmp_path / "bad.gguf")
+
+
+def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm):
+    def interrupt(_):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        smollm.complete(completion_body(request(num_predict=400)), interrupt)
+    assert smollm.chat(request(), 60).output_tokens == 8
+
+
+def test_a_fault_of_the_caller_is_not_swallowed(smollm):
+    with pytest.raises(ZeroDivisionError):
+        smollm.complete(completion_body(request()), lambda _: bool(1 / 0))
+
+
+def test_a_model_may_be_closed_as_soon_as_it_is_loaded(smollm_file):
+    for _ in range(2):
+        LlamaCpp(smollm_file, context=256, threads=1).close()

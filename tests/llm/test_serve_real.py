@@ -3,13 +3,16 @@
 import hashlib
 import http.client
 import json
+from threading import Thread
 
+import httpx
 import ollama
 import pytest
 
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.ollama_server import OllamaModel
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+from pcgeval.llm.serve import LocalServer
 
 pytestmark = pytest.mark.llm
 
@@ -90,17 +93,17 @@ def test_a_model_is_loaded_and_unloaded_on_request(client):
 
 
 def test_the_oldest_messages_give_way_but_not_the_system_s_and_the_last(client):
-    turns = [{"role": "user", "content": f"word {number} " * 60} for number in range(4)]
+    turns = [{"role": "user", "content": f"word {number} " * 30} for number in range(4)]
     system, last = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name a colour."}
-    options = {**OPTIONS, "num_predict": 1}
+    options = {**OPTIONS, "num_predict": 1, "num_ctx": 256}
     cut = client.chat(SMOLLM, [system, *turns, last], options=options).prompt_eval_count
     two, one = (
         client.chat(SMOLLM, [system, *turns[first:], last], options=options).prompt_eval_count for first in (2, 3)
     )
     assert cut == two
-    assert two + (two - one) > 512  # a third turn would not have fitted
+    assert two + (two - one) > 256  # a third turn would not have fitted
     with pytest.raises(ollama.ResponseError, match="exceeds the context length") as caught:
-        client.chat(SMOLLM, [system, {"role": "user", "content": "word " * 600}], options=options)
+        client.chat(SMOLLM, [system, {"role": "user", "content": "word " * 300}], options=options)
     assert caught.value.status_code == 400
 
 
@@ -137,3 +140,15 @@ def test_the_ollama_backend_asks_it(local_server, smollm, smollm_file):
         model.chat(ChatRequest(SMOLLM, "d", (Message("user", "word " * 600),), OPTIONS), 60)
     with pytest.raises(LlmError, match="ollama pull nobody:1b"):
         OllamaModel("nobody:1b", local_server.address).digest()
+
+
+def test_a_server_that_stops_ends_the_reply_in_progress(smollm_file):
+    with LocalServer("127.0.0.1", 0, {SMOLLM: smollm_file}, threads=1) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        options = {**OPTIONS, "num_predict": 450, "num_ctx": 512}
+        stream = ollama.Client(server.address).chat(SMOLLM, QUESTION, options=options, stream=True)
+        assert not next(stream).done
+        server.shutdown()
+    assert server.shelf.loaded is None
+    with pytest.raises(httpx.RemoteProtocolError):
+        list(stream)

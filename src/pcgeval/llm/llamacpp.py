@@ -7,6 +7,7 @@ of threads and the size of the context do not change a text; a cached prompt doe
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,10 +103,14 @@ class LlamaCpp:
         """
         collector = _Collector(on_text)
         handle = self._server.handle_completions if "prompt" in body else self._server.handle_chat_completions
-        try:
-            handle({**body, **_STREAMED}, collector)
-        except (ValueError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
-            raise CallError(f"llama.cpp refused the request: {error}") from error
+        with ThreadPoolExecutor(1) as worker:  # a Ctrl-C in the main thread's callbacks would be lost, with a token
+            call = worker.submit(handle, {**body, **_STREAMED}, collector)
+            try:
+                call.result()
+            except (ValueError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
+                raise CallError(f"llama.cpp refused the request: {error}") from error
+            finally:
+                collector.stop()
         return collector.completion()
 
 
@@ -140,15 +145,19 @@ class _Collector:
         self._on_text = on_text
         self._pieces: list[str] = []
         self._error: Mapping[str, Any] | None = None
+        self._stopped = False
         self._raised: BaseException | None = None
         self._reason = "cancelled"
         self._usage: Mapping[str, Any] = {}
         self._timings: Mapping[str, Any] = {}
 
+    def stop(self) -> None:
+        self._stopped = True
+
     def __call__(self, chunk: Mapping[str, Any]) -> bool:
         try:
-            return self._take(chunk)
-        except BaseException as error:  # noqa: BLE001 - llama.cpp swallows exceptions, Ctrl-C too: `completion` raises it
+            return self._stopped or self._take(chunk)
+        except BaseException as error:  # noqa: BLE001 - llama.cpp swallows exceptions: `completion` raises it again
             self._raised = error
             return True
 
