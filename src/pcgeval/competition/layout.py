@@ -19,6 +19,7 @@ DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
 RECORDINGS = DATA / "recordings"
 RUBRICS = DATA / "rubrics"
+EVIDENCE = DATA / "evidence"
 GRADES = DATA / "grades"
 RESULTS = Path("results")
 OFFICIAL_RESULTS = RESULTS / "official"
@@ -52,6 +53,11 @@ def step_folder(step: Step, model: str, team: str) -> Path:
 def recording_file(model: str, team: str) -> Path:
     """Return the recording of a model's exchanges with a team's submission."""
     return RECORDINGS / model / f"{team}.jsonl"
+
+
+def evidence_file(model: str, team: str) -> Path:
+    """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
+    return EVIDENCE / team / f"{model}.json"
 
 
 def rubric_file(rubric: str) -> Path:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pcgeval.competition.layout import DATA, GRADES, OFFICIAL_RESULTS, RECORDINGS, STEPS, SUBMISSIONS
+from pcgeval.competition.layout import DATA, EVIDENCE, GRADES, OFFICIAL_RESULTS, RECORDINGS, STEPS, SUBMISSIONS
 
-EVIDENCE = PurePosixPath(DATA.name, "evidence")
 # what the parts of a path after its first two name
 _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
     **{(DATA.name, step): ("model", "team") for step in STEPS},

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pcgeval.competition.layout import DATA
+from pcgeval.competition.layout import DATA, EVIDENCE
 from pcgeval.competition.params import Params
 from pcgeval.provenance.findings import Finding, finding
-from pcgeval.provenance.paths import EVIDENCE, owner_of
+from pcgeval.provenance.paths import owner_of
 from pcgeval.provenance.pipeline import Stage
 from pcgeval.provenance.workspace import Workspace
 

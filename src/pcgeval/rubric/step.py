@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from pcgeval.competition.layout import DATA, GRADES, SUBMISSIONS, rubric_file
+from pcgeval.competition.layout import GRADES, SUBMISSIONS, evidence_file, rubric_file
 from pcgeval.competition.params import Params
 from pcgeval.files import FileError, read_json, sha256_file, write_json
 from pcgeval.rubric.evidence import Evidence, ModelEvidence
@@ -19,11 +19,6 @@ from pcgeval.rubric.loading import load_rubric
 
 GRADE_FILE = "grade.json"
 _MODEL_EVIDENCE = TypeAdapter(ModelEvidence)
-
-
-def evidence_file(model: str, team: str) -> Path:
-    """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
-    return DATA / "evidence" / team / f"{model}.json"
 
 
 def evidence_step(params: Params, model: str, team: str, root: Path = Path()) -> None:

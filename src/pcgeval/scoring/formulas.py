@@ -29,6 +29,9 @@ from pcgeval.scoring.inputs import (
 )
 
 
+RULES_VERSION = 1  # raise it with every change here or in ranking.py that changes a score or a place
+
+
 @dataclass(frozen=True)
 class LetterWeight:
     """How much a letter counts: the harder it was for all programs together, the more."""

@@ -12,7 +12,7 @@ from typing import Any
 from pcgeval.competition.layout import METRICS, RANKING_CSV, RANKING_JSON
 from pcgeval.files import to_json, write_text
 from pcgeval.scoring.decimals import plain
-from pcgeval.scoring.formulas import CompetitionScores
+from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
 from pcgeval.scoring.ranking import ModelResult, Ranking, RankingRow
 from pcgeval.scoring.uncertainty import LEVEL
 
@@ -62,6 +62,7 @@ def ranking_json(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) 
         "reason": ranking.reason,
         "baseline": ranking.baseline,
         "rules": {
+            "version": RULES_VERSION,
             "letters": scores.rules.letters,
             "trials": scores.rules.trials,
             "official_quirks": scores.rules.official_quirks,
