@@ -7,9 +7,10 @@ that training never sees, and from the evaluator's own renderer.
 """
 
 import math
-import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from pcgeval.levels.xml import LevelError, level_xml
 from settings import DATA, LETTERS, STORED_PIXELS, Blocks, load_settings
 
 Pictures = npt.NDArray[np.uint8]
+Named = dict[str, bytes]  # PNG files by their names in an archive
 ONE_TRIAL = PhysicsParams(trials=1)
 PLAYGROUND = 20  # columns of a level
 COMPARED = 256  # pixels of the pictures whose overlap is measured
@@ -106,56 +108,69 @@ def simulated(blocks: list[Block], resemblance: float) -> Stability | None:
     return stability if (stands & meant).sum() >= resemblance * (stands | meant).sum() else None
 
 
-def training_pictures(settings: Blocks, faces: Pictures) -> tuple[Pictures, npt.NDArray[np.int64]]:
-    """Return the training pictures (n, size, size), 255 is ink, and their letters' indices (n)."""
-    pictures, labels = [], []
-    for index, letter in enumerate(LETTERS):
-        choice = np.random.default_rng((settings.seed, index))
-        for source, count in (
-            (designs(letter, False, choice), settings.drawn),
-            (glyph_designs(letter, faces, choice), settings.pixelised),
-        ):
-            for _ in range(count):
-                boxes = disturbed(take_apart(next(source), choice), choice)
-                pictures.append(draw_boxes(boxes, STORED_PIXELS))
-        source = designs(letter, False, choice)
-        for _ in range(settings.simulated_tries):
-            stability = simulated(take_apart(next(source), choice), settings.resemblance)
-            if stability is not None:
-                small = render(stability, 4 * STORED_PIXELS, round(100 / 1024 * 4 * STORED_PIXELS))
-                pictures.append(255 - np.asarray(small.resize((STORED_PIXELS,) * 2, Image.Resampling.BOX)))
-        labels += [index] * (len(pictures) - len(labels))
-    return np.stack(pictures), np.array(labels)
-
-
-def write_held_out(settings: Blocks, faces: Pictures) -> None:
-    """Write the held-out pictures as level-sized PNGs `<letter>/<kind>_<number>.png`."""
-    with (
-        zipfile.ZipFile(DATA / "held_out_designs.zip", "w") as drawn,
-        zipfile.ZipFile(DATA / "held_out_levels.zip", "w") as levels,
+def training_pictures(letter: str, settings: Blocks, faces: Pictures) -> Pictures:
+    """Return a letter's training pictures (n, size, size), 255 is ink."""
+    choice = np.random.default_rng((settings.seed, LETTERS.index(letter)))
+    pictures = []
+    for source, count in (
+        (designs(letter, False, choice), settings.drawn),
+        (glyph_designs(letter, faces, choice), settings.pixelised),
     ):
-        for index, letter in enumerate(LETTERS):
-            choice = np.random.default_rng((settings.held_out_seed, index))
-            own, glyphs = designs(letter, True, choice), glyph_designs(letter, faces, choice)
-            for number in range(settings.held_out_designs):
-                kind, source = ("design", own) if number % 2 == 0 else ("glyph", glyphs)
-                picture = render_boxes(disturbed(take_apart(next(source), choice), choice), 1024, 100)
-                drawn.writestr(zipfile.ZipInfo(f"{letter}/{kind}_{number}.png"), png_bytes(picture))
-            for number in range(settings.held_out_tries):
-                kind, source = ("design", own) if number % 2 == 0 else ("glyph", glyphs)
-                stability = simulated(take_apart(next(source), choice), settings.resemblance)
-                if stability is not None:
-                    name = re.sub(r"\W", "", f"{kind}_{number}")
-                    levels.writestr(zipfile.ZipInfo(f"{letter}/{name}.png"), png_bytes(render(stability)))
+        for _ in range(count):
+            boxes = disturbed(take_apart(next(source), choice), choice)
+            pictures.append(draw_boxes(boxes, STORED_PIXELS))
+    source = designs(letter, False, choice)
+    for _ in range(settings.simulated_tries):
+        stability = simulated(take_apart(next(source), choice), settings.resemblance)
+        if stability is not None:
+            small = render(stability, 4 * STORED_PIXELS, round(100 / 1024 * 4 * STORED_PIXELS))
+            pictures.append(255 - np.asarray(small.resize((STORED_PIXELS,) * 2, Image.Resampling.BOX)))
+    return np.stack(pictures)
+
+
+def held_out_pictures(letter: str, settings: Blocks, faces: Pictures) -> tuple[Named, Named]:
+    """Return a letter's held-out pictures `<letter>/<kind>_<number>.png`: as designed, and simulated."""
+    choice = np.random.default_rng((settings.held_out_seed, LETTERS.index(letter)))
+    own, glyphs = designs(letter, True, choice), glyph_designs(letter, faces, choice)
+    drawn, levels = {}, {}
+    for number in range(settings.held_out_designs):
+        kind, source = ("design", own) if number % 2 == 0 else ("glyph", glyphs)
+        picture = render_boxes(disturbed(take_apart(next(source), choice), choice), 1024, 100)
+        drawn[f"{letter}/{kind}_{number}.png"] = png_bytes(picture)
+    for number in range(settings.held_out_tries):
+        kind, source = ("design", own) if number % 2 == 0 else ("glyph", glyphs)
+        stability = simulated(take_apart(next(source), choice), settings.resemblance)
+        if stability is not None:
+            levels[f"{letter}/{kind}_{number}.png"] = png_bytes(render(stability))
+    return drawn, levels
+
+
+def pictures_of(letter: str) -> tuple[Pictures, Named, Named]:
+    """Make all pictures of a letter; letters draw from generators of their own, so they can be made side by side."""
+    settings = load_settings().blocks
+    training, held_out = (np.load(DATA / f"{name}.npz")["pictures"] for name in ("glyphs", "glyphs_held_out"))
+    return training_pictures(letter, settings, training), *held_out_pictures(letter, settings, held_out)
+
+
+def write_archive(path: Path, named: Iterable[Named]) -> None:
+    """Write pictures into a zip file without dates."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for part in named:
+            for name, content in part.items():
+                archive.writestr(zipfile.ZipInfo(name), content)
 
 
 def main() -> None:
     """Make the training arrays and the two held-out archives."""
-    settings = load_settings().blocks
-    write_held_out(settings, np.load(DATA / "glyphs_held_out.npz")["pictures"])
-    pictures, labels = training_pictures(settings, np.load(DATA / "glyphs.npz")["pictures"])
-    np.savez_compressed(DATA / "blocks.npz", pictures=pictures, labels=labels)
-    print(f"{len(pictures)} training pictures, per letter {np.bincount(labels).tolist()}")
+    with ProcessPoolExecutor() as pool:
+        training, drawn, levels = zip(*pool.map(pictures_of, LETTERS), strict=True)
+    write_archive(DATA / "held_out_designs.zip", drawn)
+    write_archive(DATA / "held_out_levels.zip", levels)
+    counts = [len(pictures) for pictures in training]
+    np.savez_compressed(
+        DATA / "blocks.npz", pictures=np.concatenate(training), labels=np.repeat(np.arange(len(LETTERS)), counts)
+    )
+    print(f"{sum(counts)} training pictures, per letter {counts}; held out, simulated: {list(map(len, levels))}")
 
 
 if __name__ == "__main__":

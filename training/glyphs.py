@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw, ImageFont
 from pcgeval.evaluator.image import png_bytes
 from settings import CACHE, DATA, LETTERS, PICTURE_PIXELS, STORED_PIXELS, VIEW_SHARE, Glyphs, load_settings
 
-SUFFIXES = {".ttf", ".otf", ".ttc", ".pfb"}
+SUFFIXES = {".ttf", ".otf", ".ttc"}
 NOT_A_CHARACTER = "\U0010fffe"  # no font has it: shows how the font draws a letter it lacks
 DRAWN = 160  # pixels of the longer side of a glyph before it is scaled into the picture
 THUMBNAIL = 12  # pixels of the pictures that faces are compared by

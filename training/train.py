@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from augment import augmented
+from muon import Muon
 from pcgeval.files import sha256_file, sha256_json
 from settings import CACHE, DATA, LETTERS, Settings, Train, load_settings
 from vit import new_network, write_classifier
@@ -48,13 +49,14 @@ def rate(step: int, train: Train) -> float:
     return train.learning_rate * min(1.0, (step + 1) / train.warmup, (train.steps - step) / train.decay)
 
 
-def new_optimizer(network: torch.nn.Module, train: Train) -> torch.optim.Optimizer:
-    """Return AdamW; biases and norms do not decay."""
-    groups = [
-        {"params": [p for p in network.parameters() if p.ndim > 1], "weight_decay": train.weight_decay},
-        {"params": [p for p in network.parameters() if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=train.learning_rate, betas=(0.9, 0.98))
+def new_optimizers(network: torch.nn.Module, train: Train) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
+    """Return Muon for the layers' matrices and AdamW for all else."""
+    matrices = [value for name, value in network.named_parameters() if value.ndim == 2 and ".layers." in name]
+    others = [value for name, value in network.named_parameters() if value.ndim != 2 or ".layers." not in name]
+    return (
+        Muon(matrices, train.learning_rate, train.weight_decay),
+        torch.optim.AdamW(others, lr=train.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    )
 
 
 def checkpoint_paths(settings: Settings) -> tuple[Path, Path]:
@@ -71,7 +73,7 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
     train = settings.train
     torch.manual_seed(train.seed)
     network = new_network(settings.model)
-    optimizer = new_optimizer(network, train)
+    optimizers = new_optimizers(network, train)
     average = {name: value.clone() for name, value in network.state_dict().items()}
     level, falling = checkpoint_paths(settings)
     start = 0
@@ -80,23 +82,25 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
             state: dict[str, Any] = torch.load(path, weights_only=True)
             if path == falling or state["step"] <= train.steps - train.decay:
                 network.load_state_dict(state["network"])
-                optimizer.load_state_dict(state["optimizer"])
+                for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+                    optimizer.load_state_dict(saved)
                 average, start = state["average"], state["step"]
                 break
     pictures, generator = Pictures(), torch.Generator()
     began, losses = time.monotonic(), []
     for step in range(start, train.steps):
         generator.manual_seed(train.seed * 1_000_003 + step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, train)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = rate(step, train)
         batch, letters = pictures.batch(train, generator)
         white = 1 - augmented(batch, settings.model, generator)
         logits = network((white - train.mean) / train.deviation).logits
         loss = functional.cross_entropy(logits, letters, label_smoothing=train.label_smoothing)
-        optimizer.zero_grad()
+        network.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         with torch.no_grad():
             keep = min(train.average, (step + 1) / (step + 10))
             for name, value in network.state_dict().items():
@@ -105,7 +109,8 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
         if (step + 1) % CHECKPOINT_STEPS == 0:
             path = level if step + 1 <= train.steps - train.decay else falling
             state = {"step": step + 1, "network": network.state_dict(), "average": average}
-            torch.save(state | {"optimizer": optimizer.state_dict()}, path.with_suffix(".part"))
+            saved = [optimizer.state_dict() for optimizer in optimizers]
+            torch.save(state | {"optimizers": saved}, path.with_suffix(".part"))
             path.with_suffix(".part").replace(path)
             recent = sum(losses[-CHECKPOINT_STEPS:]) / len(losses[-CHECKPOINT_STEPS:])
             passed = time.monotonic() - began
