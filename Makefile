@@ -5,6 +5,8 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUTF8 := 1
+# make final-eval TRUST_PROGRAMS=1 runs programs without a sandbox where there is none
+export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup final-eval midterm-eval report audit test lint bench clean
@@ -18,7 +20,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 setup" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --group dev --editable '.[local-llm]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --group dev --editable '.[local-llm,openai]'
 	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@touch $(READY)
 
@@ -49,4 +51,4 @@ bench: $(READY)  ## measure the speeds and accuracies that the README quotes, on
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove what the stages made; inputs, results in git and .venv stay
-	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence results/report rounds .cache
+	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence results/report rounds rehearsals .cache .pcgeval

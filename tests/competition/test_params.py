@@ -61,13 +61,59 @@ def test_every_section_must_be_there(section: str):
         ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),
         ({"physics": {"step": float("nan")}}, ["physics.step"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
-        ({"models": {"m": {"backend": "openai", "name": "x"}}}, ["models.m.backend", "'openai'"]),
+        ({"models": {"m": {"backend": "chatgpt", "name": "x"}}}, ["models.m.backend", "'chatgpt'"]),
     ],
 )
 def test_bad_values_are_named(changes: dict[str, Any], words: list[str]):
     with pytest.raises(ParamsError) as fault:
         parse(**changes)
     assert all(word in str(fault.value) for word in ["params.yaml: ", *words])
+
+
+def model(**changes: Any):
+    return parse(models={"m": {"backend": "ollama", "name": "x", **changes}}).models["m"]
+
+
+def test_a_model_has_places_to_be_asked():
+    plain = model()
+    assert (plain.hosts, plain.concurrency, plain.keep_alive, plain.stream) == ((), 1, None, True)
+    assert model(hosts=["a:1", "b:1"], concurrency=8).hosts == ("a:1", "b:1")
+    assert model(backend="openai", base_url="http://127.0.0.1:1234/v1").base_url == "http://127.0.0.1:1234/v1"
+    replayed = model(backend="recorded", hosts=["a"], keep_alive="5m", concurrency=4, digest="unpinned:" + "ab" * 32)
+    assert replayed.digest == "unpinned:" + "ab" * 32
+
+
+@pytest.mark.parametrize("value", ["5m", "1h30m", "1.5s", "-1m", "0", "250ms", 0, 3600, -1])
+def test_keep_alive_has_ollama_s_format(value: int | str):
+    assert model(keep_alive=value).keep_alive == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        *(({"keep_alive": value}, ["keep_alive"]) for value in ("5", "-1", "soon", "", "5 m", "٣m", True, 1.5)),
+        *(({"concurrency": value}, ["concurrency"]) for value in (0, -1, 1.5, 1000, "many")),
+        ({"host": "a", "hosts": ["b"]}, ["host and hosts"]),
+        ({"hosts": ["a", "a"]}, ["twice"]),
+        ({"host": "http://user:secret@here:1"}, ["password"]),
+        ({"hosts": ["here", "user:secret@there"]}, ["password"]),
+        ({"base_url": "http://here/v1"}, ["the backend ollama takes no base_url"]),
+        ({"backend": "llamacpp", "host": "here"}, ["the backend llamacpp takes no host"]),
+        ({"backend": "llamacpp", "concurrency": 2}, ["one call at a time"]),
+        ({"backend": "openai"}, ["base_url such as http"]),
+        ({"backend": "openai", "base_url": "here/v1"}, ["base_url such as http"]),
+        ({"backend": "openai", "base_url": "http://u:secret@here/v1"}, ["without a key or password"]),
+        ({"backend": "openai", "base_url": "http://here/v1?key=secret"}, ["without a key or password"]),
+        ({"backend": "openai", "base_url": "http://here/v1", "keep_alive": "5m"}, ["takes no keep_alive"]),
+        ({"backend": "openai", "base_url": "http://here/v1", "digest": "ab" * 32}, ["none can be pinned"]),
+        ({"digest": "ab"}, ["digest"]),
+        ({"api_key": "secret"}, ["unknown key 'models.m.api_key'"]),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_refused(changes: dict[str, Any], words: list[str]):
+    with pytest.raises(ParamsError) as fault:
+        model(**changes)
+    assert all(word in str(fault.value) for word in ["params.yaml: ", "models.m", *words])
 
 
 def test_all_faults_are_told_at_once():

@@ -1,10 +1,11 @@
-"""A real language model for the tests marked `llm`: the smallest one, fetched once."""
+"""The servers of these tests, and for those marked `llm` a real language model: the smallest one, fetched once."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
 import pytest
+from toy_model import HEAD
 
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import fetch
@@ -12,6 +13,16 @@ from pcgeval.llm.protocol import LlmError
 from pcgeval.llm.serve import LocalServer
 
 SMOLLM = "smollm2:135m-instruct-q4_1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LocalServer]:
+    """A server whose two models are one file that cannot be loaded."""
+    (tmp_path / "toy.gguf").write_bytes(HEAD)
+    with LocalServer("127.0.0.1", 0, {"toy:small": tmp_path / "toy.gguf", "toy": tmp_path / "toy.gguf"}) as running:
+        Thread(target=running.serve_forever, args=(0.05,), daemon=True).start()
+        yield running
+        running.shutdown()
 
 
 @pytest.fixture(scope="session")

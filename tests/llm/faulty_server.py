@@ -1,24 +1,30 @@
 """A tiny HTTP server that answers as a script says, one act per request, to see how a client bears failures."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from typing import Any, Self
 
 Act = Callable[[BaseHTTPRequestHandler], None]
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Plays one act per request, the last one again and again; `requests` are the paths and bodies it was sent."""
+    """Plays one act per request, the last one again and again; what is posted and what is got have their own scripts.
+
+    `posted` are the paths, bodies and headers that were posted, `got` the paths that were got.
+    """
 
     daemon_threads = True
 
-    def __init__(self, acts: Sequence[Act]) -> None:
-        super().__init__(("127.0.0.1", 0), _Player)
+    def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = (), port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Player)
         self.acts = list(acts)
-        self.requests: list[tuple[str, object]] = []
+        self.listings = list(listings)
+        self.posted: list[tuple[str, Any, dict[str, str]]] = []
+        self.got: list[str] = []
         self.stopping = threading.Event()
 
     @property
@@ -44,14 +50,27 @@ class _Player(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.server.requests.append((self.path, json.loads(body) if body else None))
-        act = self.server.acts.pop(0) if len(self.server.acts) > 1 else self.server.acts[0]
-        act(self)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.posted.append((self.path, json.loads(body), headers))
+        _next(self.server.acts)(self)
 
-    do_GET = do_POST  # noqa: N815 - names that http.server calls
+    def do_GET(self) -> None:
+        self.server.got.append(self.path)
+        _next(self.server.listings)(self)
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
+
+
+def _next(script: list[Act]) -> Act:
+    return script.pop(0) if len(script) > 1 else script[0]
+
+
+def unused_address() -> str:
+    """Return an address where nobody listens."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{unused.getsockname()[1]}"
 
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
@@ -61,8 +80,21 @@ def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> 
 
 def lines(*values: object) -> Act:
     """Answer with a whole stream of JSON lines; a str stands for itself."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
     return lambda player: _send(player, 200, "".join(f"{text}\n" for text in texts).encode(), {})
+
+
+def value(content: object) -> Act:
+    """Answer with one JSON value."""
+    text = json.dumps(content).encode()
+    return lambda player: _send(player, 200, text, {"Content_Type": "application/json"})
+
+
+def events(*values: object) -> Act:
+    """Answer with a whole stream of server-sent events; a str stands for itself."""
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    content = "".join(f"data: {text}\n\n" for text in texts).encode()
+    return lambda player: _send(player, 200, content, {"Content_Type": "text/event-stream"})
 
 
 def broken_off(*values: object) -> Act:
@@ -102,18 +134,30 @@ def endless(piece: bytes, pause: float = 0.0) -> Act:
     return act
 
 
+def headless() -> Act:
+    """Send a header line that never ends."""
+
+    def act(player: BaseHTTPRequestHandler) -> None:
+        player.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
+            player.wfile.write(b"x")
+            time.sleep(0.02)
+
+    return act
+
+
 def _begin(player: BaseHTTPRequestHandler, *values: object) -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
-    for value in values:
-        player.wfile.write(json.dumps(value).encode() + b"\n")
+    for each in values:
+        player.wfile.write(each.encode() if isinstance(each, str) else json.dumps(each).encode() + b"\n")
 
 
 def _send(player: BaseHTTPRequestHandler, code: int, content: bytes, headers: dict[str, str]) -> None:
     player.send_response(code)
-    for name, value in headers.items():
-        player.send_header(name.replace("_", "-"), value)
+    for name, text in headers.items():
+        player.send_header(name.replace("_", "-"), text)
     player.send_header("Content-Length", str(len(content)))
     player.end_headers()
     player.wfile.write(content)

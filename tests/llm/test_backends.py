@@ -1,12 +1,13 @@
 import pytest
+from faulty_server import FaultyServer, lines
 
 from pcgeval.competition.params import Model
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS
-from pcgeval.llm.ollama_server import OllamaModel
-from pcgeval.llm.protocol import ChatReply, LlmError
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
+from pcgeval.llm.servers import ServedModel
 
 SMOLLM = LOCAL_MODELS[-1]
 
@@ -19,14 +20,41 @@ def test_a_recorded_model_is_its_recording(tmp_path):
     assert backend.digest() == "ab" * 32
 
 
-def test_an_ollama_model_has_its_host(tmp_path, monkeypatch):
+def addresses(backend):
+    assert isinstance(backend, ServedModel)
+    return [host.server.address for host in backend._hosts]
+
+
+def test_an_ollama_model_has_its_hosts(tmp_path, monkeypatch):
     monkeypatch.setenv("OLLAMA_HOST", "elsewhere:1234")
-    backend = open_backend(Model(backend="ollama", name="toy:1b"), tmp_path)
-    assert isinstance(backend, OllamaModel)
-    assert (backend.name, backend.host) == ("toy:1b", "elsewhere:1234")
+    assert addresses(open_backend(Model(backend="ollama", name="toy:1b"), tmp_path)) == ["elsewhere:1234"]
     given = open_backend(Model(backend="ollama", name="toy:1b", host="http://here:1"), tmp_path)
-    assert isinstance(given, OllamaModel)
-    assert given.host == "http://here:1"
+    assert addresses(given) == ["http://here:1"]
+    many = open_backend(Model(backend="ollama", name="toy:1b", hosts=("here", "there")), tmp_path)
+    assert addresses(many) == ["here", "there"]
+    with pytest.raises(LlmError, match="Did you mean 'num_ctx'"):
+        open_backend(Model(backend="ollama", name="toy:1b", options={"num_ctxt": 1}), tmp_path)
+
+
+def test_what_params_say_reaches_the_server(tmp_path):
+    end = {"model": "toy", "message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
+    end |= {"prompt_eval_count": 1, "eval_count": 1}
+    listing = lines({"models": [{"model": "toy:latest", "digest": "ab" * 32}]})
+    with FaultyServer([lines(end)], [listing]) as server:
+        how = {"host": server.address, "keep_alive": -1, "stream": False, "options": {"num_ctx": 9, "num_predict": 8}}
+        model = Model(backend="ollama", name="toy", **how)
+        backend = open_backend(model, tmp_path)
+        backend.chat(ChatRequest("toy", backend.digest(), (), model.options), 20)
+    ((_, body, _),) = server.posted
+    assert (body["keep_alive"], body["stream"], body["options"]) == (-1, False, {"num_ctx": 9, "num_predict": 8})
+
+
+def test_an_openai_model_has_its_endpoint(tmp_path):
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    model = Model(backend="openai", name="toy", base_url="http://here:1/v1")
+    assert addresses(open_backend(model, tmp_path)) == ["http://here:1/v1"]
+    with pytest.raises(LlmError, match="num_ctx"):
+        open_backend(model.model_copy(update={"options": {"num_ctx": 5}}), tmp_path)
 
 
 def test_a_local_model_must_be_fetched_and_known(tmp_path, monkeypatch):

@@ -63,6 +63,23 @@ def _schema(schema):
     return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
+def test_calls_from_several_threads_are_served_one_after_another(smollm):
+    expected, found = smollm.chat(request(), 60).text, []
+    threads = [threading.Thread(target=lambda: found.append(smollm.chat(request(), 60).text)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 3
+    with smollm._turn, pytest.raises(CallError, match="other calls took all of the"):
+        smollm.chat(request(), 0.01)
+
+
+def test_a_stop_word_ends_a_reply(smollm):
+    first = smollm.chat(request(), 60).text
+    assert smollm.chat(request(stop=first[3:6]), 60).text == first[:3]
+
+
 def test_unknown_options_are_refused():
     with pytest.raises(LlmError, match="'top_kk' is not known"):
         completion_body(request(top_kk=3))

@@ -1,19 +1,21 @@
 import json
-import socket
 import threading
+import time
 import zlib
 
 import pytest
-from faulty_server import FaultyServer, broken_off, endless, lines, silent, stalled, status
+from faulty_server import FaultyServer, broken_off, endless, headless, lines, silent, stalled, status, unused_address
 
 from pcgeval.llm import bounded_http
-from pcgeval.llm.ollama_server import OllamaModel, Patience
+from pcgeval.llm.ollama_server import OllamaServer, check_options
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+from pcgeval.llm.servers import Patience, ServedModel
 
 DIGEST = "ab" * 32
+OTHER = "cd" * 32
 OPTIONS = {"temperature": 1, "seed": 5, "num_predict": 20, "num_ctx": 2048, "repeat_penalty": 1.1}
 REQUEST = ChatRequest("toy:1b", DIGEST, (Message("system", "Be brief."), Message("user", "Hi")), OPTIONS)
-QUICK = Patience(attempts=3, pause=0.01, silence=0.3)
+QUICK = Patience(attempts=3, pause=0.01, rest=0.05)
 
 
 def part(text, **more):
@@ -28,20 +30,28 @@ def tags(*models):
     return lines({"models": list(models)})
 
 
-def chat(*acts, timeout=20.0, patience=QUICK, stream=True):
-    """Ask a server that plays the acts; return the reply and the number of requests, or raise."""
-    with FaultyServer(acts) as server:
-        reply = OllamaModel("toy:1b", server.address, stream=stream, patience=patience).chat(REQUEST, timeout)
-        return reply, len(server.requests)
+def toy(digest=DIGEST):
+    return tags({"model": "toy:1b", "digest": digest})
 
 
-def failure(*acts, **how):
-    """Return the message of the CallError that the acts lead to, and the number of requests."""
-    with FaultyServer(acts) as server:
-        timeout = how.pop("timeout", 20.0)
+def model(*addresses, name="toy:1b", report=lambda _: None, **how):
+    servers = [OllamaServer(name, address, silence=0.3, **how) for address in addresses]
+    return ServedModel(name, servers, QUICK, report)
+
+
+def chat(*acts, listings=None, timeout=20.0, **how):
+    """Ask a server that plays the acts; return the reply and the number of times it was asked, or raise."""
+    with FaultyServer(acts, listings or [toy()]) as server:
+        reply = model(server.address, **how).chat(REQUEST, timeout)
+        return reply, len(server.posted)
+
+
+def failure(*acts, timeout=20.0, **how):
+    """Return the message of the CallError that the acts lead to, and the number of times that it was asked."""
+    with FaultyServer(acts, [toy()]) as server:
         with pytest.raises(CallError) as caught:
-            OllamaModel("toy:1b", server.address, patience=QUICK, **how).chat(REQUEST, timeout)
-        return str(caught.value), len(server.requests)
+            model(server.address, **how).chat(REQUEST, timeout)
+        return str(caught.value), len(server.posted)
 
 
 def test_a_streamed_reply_is_joined_and_its_costs_are_read():
@@ -58,18 +68,32 @@ def test_a_whole_reply_is_read():
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_request_is_passed_on_as_it_is(stream):
-    with FaultyServer([lines({**END, "message": {"role": "assistant", "content": "x"}})]) as server:
-        OllamaModel("toy:1b", server.address, stream=stream).chat(REQUEST, 20)
-    ((path, body),) = server.requests
+    with FaultyServer([lines({**END, "message": {"role": "assistant", "content": "x"}})], [toy()]) as server:
+        model(server.address, stream=stream, keep_alive="24h").chat(REQUEST, 20)
+    ((path, body, _),) = server.posted
     assert path == "/api/chat"
     assert (body["model"], body["options"], body["stream"]) == ("toy:1b", OPTIONS, stream)
     assert body["messages"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    assert body["keep_alive"] == "24h"
+
+
+def test_what_is_not_set_is_left_to_the_server():
+    with FaultyServer([GOOD], [toy()]) as server:
+        model(server.address).chat(REQUEST, 20)
+    assert server.posted[0][1].get("keep_alive") is None
+
+
+def test_a_stop_word_goes_as_the_list_that_ollama_takes():
+    with FaultyServer([GOOD], [toy()]) as server:
+        model(server.address).chat(ChatRequest("toy:1b", DIGEST, (), {"stop": "```"}), 20)
+    assert server.posted[0][1]["options"] == {"stop": ["```"]}
 
 
 PASSING = {
     "500": status(500),
     "503": status(503, "busy"),
     "429": status(429),
+    "429 with an odd wait": status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
     "error in the stream": lines(part("Hel"), {"error": "the runner died"}),
     "broken off": broken_off(part("Hel")),
     "ended without its end": lines(part("Hel")),
@@ -125,7 +149,7 @@ def test_the_deadline_covers_all_attempts():
     assert count <= 1
 
 
-@pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02)], ids=["silent", "dripping"])
+@pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02), headless()], ids=["silent", "dripping", "headless"])
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_deadline_ends_a_call_that_would_not_end(act, stream):
     message, _ = failure(act, timeout=0.5, stream=stream)
@@ -148,13 +172,13 @@ def test_a_compressed_answer_is_never_unfolded():
 
 
 def test_no_server_says_how_to_start_one():
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        host = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    host = unused_address()
     for stream in (True, False):
-        model = OllamaModel("toy:1b", host, stream=stream, patience=QUICK)
-        for call in (model.digest, lambda model=model: model.chat(REQUEST, 5)):
-            with pytest.raises(LlmError, match=r"no Ollama server answers at .*ollama serve.*serve-local") as caught:
+        asked = model(host, stream=stream)
+        for call in (asked.digest, lambda asked=asked: asked.chat(REQUEST, 5)):
+            with pytest.raises(
+                LlmError, match=r"no Ollama server answers at .*\(\[Errno.*ollama serve.*serve-local"
+            ) as caught:
                 call()
             assert host in str(caught.value)
 
@@ -162,17 +186,17 @@ def test_no_server_says_how_to_start_one():
 @pytest.mark.parametrize("host", ["http://[", "127.0.0.1:port"])
 def test_a_host_that_is_no_address(host):
     with pytest.raises(LlmError, match="is no address"):
-        OllamaModel("toy:1b", host)
+        OllamaServer("toy:1b", host)
 
 
-def digest(*acts, name="toy:1b"):
-    with FaultyServer(acts) as server:
-        return OllamaModel(name, server.address, patience=QUICK).digest()
+def digest(*listings, name="toy:1b"):
+    with FaultyServer([], listings) as server:
+        return model(server.address, name=name).digest()
 
 
 @pytest.mark.parametrize("given", [DIGEST, f"sha256:{DIGEST}", DIGEST.upper()])
 def test_the_digest_is_the_one_in_the_list(given):
-    other = {"model": "toy:2b", "digest": "cd" * 32}
+    other = {"model": "toy:2b", "digest": OTHER}
     assert digest(tags(other, {"model": "toy:1b", "digest": given})) == DIGEST
     assert digest(status(503), tags({"model": "Toy:latest", "digest": given}), name="toy") == DIGEST
 
@@ -180,7 +204,7 @@ def test_the_digest_is_the_one_in_the_list(given):
 @pytest.mark.parametrize("given", [None, "", "ab", DIGEST + "0", "sha512:" + DIGEST])
 def test_no_digest_no_run(given):
     with pytest.raises(LlmError, match="names no SHA-256"):
-        digest(tags({"model": "toy:1b", "digest": given}))
+        digest(toy(given))
 
 
 def test_a_model_that_is_not_listed_names_the_command():
@@ -190,19 +214,93 @@ def test_a_model_that_is_not_listed_names_the_command():
         digest(tags(), name="smollm2:135m-instruct-q4_1")
 
 
-@pytest.mark.parametrize("act", [status(500), lines("<html>"), lines({"models": 7}), status(401)])
-def test_a_server_that_cannot_list_stops_the_run(act):
+@pytest.mark.parametrize(
+    "act", [status(500), lines("<html>"), lines({"models": 7}), status(401), status(400), endless(b"[" * 65_536)]
+)
+def test_a_server_that_cannot_list_stops_the_run(act, monkeypatch):
+    monkeypatch.setattr(bounded_http, "REPLY_LIMIT", 2**20)
     with pytest.raises(LlmError, match="the server at http"):
         digest(act)
 
 
+def test_a_model_that_is_pulled_again_in_the_middle_of_a_run_stops_it():
+    with FaultyServer([GOOD], [toy(), toy(), toy(OTHER)]) as server:
+        asked = model(server.address)
+        assert asked.digest() == DIGEST
+        assert asked.chat(REQUEST, 20).text == "Hello"
+        with pytest.raises(LlmError, match="pulled again meanwhile") as caught:
+            asked.chat(REQUEST, 20)
+    assert all(each in str(caught.value) for each in (server.address, DIGEST, OTHER))
+
+
+def test_a_reply_counts_only_when_its_model_is_known_for_sure():
+    reply, count = chat(GOOD, listings=[status(500), toy()])
+    assert (reply.text, count) == ("Hello", 2)
+
+
+def test_a_model_that_is_removed_in_the_middle_of_a_run_stops_it():
+    with pytest.raises(LlmError, match="ollama pull toy:1b"):
+        chat(GOOD, listings=[tags()])
+
+
+def test_hosts_must_have_the_same_model():
+    with FaultyServer([GOOD], [toy()]) as one, FaultyServer([GOOD], [toy(OTHER)]) as two:
+        with pytest.raises(LlmError, match="different models") as caught:
+            model(one.address, two.address).digest()
+        assert f"{one.address} has {DIGEST}, {two.address} has {OTHER}" in str(caught.value)
+
+
+def test_a_host_that_comes_back_with_another_model_stops_the_run():
+    told = []
+    address = unused_address()
+    with FaultyServer([GOOD], [toy()]) as up:
+        asked = model(up.address, address, report=told.append)
+        assert asked.digest() == DIGEST
+        (message,) = told
+        assert message.startswith(f"model toy:1b, server {address}: no Ollama server answers at {address} (")
+        assert message.endswith("Connection refused); the others go on without it")
+
+        def call_until_refused():
+            for _ in range(1000):
+                asked.chat(REQUEST, 20)
+                time.sleep(0.01)
+
+        port = int(address.rsplit(":", 1)[1])
+        with FaultyServer([GOOD], [toy(OTHER)], port=port), pytest.raises(LlmError, match="pulled again") as caught:
+            call_until_refused()
+        assert address in str(caught.value)
+
+
+def test_a_host_that_fails_is_replaced_within_the_call():
+    for fault in (status(500), broken_off(part("Hel")), stalled(part("Hel"))):
+        with FaultyServer([fault], [toy()]) as bad, FaultyServer([GOOD], [toy()]) as good:
+            assert model(bad.address, good.address).chat(REQUEST, 20).text == "Hello"
+            assert len(bad.posted) == len(good.posted) == 1
+
+
 def test_calls_from_several_threads_share_one_model():
     replies = []
-    with FaultyServer([GOOD]) as server:
-        model = OllamaModel("toy:1b", server.address, patience=QUICK)
-        threads = [threading.Thread(target=lambda: replies.append(model.chat(REQUEST, 20).text)) for _ in range(8)]
+    with FaultyServer([GOOD], [toy()]) as server:
+        asked = model(server.address)
+        threads = [threading.Thread(target=lambda: replies.append(asked.chat(REQUEST, 20).text)) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     assert replies == ["Hello"] * 8
+
+
+def test_a_wait_that_the_server_asks_for_is_waited_if_there_is_time():
+    reply, count = chat(status(429, Retry_After="1"), GOOD)
+    assert (reply.text, count) == ("Hello", 2)
+    message, count = failure(status(503, Retry_After="3600"))
+    assert "asks to wait 3600 s" in message
+    assert count == 1
+
+
+def test_options_that_ollama_would_ignore_are_refused():
+    check_options("toy:1b", {**OPTIONS, "min_p": 0.1, "stop": "x"})
+    with pytest.raises(LlmError, match=r"no option 'temprature'\. Did you mean 'temperature'\?"):
+        check_options("toy:1b", {"temprature": 1})
+    with pytest.raises(LlmError, match=r"Use some of .*num_ctx"):
+        check_options("toy:1b", {"xyz": 1})

@@ -1,43 +1,15 @@
 """The HTTP side of `serve-local`, without a model: a file that has only a head is listed but never loaded."""
 
 import hashlib
-import http.client
 import json
 import socket
-import struct
-from threading import Thread
 
 import ollama
 import pytest
+from toy_model import HEAD, ask
 
 from pcgeval.llm.protocol import LlmError
 from pcgeval.llm.serve import LocalServer, serve
-
-
-def string(text):
-    return struct.pack("<Q", len(text)) + text.encode()
-
-
-HEAD = b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + string("general.architecture") + struct.pack("<I", 8) + string("toy")
-HEAD += string("general.file_type") + struct.pack("<II", 4, 15)
-
-
-@pytest.fixture
-def server(tmp_path):
-    (tmp_path / "toy.gguf").write_bytes(HEAD)
-    with LocalServer("127.0.0.1", 0, {"toy:small": tmp_path / "toy.gguf", "toy": tmp_path / "toy.gguf"}) as running:
-        Thread(target=running.serve_forever, daemon=True).start()
-        yield running
-        running.shutdown()
-
-
-def ask(server, method, path, body=None, headers=None):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=20)
-    connection.request(method, path, body, headers or {})
-    answer = connection.getresponse()
-    content = answer.read()
-    connection.close()
-    return answer.status, content
 
 
 def test_the_root_says_that_it_runs(server):

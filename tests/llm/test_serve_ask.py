@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pcgeval.llm.llamacpp import Completion, PromptTooLongError
 from pcgeval.llm.protocol import Message
+from pcgeval.llm.serve_answers import OllamaAnswers
 from pcgeval.llm.serve_ask import Ask, chat_ask, complete, generate_ask
 from pcgeval.llm.serve_requests import ChatBody, GenerateBody, RequestError, parse_body
 
@@ -46,7 +47,7 @@ def ollama_keeps(messages, context):
 
 def ask(messages, **fields):
     body = ChatBody.model_validate({"model": "toy", **fields})
-    return Ask(body, messages, None, lambda text: {"text": text})
+    return Ask(body, messages, None, OllamaAnswers("toy", lambda text: {"text": text}))
 
 
 @given(MESSAGES, st.integers(1, 120))

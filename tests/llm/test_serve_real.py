@@ -10,16 +10,17 @@ import ollama
 import pytest
 
 from pcgeval.llm.local_models import LOCAL_MODELS
-from pcgeval.llm.ollama_server import OllamaModel
+from pcgeval.llm.ollama_server import OllamaServer
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.serve import LocalServer
+from pcgeval.llm.servers import ServedModel
 
 pytestmark = pytest.mark.llm
 
-SMOLLM = LOCAL_MODELS[-1].name
+SMOLLM, DIGEST = LOCAL_MODELS[-1].name, LOCAL_MODELS[-1].sha256
 QUESTION = [{"role": "user", "content": "Name a colour."}]
 OPTIONS = {"temperature": 1, "num_predict": 8, "seed": 7, "num_ctx": 512}
-REQUEST = ChatRequest(SMOLLM, "d", (Message("user", "Name a colour."),), OPTIONS)
+REQUEST = ChatRequest(SMOLLM, DIGEST, (Message("user", "Name a colour."),), OPTIONS)
 
 
 @pytest.fixture
@@ -127,7 +128,8 @@ def test_http_1_0_gets_its_stream_without_chunks(local_server):
 def test_the_ollama_backend_asks_it(local_server, smollm, smollm_file):
     expected = smollm.chat(REQUEST, 60)
     for stream in (True, False):
-        model = OllamaModel(SMOLLM, local_server.address, stream=stream)
+        server = OllamaServer(SMOLLM, local_server.address, stream=stream, keep_alive="10m")
+        model = ServedModel(SMOLLM, [server])
         assert model.digest() == hashlib.sha256(smollm_file.read_bytes()).hexdigest()
         found = model.chat(REQUEST, 60)
         assert (found.text, found.prompt_tokens, found.output_tokens, found.done_reason) == (
@@ -137,9 +139,9 @@ def test_the_ollama_backend_asks_it(local_server, smollm, smollm_file):
             "length",
         )
     with pytest.raises(CallError, match=r"refused the request \(400: the input length exceeds"):
-        model.chat(ChatRequest(SMOLLM, "d", (Message("user", "word " * 600),), OPTIONS), 60)
+        model.chat(ChatRequest(SMOLLM, DIGEST, (Message("user", "word " * 600),), OPTIONS), 60)
     with pytest.raises(LlmError, match="ollama pull nobody:1b"):
-        OllamaModel("nobody:1b", local_server.address).digest()
+        ServedModel("nobody:1b", [OllamaServer("nobody:1b", local_server.address)]).digest()
 
 
 def test_a_server_that_stops_ends_the_reply_in_progress(smollm_file):

@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from pcgeval.errors import PcgevalError
 
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
+_NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
+_ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
+# what a backend would not read, and a reader would take for obeyed
+_FOREIGN: dict[str, frozenset[str]] = {
+    "recorded": frozenset(),
+    "ollama": frozenset({"base_url"}),
+    "openai": frozenset({"host", "hosts", "keep_alive"}),
+    "llamacpp": frozenset({"host", "hosts", "base_url", "keep_alive"}),
+}
 
 
 class ParamsError(PcgevalError):
@@ -49,13 +59,57 @@ class Round(_Section):
 
 
 class Model(_Section):
-    """One language model: where it runs, its exact bytes, and its sampling options."""
+    """One language model: where it runs, its exact bytes, and its sampling options.
 
-    backend: Literal["recorded", "ollama", "llamacpp"]
+    `hosts`, `host`, `keep_alive` and `base_url` say how a server is reached; a replay (`recorded`) leaves them unread,
+    so that a model can be asked and replayed by the change of one word.
+    """
+
+    backend: Literal["recorded", "ollama", "llamacpp", "openai"]
     name: str
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    host: str | None = None
+    # "unpinned:" stands before the digest of a name alone, in recordings of the backend openai
+    digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
+    host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
+    hosts: tuple[str, ...] = ()  # instead of `host`: the calls are spread over them
+    base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
+    keep_alive: StrictInt | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    stream: bool = True
+    concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
+
+    @field_validator("keep_alive")
+    @classmethod
+    def _duration(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, str) and not _DURATION.fullmatch(value):
+            raise ValueError("must be a duration as Ollama reads it, such as 5m, 1h30m, -1m (for ever) or 0 (unload)")
+        return value
+
+    @model_validator(mode="after")
+    def _place(self) -> "Model":
+        places = ("host", "hosts", "base_url", "keep_alive")
+        given = {field for field in places if getattr(self, field) not in {None, ()}}
+        if foreign := sorted(given & _FOREIGN[self.backend]):
+            raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; take it out")
+        if self.host is not None and self.hosts:
+            raise ValueError("host and hosts are both given; put all addresses into hosts")
+        if len(set(self.hosts)) < len(self.hosts):
+            raise ValueError("hosts: an address stands twice")
+        if any("@" in address for address in (self.host or "", *self.hosts)):
+            raise ValueError("a host's address holds a password, which would stand in git; take it out")
+        self._check_openai()
+        if self.backend == "llamacpp" and self.concurrency > 1:
+            raise ValueError("the backend llamacpp answers one call at a time; set concurrency to 1")
+        return self
+
+    def _check_openai(self) -> None:
+        if self.backend != "openai":
+            return
+        if self.base_url is None or not _ENDPOINT.fullmatch(self.base_url):
+            raise ValueError(
+                "the backend openai needs a base_url such as http://127.0.0.1:1234/v1, without a key or password in it"
+            )
+        if self.digest is not None:
+            raise ValueError("the backend openai shows no digest of its model, so none can be pinned; take it out")
 
 
 class Limits(_Section):
@@ -127,14 +181,12 @@ class Params(_Section):
 
     @model_validator(mode="after")
     def _names(self) -> "Params":
-        for what, names in (("team", self.teams), ("model", self.models)):
-            for name in names:
-                if not _NAME.fullmatch(name):
-                    raise ValueError(
-                        f"{what} {name!r}: names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
-                    )
-        if reserved := sorted(set(self.teams) & set(RESERVED_TEAMS)):
-            raise ValueError(f"team {reserved[0]!r}: the name is reserved for the official tools; choose another")
+        for team in self.teams:
+            if fault := team_name_fault(team):
+                raise ValueError(f"team {team!r}: {fault}")
+        for model in self.models:
+            if not _NAME.fullmatch(model):
+                raise ValueError(f"model {model!r}: {_NAME_RULE}")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
         self._check_stage_names()
@@ -155,6 +207,15 @@ class Params(_Section):
                         f"teams {other!r} and {team!r}: with the models' names both give the stage {team}-{model}; "
                         "rename one of them"
                     )
+
+
+def team_name_fault(name: str) -> str | None:
+    """Return why a team cannot have this name, in words that follow it; None if it can."""
+    if not _NAME.fullmatch(name):
+        return _NAME_RULE
+    if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
+        return "the name is reserved for the official tools; choose another"
+    return None
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:

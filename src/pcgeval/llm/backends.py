@@ -1,19 +1,28 @@
 """From a model in params.yaml to the place where it is asked."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pcgeval.competition.params import Model
+from pcgeval.console import say
 from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
+from pcgeval.llm.servers import ServedModel
 
 
-def open_backend(model: Model, recording: Path) -> Backend:
-    """Open a model's backend; `recording` is where its exchanges lie, for the backend `recorded`.
+def open_backend(model: Model, recording: Path, report: Callable[[str], None] = say) -> Backend:
+    """Open a model's backend; it may be used from several threads.
+
+    Args:
+        model: The model, as params.yaml describes it.
+        recording: Where its exchanges lie, for the backend `recorded`.
+        report: Is told what a person should know while a run goes on, such as that a host is left out.
 
     Raises:
-        LlmError: The recording, the model file or a package is missing; the message says what to run.
+        LlmError: The recording, the model file, a package, or an option is missing or wrong; the message says what to
+            do.
     """
     match model.backend:
         case "recorded":
@@ -21,9 +30,33 @@ def open_backend(model: Model, recording: Path) -> Backend:
         case "llamacpp":
             return LlamaCpp(model_file(model.name, model.digest), context=_context(model))
         case "ollama":
-            from pcgeval.llm.ollama_server import OllamaModel  # noqa: PLC0415 - a replay need not load an HTTP client
+            return _ollama(model, report)
+        case "openai":
+            return _openai(model, report)
 
-            return OllamaModel(model.name, model.host)
+
+# The HTTP clients are imported where they are needed: a replay need not load them.
+
+
+def _ollama(model: Model, report: Callable[[str], None]) -> Backend:
+    from pcgeval.llm.ollama_server import OllamaServer, check_options  # noqa: PLC0415
+
+    check_options(model.name, model.options)
+    servers = [
+        OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive)
+        for host in model.hosts or (model.host,)
+    ]
+    return ServedModel(model.name, servers, report=report)
+
+
+def _openai(model: Model, report: Callable[[str], None]) -> Backend:
+    from pcgeval.llm.openai_options import wire_fields  # noqa: PLC0415
+    from pcgeval.llm.openai_server import OpenAiServer  # noqa: PLC0415
+
+    wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
+    assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
+    server = OpenAiServer(model.name, model.base_url, stream=model.stream, report=report)
+    return ServedModel(model.name, [server], report=report)
 
 
 def _context(model: Model) -> int:

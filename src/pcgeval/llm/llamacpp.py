@@ -5,6 +5,7 @@ of threads and the size of the context do not change a text; a cached prompt doe
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ _SAMPLING: dict[str, tuple[str, Option]] = {
     "num_predict": ("max_tokens", -1),
     "seed": ("seed", 0),
 }
-KNOWN_OPTIONS = frozenset({*_SAMPLING, "num_ctx"})
+KNOWN_OPTIONS = frozenset({*_SAMPLING, "num_ctx", "stop"})
 _STREAMED: dict[str, Any] = {"cache_prompt": False, "stream": True, "stream_options": {"include_usage": True}}
 
 OnText = Callable[[str], bool]  # is given each new piece of a reply and says whether to go on
@@ -60,7 +61,7 @@ class Completion:
 
 
 class LlamaCpp:
-    """One loaded GGUF model. Calls are served one after another."""
+    """One loaded GGUF model; calls from several threads are served one after another."""
 
     def __init__(self, path: Path, *, context: int = CONTEXT, threads: int | None = None) -> None:
         """Load a model; raises LlmError if the file or the llama.cpp package is missing."""
@@ -68,6 +69,7 @@ class LlamaCpp:
             raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
         self.path = path
         self._digest: str | None = None
+        self._turn = threading.Lock()
         self._server: Any = _start(path, context, threads or min(os.cpu_count() or 1, 2))
 
     def close(self) -> None:
@@ -82,16 +84,22 @@ class LlamaCpp:
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer one request; the same request gives the same text.
 
-        The deadline is looked at with every token; while llama.cpp reads the prompt it cannot be interrupted.
+        The deadline, waiting for other calls included, is looked at with every token; while llama.cpp reads the prompt
+        it cannot be interrupted.
         """
-        started = time.monotonic()
+        deadline = time.monotonic() + timeout
+        if not self._turn.acquire(timeout=timeout):
+            raise CallError(f"model {request.model}: other calls took all of the {timeout:g} s")
         try:
-            found = self.complete(completion_body(request), lambda _: time.monotonic() - started < timeout)
+            started = time.monotonic()
+            found = self.complete(completion_body(request), lambda _: time.monotonic() < deadline)
+            seconds = round(time.monotonic() - started, 3)
         except CallError as error:
             raise CallError(f"model {request.model}: {error}") from error
+        finally:
+            self._turn.release()
         if found.done_reason == "cancelled":
             raise CallError(f"model {request.model}: no full reply within {timeout:g} s")
-        seconds = round(time.monotonic() - started, 3)
         return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
 
     def complete(self, body: Mapping[str, Any], on_text: OnText) -> Completion:
@@ -122,7 +130,8 @@ def completion_body(request: ChatRequest) -> dict[str, Any]:
     """
     if unknown := sorted(set(request.options) - KNOWN_OPTIONS):
         raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(KNOWN_OPTIONS))}.")
-    return {"messages": message_bodies(request.messages), **sampling(request.options)}
+    body = {"messages": message_bodies(request.messages), **sampling(request.options)}
+    return {**body, "stop": [request.options["stop"]]} if "stop" in request.options else body
 
 
 def message_bodies(messages: Iterable[Message]) -> list[dict[str, str]]:

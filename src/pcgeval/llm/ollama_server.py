@@ -1,169 +1,145 @@
-"""The backend `ollama`: one model, asked through the official client on an Ollama server or on `pcgeval serve-local`.
+"""The backend `ollama`: an Ollama server, or `pcgeval serve-local`, asked through the official client.
 
-A fault that passes (a busy or failing server, a reply that breaks off or stalls) is borne a few times within the call's
-deadline. Asking again is fair: the request carries its seed, so it is the same reply that is asked for.
+A model that is pulled again in the middle of a run keeps its name. So a reply counts only if the server's list of
+models still has the digest that the request names after the reply has ended; any other one stops the run.
 """
 
+import difflib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import TypeVar
 
 import httpx
 import ollama
 
-from pcgeval.llm.bounded_http import BoundedTransport, timeouts
+from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
 from pcgeval.llm.local_models import find_model, full_name
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.servers import PassingFault, Patience, Unreachable
 
-_LIST_SECONDS = 30.0  # for the list of models
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
+_OPTIONS = frozenset({*ollama.Options.model_fields, "min_p"})  # the client's list lacks one of the server's
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class Patience:
-    """How faults that pass are borne."""
-
-    attempts: int = 4
-    pause: float = 1.0  # seconds before the second attempt; doubles with each further one
-    silence: float = 60.0  # seconds without a byte once a reply has begun; loading a model may take longer than that
-
-
-class _PassingFault(Exception):  # noqa: N818 - not an error until patience ends
-    """One attempt failed in a way that another may not."""
-
-
-class _NoServer(_PassingFault):
-    """Nobody listens."""
-
-
-class OllamaModel:
+class OllamaServer:
     """One model on one server; may be used from several threads."""
 
     def __init__(
-        self, name: str, host: str | None = None, *, stream: bool = True, patience: Patience | None = None
+        self,
+        name: str,
+        host: str | None = None,
+        *,
+        stream: bool = True,
+        keep_alive: str | int | None = None,
+        silence: float = Patience.silence,
     ) -> None:
         """Name a model and a server; the host is OLLAMA_HOST or 127.0.0.1:11434 where none is given.
+
+        Args:
+            name: The model.
+            host: The server's address.
+            stream: Whether replies come word by word; without it a stall shows only when time is up.
+            keep_alive: How long the server keeps the model in memory, in Ollama's format; None: as the server is set.
+            silence: Seconds without a byte after which a reply that has begun counts as broken off.
 
         Raises:
             LlmError: The host is no address.
         """
         self.name = name
-        self.host = host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
+        self.address = host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
         self._stream = stream
-        self._patience = patience or Patience()
-        self._connections = httpx.HTTPTransport()
+        self._keep_alive = keep_alive
+        self._silence = silence
+        self._connections = Connections()
         try:
-            self._client(deadline=time.monotonic())
+            ollama.Client(self.address, transport=self._connections)
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
-                f"host {self.host!r} is no address ({error}). Write it like http://127.0.0.1:11434."
+                f"host {self.address!r} is no address ({error}). Write it like http://127.0.0.1:11434."
             ) from error
 
-    def digest(self) -> str:
+    def digest(self, deadline: float) -> str:
         """Return the SHA-256 that the server's list of models has for this one.
 
         Raises:
-            LlmError: No server, no such model, or no digest; the message says what to run.
+            LlmError: No such model, or no digest; the message says what to run.
+            PassingFault: No list, this time.
         """
-        deadline = time.monotonic() + _LIST_SECONDS
         try:
-            listed = self._patiently(lambda: self._list(deadline), deadline)
-        except (_PassingFault, CallError) as fault:
-            raise LlmError(f"the server at {self.host} does not list its models: {fault}. Look at its log.") from fault
+            listed = self._exchange(deadline, lambda client: client.list())
+        except CallError as error:
+            raise PassingFault(str(error)) from error
         for model in listed.models:
             if model.model and full_name(model.model) == full_name(self.name):
                 return self._checked_digest(model.digest)
         raise self._missing_model("it is not in the server's list")
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer within `timeout` seconds, all attempts together.
+    def ask(self, request: ChatRequest, deadline: float) -> ChatReply:
+        """Return the reply of the model with the request's digest.
 
         Raises:
-            CallError: No usable reply in time or after several attempts, or the server refused this request.
-            LlmError: The server is gone, or no longer has the model.
+            CallError: The server refused this request, or the reply is not usable.
+            LlmError: The server has another model under the name, or none.
+            PassingFault: The attempt failed in a way that another may not.
         """
-        deadline = time.monotonic() + timeout
-        try:
-            return self._patiently(lambda: self._ask(request, deadline), deadline)
-        except _NoServer as fault:
-            raise self._no_server() from fault
-        except _PassingFault as fault:
-            bounds = f"{timeout:g} s and {self._patience.attempts} attempts"
-            raise CallError(f"model {self.name}: {fault}; no usable reply within {bounds}") from fault
+        reply = self._exchange(deadline, lambda client: self._chat(client, request))
+        found = self.digest(deadline)
+        if found != request.digest:
+            raise LlmError(
+                f"model {self.name}: the server at {self.address} has {found}, this run is of {request.digest}. "
+                "Was it pulled again meanwhile? The reply is thrown away. Restore the model, or run again with the "
+                "other digest."
+            )
+        return reply
 
-    def _patiently(self, attempt: Callable[[], _T], deadline: float) -> _T:
-        for number in range(1, self._patience.attempts):
-            try:
-                return attempt()
-            except _PassingFault:
-                pause = self._patience.pause * 2 ** (number - 1)
-                if time.monotonic() + pause >= deadline:
-                    raise
-                time.sleep(pause)
-        return attempt()
-
-    def _list(self, deadline: float) -> ollama.ListResponse:
-        try:
-            return self._exchange(self._client(deadline).list)
-        except _NoServer as fault:
-            raise self._no_server() from fault
-
-    def _ask(self, request: ChatRequest, deadline: float) -> ChatReply:
-        client = self._client(deadline)
+    def _chat(self, client: ollama.Client, request: ChatRequest) -> ChatReply:
         messages = [asdict(message) for message in request.messages]
-        options = dict(request.options)
+        options = _wire_options(request.options)
+        started = time.monotonic()
+        if self._stream:
+            parts: Iterable[ollama.ChatResponse] = client.chat(
+                request.model, messages, options=options, keep_alive=self._keep_alive, stream=True
+            )
+        else:
+            parts = [client.chat(request.model, messages, options=options, keep_alive=self._keep_alive, stream=False)]
+        return _joined(parts, started)
 
-        def exchange() -> ChatReply:
-            started = time.monotonic()
-            if self._stream:
-                parts: Iterable[ollama.ChatResponse] = client.chat(
-                    request.model, messages, options=options, stream=True
-                )
-            else:
-                parts = [client.chat(request.model, messages, options=options, stream=False)]
-            return _joined(parts, started)
-
-        return self._exchange(exchange)
-
-    def _client(self, deadline: float) -> ollama.Client:
-        # a client per call costs a tenth of a millisecond, for it shares its connections; so each has its own deadline
-        transport = BoundedTransport(self._connections, deadline, self._patience.silence)
-        return ollama.Client(self.host, transport=transport, timeout=timeouts(deadline))
-
-    def _exchange(self, work: Callable[[], _T]) -> _T:
+    def _exchange(self, deadline: float, work: Callable[[ollama.Client], _T]) -> _T:
         """Run one exchange and sort its failures: this call's, all calls', or passing."""
+        # a client per exchange costs a tenth of a millisecond, for it shares its connections; so each has its deadline
+        transport = BoundedTransport(self._connections, deadline, self._silence)
         try:
-            return work()
+            return work(ollama.Client(self.address, transport=transport, timeout=timeouts(deadline)))
         except ollama.ResponseError as error:
-            raise self._refusal(error.status_code, _one_line(error.error)) from error
+            raise self._refusal(error.status_code, _one_line(error.error), transport.retry_after) from error
         except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
-            raise _NoServer(f"no connection to {self.host}") from error
+            raise self._unreachable(error.__context__ or error, deadline) from error
         except httpx.RequestError as error:
-            raise _PassingFault(f"the exchange broke off ({type(error).__name__})") from error
+            raise PassingFault(f"the exchange broke off ({type(error).__name__})") from error
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             # the client takes the shape of an answer for granted: this is what JSON of another shape raises in it
-            raise _PassingFault("the answer is not what Ollama's interface promises") from error
+            raise PassingFault("the answer is not what Ollama's interface promises") from error
 
-    def _refusal(self, status: int, text: str) -> Exception:
+    def _refusal(self, status: int, text: str, retry_after: float | None) -> Exception:
         if status == 404:
             return self._missing_model(text)
         if status in {401, 403}:
-            return LlmError(f"the server at {self.host} refuses access ({status}: {text}). Check OLLAMA_API_KEY.")
+            return LlmError(f"the server at {self.address} refuses access ({status}: {text}). Check OLLAMA_API_KEY.")
         if status in {408, 429} or not 400 <= status < 500:  # -1: an error in the middle of a stream
-            return _PassingFault(
-                f"the server failed ({status}: {text})" if status > 0 else f"the server failed ({text})"
-            )
+            what = f"{status}: {text}" if status > 0 else text
+            wait = f" and asks to wait {retry_after:g} s" if retry_after else ""
+            return PassingFault(f"the server failed ({what}){wait}", retry_after)
         return CallError(f"model {self.name}: the server refused the request ({status}: {text})")
 
     def _checked_digest(self, digest: str | None) -> str:
         found = _DIGEST.fullmatch((digest or "").lower())
         if found is None:
             raise LlmError(
-                f"model {self.name}: the server at {self.host} names no SHA-256 ({digest!r}). Update the server."
+                f"model {self.name}: the server at {self.address} names no SHA-256 ({digest!r}). Update the server."
             )
         return found[1]
 
@@ -171,15 +147,31 @@ class OllamaModel:
         local = find_model(self.name)
         fetch = f", or for `pcgeval serve-local` with `pcgeval models fetch {local.name}`" if local else ""
         return LlmError(
-            f"model {self.name} is not on the server at {self.host} ({detail}). "
+            f"model {self.name} is not on the server at {self.address} ({detail}). "
             f"Get it with `ollama pull {self.name}`{fetch}."
         )
 
-    def _no_server(self) -> LlmError:
-        return LlmError(
-            f"no Ollama server answers at {self.host}. Start one with `ollama serve`, or `pcgeval serve-local` for the "
-            "local models; another address goes into the model's `host` in params.yaml or into OLLAMA_HOST."
+    def _unreachable(self, error: BaseException, deadline: float) -> PassingFault:
+        if time.monotonic() >= deadline:
+            return PassingFault("there was no time left to connect")
+        return Unreachable(
+            f"no Ollama server answers at {self.address} ({_one_line(error)})",
+            "Start one with `ollama serve`, or `pcgeval serve-local` for the local models; another address goes into "
+            "the model's `host` in params.yaml or into OLLAMA_HOST.",
         )
+
+
+def check_options(model: str, options: Mapping[str, Option]) -> None:
+    """Refuse options that an Ollama server would silently ignore; raises LlmError."""
+    for name in sorted(set(options) - _OPTIONS):
+        close = difflib.get_close_matches(name, sorted(_OPTIONS), n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Use some of {', '.join(sorted(_OPTIONS))}."
+        raise LlmError(f"model {model}: Ollama has no option {name!r}. {hint}")
+
+
+def _wire_options(options: Mapping[str, Option]) -> dict[str, Option | list[Option]]:
+    """Return the options as the server wants them: it takes a list of stop words only."""
+    return {name: [value] if name == "stop" else value for name, value in options.items()}
 
 
 def _joined(parts: Iterable[ollama.ChatResponse], started: float) -> ChatReply:
@@ -189,7 +181,7 @@ def _joined(parts: Iterable[ollama.ChatResponse], started: float) -> ChatReply:
     for last in parts:
         text.append(last.message.content or "")
     if last is None or not last.done:
-        raise _PassingFault("the reply broke off before its end")
+        raise PassingFault("the reply broke off before its end")
     for what, count in (("prompt_eval_count", last.prompt_eval_count), ("eval_count", last.eval_count)):
         if count is None or count < 0:
             raise CallError(f"the server reports {what} {count}: without it the token limit cannot be kept")

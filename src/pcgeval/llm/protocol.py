@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from typing import Literal, Protocol
 
 from pcgeval.errors import PcgevalError
-from pcgeval.files import sha256_json
+from pcgeval.files import sha256_bytes, sha256_json
 
 Option = int | float | str | bool
+UNPINNED = "unpinned:"  # how the digest of a model begins whose bytes nobody vouches for
 
 
 class LlmError(PcgevalError):
@@ -53,10 +54,19 @@ class ChatReply:
 
 
 class Backend(Protocol):
-    """A place where one model can be asked."""
+    """A place where one model can be asked; all of them may be used from several threads."""
 
     def digest(self) -> str:
-        """Return the SHA-256 that identifies the model's bytes; raises LlmError if the model cannot be had."""
+        """Return the digest that identifies the model: the SHA-256 of its bytes, or one that begins with UNPINNED.
+
+        Raises:
+            LlmError: The model cannot be had.
+        """
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them."""
+
+
+def unpinned_digest(model: str) -> str:
+    """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
+    return UNPINNED + sha256_bytes(f"openai:{model}".encode())

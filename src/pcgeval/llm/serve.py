@@ -1,7 +1,8 @@
 """`pcgeval serve-local`: Ollama's HTTP interface over llama.cpp in this process, for machines without Ollama.
 
-Served are `/`, `/api/version`, `tags`, `show`, `ps`, `chat` and `generate`, streamed or not. The same model file, seed
-and options give the same text as `LlamaCpp` does. Differences to Ollama, all of them deliberate:
+Served are `/`, `/api/version`, `tags`, `show`, `ps`, `chat` and `generate`, and of OpenAI's interface `/v1/models` and
+`/v1/chat/completions`, streamed or not. The same model file, seed and options give the same text as `LlamaCpp` does.
+Differences to Ollama, all of them deliberate:
 
 - A prompt that is too long loses its oldest messages, never the system's or the last one, as with Ollama; but if that
   does not help, the answer is status 400, where Ollama cuts the last message silently.
@@ -18,8 +19,8 @@ import select
 import socket
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,9 @@ from typing import Any
 from pcgeval.llm.llamacpp import CONTEXT, PromptTooLongError
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.protocol import CallError, LlmError
-from pcgeval.llm.serve_answers import costs, description, server_version, tag
+from pcgeval.llm.serve_answers import Answers, Finished, Json, OllamaAnswers, description, server_version, tag
 from pcgeval.llm.serve_ask import Ask, chat_ask, complete, generate_ask
+from pcgeval.llm.serve_openai import CompletionBody, completion_ask, error_value, model_value
 from pcgeval.llm.serve_requests import ChatBody, GenerateBody, RequestError, ShowBody, parse_body
 from pcgeval.llm.shelf import BusyError, ClientGoneError, Shelf, ShelfModel
 
@@ -36,9 +38,8 @@ PORT = 11434  # Ollama's
 _BODY_LIMIT = 16 * 2**20  # bytes
 _IDLE = 60.0  # seconds without a byte until a connection is dropped
 _ROUTES = {"/", *(f"/api/{name}" for name in ("version", "tags", "ps", "show", "chat", "generate"))}
+_ROUTES |= {"/v1/models", "/v1/chat/completions"}
 _FOR_EVER = "9999-12-31T23:59:59Z"
-
-Json = dict[str, Any]
 
 
 class LocalServer(ThreadingHTTPServer):
@@ -102,16 +103,24 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "pcgeval-serve-local"
     timeout = _IDLE
     disable_nagle_algorithm = True
-    _streaming = False
+    _streaming: Answers | None = None  # of the stream in progress
 
     def do_GET(self) -> None:
         answers: dict[str, Callable[[], Json]] = {
             "/api/version": lambda: {"version": server_version()},
             "/api/tags": lambda: {"models": [tag(model) for model in self.server.shelf.models]},
             "/api/ps": self._running,
+            "/v1/models": lambda: {
+                "object": "list",
+                "data": [model_value(model) for model in self.server.shelf.models],
+            },
         }
         if self._route() == "/":
             self._send(http.HTTPStatus.OK, b"Ollama is running", "text/plain; charset=utf-8")
+        elif self._route().startswith("/v1/models/"):
+            model = self._model(urllib.parse.unquote(self._route().removeprefix("/v1/models/")))
+            if model is not None:
+                self._send_json(http.HTTPStatus.OK, model_value(model))
         elif self._route() in answers:
             self._send_json(http.HTTPStatus.OK, answers[self._route()]())
         else:
@@ -120,7 +129,12 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - names that http.server calls
 
     def do_POST(self) -> None:
-        answers = {"/api/show": self._show, "/api/chat": self._chat, "/api/generate": self._generate}
+        answers = {
+            "/api/show": self._show,
+            "/api/chat": self._chat,
+            "/api/generate": self._generate,
+            "/v1/chat/completions": self._complete,
+        }
         if self._route() not in answers:
             self._no_route()
             return
@@ -129,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             if content is not None:
                 answers[self._route()](content)
         except (RequestError, PromptTooLongError) as error:
-            self._fail(http.HTTPStatus.BAD_REQUEST, str(error))
+            self._fail(http.HTTPStatus.BAD_REQUEST, str(error), error)
         except BusyError as error:
             self._fail(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except ClientGoneError:
@@ -169,20 +183,29 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(http.HTTPStatus.OK, description(model))
 
     def _chat(self, content: bytes) -> None:
-        self._answer(chat_ask(parse_body(ChatBody, content)))
+        body = parse_body(ChatBody, content)
+        model = self._model(body.wanted)
+        if model is not None:
+            self._answer(chat_ask(body), model)
 
     def _generate(self, content: bytes) -> None:
-        self._answer(generate_ask(parse_body(GenerateBody, content)))
+        body = parse_body(GenerateBody, content)
+        model = self._model(body.wanted)
+        if model is not None:
+            self._answer(generate_ask(body), model)
 
-    def _answer(self, ask: Ask) -> None:
-        """Answer a chat or generate request, streamed or whole."""
-        model = self._model(ask.body.wanted)
-        if model is None:
-            return
+    def _complete(self, content: bytes) -> None:
+        body = parse_body(CompletionBody, content)
+        model = self._model(body.model)
+        if model is not None:
+            self._answer(completion_ask(body, model), model)
+
+    def _answer(self, ask: Ask, model: ShelfModel) -> None:
+        """Answer a request to chat or generate, streamed or whole."""
         shelf = self.server.shelf
         if ask.empty and ask.body.keep_alive == 0:
             shelf.unload(model, self._gone)
-            self._send_json(http.HTTPStatus.OK, self._part(ask, "", done=True, done_reason="unload"))
+            self._say_empty(ask, "unload")
             return
         started = time.monotonic_ns()
         keep = ask.body.keep_alive != 0
@@ -190,13 +213,16 @@ class _Handler(BaseHTTPRequestHandler):
             loading = time.monotonic_ns() - started
             found = None if ask.empty else complete(engine, ask, lambda text: self._pass_on(ask, text))
         if found is None:
-            self._send_json(http.HTTPStatus.OK, self._part(ask, "", done=True, done_reason="load"))
+            self._say_empty(ask, "load")
         elif found.done_reason == "cancelled":
             self.close_connection = True  # the client went away
         else:
-            text = "" if ask.body.stream else found.text
-            total = time.monotonic_ns() - started
-            self._finish(ask, text, done_reason=found.done_reason, **costs(found, total, loading))
+            self._finish(ask, Finished(found, time.monotonic_ns() - started, loading))
+
+    def _say_empty(self, ask: Ask, what: str) -> None:
+        """Answer a request that only loads or unloads a model; only Ollama's interface has such."""
+        assert isinstance(ask.answers, OllamaAnswers)  # noqa: S101
+        self._send_json(http.HTTPStatus.OK, ask.answers.part("", done=True, done_reason=what))
 
     def _model(self, name: str) -> ShelfModel | None:
         model = self.server.shelf.find(name)
@@ -212,55 +238,51 @@ class _Handler(BaseHTTPRequestHandler):
         del entry["modified_at"]
         return {"models": [entry]}
 
-    def _part(self, ask: Ask, text: str, **more: Any) -> Json:
-        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        return {"model": ask.body.wanted, "created_at": now, **ask.shape(text), **more}
-
     def _pass_on(self, ask: Ask, text: str) -> bool:
         """Send a piece of a reply, if it is streamed; False when the client went away."""
         if self._gone():
             return False
         try:
             if ask.body.stream:
-                self._stream_line(self._part(ask, text, done=False))
+                self._stream(ask.answers, ask.answers.piece(text))
         except OSError:
             return False
         return True
 
-    def _finish(self, ask: Ask, text: str, **more: Any) -> None:
-        last = self._part(ask, text, done=True, **more)
+    def _finish(self, ask: Ask, finished: Finished) -> None:
         if ask.body.stream:
-            self._stream_line(last)
+            self._stream(ask.answers, ask.answers.end(finished))
             self._end_stream()
         else:
-            self._send_json(http.HTTPStatus.OK, last)
+            self._send_json(http.HTTPStatus.OK, ask.answers.whole(finished))
 
-    def _stream_line(self, value: Json) -> None:
-        if not self._streaming:
-            self._streaming = True
+    def _stream(self, answers: Answers, content: bytes) -> None:
+        if self._streaming is None:
+            self._streaming = answers
             self.send_response(http.HTTPStatus.OK)
-            self.send_header("Content-Type", "application/x-ndjson")
+            self.send_header("Content-Type", answers.stream_type)
             if self._chunked():
                 self.send_header("Transfer-Encoding", "chunked")
             else:
                 self.close_connection = True  # HTTP/1.0 has no chunks: the reply ends with the connection
             self.end_headers()
-        line = json.dumps(value).encode() + b"\n"
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line) if self._chunked() else line)
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content) if self._chunked() else content)
 
     def _end_stream(self) -> None:
-        self._streaming = False
+        self._streaming = None
         if self._chunked():
             self.wfile.write(b"0\r\n\r\n")
 
     def _chunked(self) -> bool:
         return self.request_version != "HTTP/1.0"
 
-    def _fail(self, status: http.HTTPStatus, text: str) -> None:
-        """Answer with an error; within a stream it is the last line, as with Ollama."""
-        if self._streaming:
-            self._stream_line({"error": text})
+    def _fail(self, status: http.HTTPStatus, text: str, error: Exception | None = None) -> None:
+        """Answer with an error; within a stream it is the last of it."""
+        if self._streaming is not None:
+            self._stream(self._streaming, self._streaming.fault(text))
             self._end_stream()
+        elif self._route().startswith("/v1/"):
+            self._send_json(status, error_value(text, error))
         else:
             self._send_json(status, {"error": text})
 

@@ -1,11 +1,10 @@
 """What `serve-local` is asked, brought to one form, and how it is put to llama.cpp."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pcgeval.llm.llamacpp import Completion, LlamaCpp, OnText, PromptTooLongError, message_bodies, sampling
 from pcgeval.llm.protocol import Message
+from pcgeval.llm.serve_answers import Answers, OllamaAnswers
 from pcgeval.llm.serve_requests import AskBody, ChatBody, GenerateBody
 
 _MARKERS = 16  # tokens that a chat template may put around a message, at most
@@ -18,7 +17,7 @@ class Ask:
     body: AskBody
     messages: tuple[Message, ...]
     raw_prompt: str | None  # instead of messages
-    shape: Callable[[str], dict[str, Any]]  # puts a piece of text where the endpoint's answer has it
+    answers: Answers
 
     @property
     def empty(self) -> bool:
@@ -30,14 +29,16 @@ def chat_ask(body: ChatBody) -> Ask:
     """Read a request to /api/chat."""
     # a tool's message reaches the model through its template, like any other
     messages = tuple(Message(message.role, message.content) for message in body.messages)  # type: ignore[arg-type]
-    return Ask(body, messages, None, lambda text: {"message": {"role": "assistant", "content": text}})
+    answers = OllamaAnswers(body.wanted, lambda text: {"message": {"role": "assistant", "content": text}})
+    return Ask(body, messages, None, answers)
 
 
 def generate_ask(body: GenerateBody) -> Ask:
     """Read a request to /api/generate: one user message, or with `raw` a prompt without a template."""
     system = (Message("system", body.system),) if body.system else ()
     messages = (*system, Message("user", body.prompt)) if body.prompt and not body.raw else ()
-    return Ask(body, messages, body.prompt if body.prompt and body.raw else None, lambda text: {"response": text})
+    answers = OllamaAnswers(body.wanted, lambda text: {"response": text})
+    return Ask(body, messages, body.prompt if body.prompt and body.raw else None, answers)
 
 
 def complete(engine: LlamaCpp, ask: Ask, on_text: OnText) -> Completion:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -85,8 +86,7 @@ class AskBody(ShowBody):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, values: Any) -> Any:
-        if isinstance(values, dict) and (asked := [name for name in _REFUSED if values.get(name)]):
-            raise ValueError(f"{asked[0]} is not supported by this server")
+        refuse(values, _REFUSED)
         return values
 
     @field_validator("keep_alive", mode="before")
@@ -126,6 +126,12 @@ class GenerateBody(AskBody):
         if self.raw and self.system:
             raise ValueError("raw mode does not support template, system, or context")
         return self
+
+
+def refuse(values: Any, names: Iterable[str]) -> None:
+    """Raise ValueError where a body asks for something that this server does not offer."""
+    if isinstance(values, dict) and (asked := [name for name in names if values.get(name)]):
+        raise ValueError(f"{asked[0]} is not supported by this server")
 
 
 def parse_body(kind: type[B], content: bytes) -> B:
