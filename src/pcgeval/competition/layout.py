@@ -55,6 +55,11 @@ def recording_file(model: str, team: str) -> Path:
     return RECORDINGS / model / f"{team}.jsonl"
 
 
+def recorded_trials_file(model: str, team: str) -> Path:
+    """Return the recording of a program's finished trials with a model: they are replayed without running it."""
+    return RECORDINGS / model / f"{team}.trials.jsonl"
+
+
 def evidence_file(model: str, team: str) -> Path:
     """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
     return EVIDENCE / team / f"{model}.json"

@@ -1,0 +1,60 @@
+"""Submissions as people and attackers hand them in."""
+
+import stat
+import zipfile
+from pathlib import Path
+
+README = "# Alpha\n\nWe ask twice. Run it with `python main.py`.\n"
+PROMPT = "Draw <OBJECT>, please.\n"
+PROGRAM = """\
+from pathlib import Path
+from llms4pcg.competition import TrialLoop, chat_with_llm, run_evaluation
+
+
+class Mine(TrialLoop):
+    @staticmethod
+    def run(ctx, target_character):
+        text = Path("prompts/one.txt").read_text().replace("<OBJECT>", target_character)
+        return chat_with_llm(ctx, [{"role": "user", "content": text}])[0]
+
+
+if __name__ == "__main__":
+    run_evaluation("alpha", Mine, model_name="any", local_model_base_url="http://localhost:11434/v1")
+"""
+PROMPT_FILES = {"README.md": README, "prompt.txt": PROMPT}
+PROGRAM_FILES = {
+    "README.md": README,
+    "main.py": PROGRAM,
+    "prompts/one.txt": PROMPT,
+    "requirements.txt": "llms4pcg==2.0.0\n",
+}
+
+
+def write_folder(folder: Path, files: dict[str, str | bytes]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def write_zip(path: Path, files: dict[str, str | bytes], packing: int = zipfile.ZIP_DEFLATED) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", packing) as archive:
+        for name, content in files.items():
+            archive.writestr(entry(name), content, packing)
+    return path
+
+
+def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
+    """Return an entry with its name as it is: writing a file would clean it up."""
+    found = zipfile.ZipInfo("x")
+    found.filename = name
+    found.external_attr = mode << 16
+    found.create_system = 3
+    return found
+
+
+def texts(findings, severity="error"):
+    return [f"{each.place}: {each.text}" for each in findings if each.severity == severity]
