@@ -1,6 +1,12 @@
-"""Ask one model for every trial of one team; finished trials are kept and never asked again."""
+"""Do every trial of one team with one model; finished trials are kept and no finished call is made again.
 
-from pcgeval.competition.layout import SUBMISSIONS, Trial, recording_file, step_folder, trials
+`--trust-programs`, or PCGEVAL_TRUST_PROGRAMS=1 for the stages that DVC starts, runs a program without a sandbox where
+bubblewrap is missing: it then has the rights of whoever runs this, and the network.
+"""
+
+import os
+
+from pcgeval.competition.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, step_folder, trials
 from pcgeval.competition.params import load_params
 from pcgeval.competition.submissions import load_submission
 from pcgeval.console import Progress, run_stage
@@ -9,14 +15,20 @@ from pcgeval.programs.generate import generate_step
 from pcgeval.programs.records import TrialRecord
 
 
-def main(model: str, team: str) -> None:
+def main(model: str, team: str, *options: str) -> None:
     """Write data/raw/<model>/<team>."""
+    trust_programs = os.environ.get("PCGEVAL_TRUST_PROGRAMS") == "1" or "--trust-programs" in options
     params = load_params()
     progress = Progress(f"generate {team} with {model}", len(list(trials(params))))
 
-    def report(trial: Trial, record: TrialRecord, fresh: bool) -> None:
-        what_happened = record.reason or ("new" if fresh else "kept")
-        progress.step(f"{trial.letter}{trial.number}: {what_happened}, {record.tokens} tokens")
+    def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
+        what_happened = record.reason or ("new" if is_new else "kept")
+        progress.step(
+            f"{trial.letter}{trial.number}: {what_happened}",
+            tokens=record.tokens,
+            failed=record.reason is not None,
+            kept=not is_new,
+        )
 
     generate_step(
         params,
@@ -25,6 +37,8 @@ def main(model: str, team: str) -> None:
         open_backend(params.models[model], recording_file(model, team)),
         step_folder("raw", model, team),
         report,
+        trust_programs=trust_programs,
+        recorded_trials=recorded_trials_file(model, team),
     )
 
 

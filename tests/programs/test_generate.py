@@ -10,10 +10,11 @@ import pytest
 from pcgeval.competition.layout import Trial, trial_file
 from pcgeval.competition.outcomes import read_outcomes
 from pcgeval.competition.params import parse_params
-from pcgeval.competition.submissions import Submission
+from pcgeval.competition.submissions import Prompt, Submission
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
-from pcgeval.programs.generate import generate_step, trial_seed
+from pcgeval.programs.generate import generate_step
 from pcgeval.programs.records import read_record, record_path
+from pcgeval.programs.tasks import trial_seed
 
 DIGEST = "ab" * 32
 VALUES: dict[str, Any] = {
@@ -53,8 +54,8 @@ class Parrot:
 
 def run(folder: Path, backend: Parrot, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
     params = parse_params({**VALUES, **changes}, "params.yaml")
-    submission = Submission("alpha", "alpha", "participant", None, prompt)
-    generate_step(params, "m", submission, backend, folder, lambda *_: None)
+    submission = Submission("alpha", "alpha", "participant", None, Prompt(prompt))
+    generate_step(params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state")
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -169,3 +170,24 @@ def test_the_record_tells_all_that_was_asked(tmp_path: Path):
     assert (
         json.loads(record_path(tmp_path, "alpha", Trial("A", 1)).read_text())["exchanges"][0]["reply"]["seconds"] == 1.0
     )
+
+
+def test_several_trials_at_once_give_the_same_bytes(tmp_path: Path):
+    model = VALUES["models"]["m"]
+    run(tmp_path / "one", Parrot(fail_on="B"))
+    run(tmp_path / "many", Parrot(fail_on="B"), models={"m": {**model, "concurrency": 3}})
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "many")
+
+
+def test_a_failed_call_is_recorded_so_that_it_can_be_replayed(tmp_path: Path):
+    backend = Parrot(fail_on="B")
+    run(tmp_path, backend)
+    record = read_record(record_path(tmp_path, "alpha", Trial("B", 1)))
+    (failure,) = record.failures
+    assert (failure.turn, failure.reason) == (1, "the prompt is too long")
+    assert failure.key in {request.key for request in backend.requests}
+
+
+def test_nothing_is_left_of_journals_when_all_is_finished(tmp_path: Path):
+    run(tmp_path / "raw", Parrot())
+    assert [path.name for path in (tmp_path / "state").rglob("*") if path.is_file()] == ["alpha.lock"]

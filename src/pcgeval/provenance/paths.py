@@ -28,7 +28,7 @@ def owner_of(path: str) -> Owner:
     """Return whose a path is, as the layout names folders and files."""
     parts = PurePosixPath(path).parts
     named = dict(zip(_NAMED.get(parts[:2], ()), parts[2:], strict=False))
-    return Owner(**{key: name.removesuffix(".jsonl").removesuffix(".json") for key, name in named.items()})
+    return Owner(**{key: name.split(".", maxsplit=1)[0] for key, name in named.items()})
 
 
 def is_below(path: str, folder: str) -> bool:

@@ -1,0 +1,56 @@
+"""Recorded trials per second through the generate step, with all that it writes; one figure a line."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pcgeval.competition.layout import trials
+from pcgeval.competition.params import Params, parse_params
+from pcgeval.competition.submissions import Prompt, Submission
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
+from pcgeval.programs.generate import generate_step
+from pcgeval.programs.tasks import Task
+
+DIGEST = "ab" * 32
+SECTIONS = ("physics", "similarity", "diversity", "scoring", "rubric")
+VALUES: dict[str, Any] = {
+    "competition": {"name": "bench", "edition": "1", "characters": "ABCDEFGHIJ", "trials": 1000, "seed": 6280},
+    "teams": ["alpha"],
+    "models": {"m": {"backend": "recorded", "name": "m:1", "digest": DIGEST}},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    **{section: {} for section in SECTIONS},
+}
+PROMPT = "Build the letter <OBJECT> of blocks. " * 100  # 600 words, as prompts of the competition have
+REPLY = ChatReply("```\n" + "drop_block('b31', 9)\n" * 30 + "```\n", 800, 300, "stop", 7.5)
+
+
+def main() -> None:
+    params = parse_params(VALUES, "bench")
+    submission = Submission("alpha", "alpha", "participant", None, Prompt(PROMPT))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        record(params, submission, folder / "recording.jsonl")
+        for what in ("first", "finished_before"):
+            wall, cpu = time.perf_counter(), time.process_time()
+            replay(params, submission, folder)
+            count = len(list(trials(params)))
+            print(f"replay.{what} {count / (time.perf_counter() - wall):.0f} trials/s")
+            print(f"replay.{what}_cpu {count / (time.process_time() - cpu):.0f} trials/cpu_s")
+
+
+def record(params: Params, submission: Submission, path: Path) -> None:
+    task = Task(submission, params.models["m"], DIGEST, params.limits, params.competition.seed)
+    each = ((trial, task.request(trial).key) for trial in trials(params))
+    write_recording(path, (RecordedExchange(trial.letter, trial.number, 1, key, REPLY) for trial, key in each))
+
+
+def replay(params: Params, submission: Submission, folder: Path) -> None:
+    """Run the generate step, the reading of the recording included."""
+    backend = RecordedModel(folder / "recording.jsonl", DIGEST)
+    generate_step(params, "m", submission, backend, folder / "raw", lambda *_: None, state=folder / "state")
+
+
+if __name__ == "__main__":
+    main()

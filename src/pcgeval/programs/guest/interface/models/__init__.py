@@ -1,0 +1,1 @@
+"""What a program's trials are given and have to be."""

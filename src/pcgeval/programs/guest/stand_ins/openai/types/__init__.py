@@ -1,0 +1,1 @@
+"""Types of the openai package that programs annotate with."""

@@ -1,0 +1,110 @@
+"""A competition's folder with one team, in which the real stages/generate.py is run against a server of the tests."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from slow_ollama import DIGEST
+
+REPOSITORY = Path(__file__).parents[2]
+STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m", "alpha")
+PROMPT = {"prompt.txt": "Build the letter <OBJECT>."}
+PROGRAM = {
+    "main.py": """
+from llms4pcg.competition import chat_with_llm, run_evaluation
+from llms4pcg.models.trial_loop import TrialLoop
+
+class Chatty(TrialLoop):
+    @staticmethod
+    def run(ctx, target_character):
+        messages = [{"role": "user", "content": f"Build {target_character}"}]
+        for turn in range(3):
+            answer = chat_with_llm(ctx, messages)[0]
+            messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": f"Again, {turn}"}]
+        return answer
+
+if __name__ == "__main__":
+    run_evaluation("alpha", Chatty)
+"""
+}
+# asks the very same three times
+REPEATING = {"main.py": PROGRAM["main.py"].replace("chat_with_llm(ctx, messages)", "chat_with_llm(ctx, messages[:1])")}
+
+
+@dataclass(frozen=True)
+class CompetitionFolder:
+    """The folder and what can be done there."""
+
+    folder: Path
+
+    def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        """Start this Python in the folder, on the package that is tested, with some environment variables."""
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **variables}
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def generate(self) -> None:
+        """Run the stage to its end."""
+        self.run(*STAGE)
+
+    def run(self, *words: str) -> None:
+        """Run a command to its end."""
+        process = self.command(*words)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+
+    def change_model(self, **values: object) -> None:
+        """Change the model in params.yaml."""
+        params = yaml.safe_load((self.folder / "params.yaml").read_text())
+        params["models"]["m"] |= values
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+
+    def outputs(self) -> dict[str, bytes]:
+        """Return all files of data/raw."""
+        raw = self.folder / "data" / "raw"
+        return {path.relative_to(raw).as_posix(): path.read_bytes() for path in raw.rglob("*") if path.is_file()}
+
+    def timeless_outputs(self) -> dict[str, bytes]:
+        """Return all files of data/raw without the time that each reply really took, which no two runs share."""
+        return {name: re.sub(rb'"seconds": [0-9.e-]+', b"", content) for name, content in self.outputs().items()}
+
+    def finished_calls(self) -> set[str]:
+        """Return the keys of all calls that are on the disk, in finished trials or in journals."""
+        records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/alpha/*/alpha_*.json")]
+        keys = {exchange["key"] for record in records for exchange in record["exchanges"]}
+        for journal in self.folder.glob(".pcgeval/journal/m/alpha/*.jsonl"):
+            whole_lines = journal.read_text().split("\n")[1:-1]
+            keys |= {json.loads(line)["key"] for line in whole_lines}
+        return keys
+
+
+def competition_folder(
+    folder: Path, host: str, work: dict[str, str], *, letters: str = "ABCDEFGHIJ", trials: int = 4
+) -> CompetitionFolder:
+    """Lay out a competition of one team and one model, which is asked on a server, two calls at once."""
+    submission = folder / "data" / "submissions" / "alpha"
+    submission.mkdir(parents=True)
+    for name, text in {"README.md": "# alpha\n", **work}.items():
+        (submission / name).write_text(text)
+    options = {"temperature": 0.5}
+    model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}
+    params = {
+        "competition": {"name": "test", "edition": "1", "characters": letters, "trials": trials, "seed": 6280},
+        "teams": ["alpha"],
+        "models": {"m": model},
+        "limits": {"tokens": 25_000, "seconds": 100, "prompt_words": 900},
+        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    return CompetitionFolder(folder)

@@ -1,0 +1,104 @@
+"""A slow, small server with Ollama's interface: its replies follow from the request, and it counts what was asked."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+from pcgeval.llm.protocol import ChatRequest, Message
+
+DIGEST = "ab" * 32
+
+
+@dataclass
+class Log:
+    """The keys of the requests that the server was sent, and how many replies it has sent to their end."""
+
+    asked: list[str] = field(default_factory=list)
+    answered: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class SlowOllama(ThreadingHTTPServer):
+    """Serves the model `m:1` on a port of this machine; a context manager."""
+
+    daemon_threads = True
+
+    def __init__(self, seconds: float = 0.02, *, is_fickle: bool = False, refused: str | None = None) -> None:
+        """Set how replies come.
+
+        Args:
+            seconds: For each reply.
+            is_fickle: Answer the same request in other words each time.
+            refused: A request whose last message is this text gets an error instead of a reply.
+        """
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.seconds, self.is_fickle, self.refused = seconds, is_fickle, refused
+        self.log = Log()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, *_: object) -> None:
+        """Clients are killed in these tests."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: SlowOllama
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self._begin()
+        self._send({"models": [{"model": "m:1", "name": "m:1", "digest": DIGEST, "size": 1}]})
+        self._chunk(b"")
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        messages = tuple(Message(**message) for message in asked["messages"])
+        question = ChatRequest(asked["model"], DIGEST, messages, asked["options"]).key
+        with self.server.log.lock:
+            self.server.log.asked.append(question)
+            times = self.server.log.asked.count(question) if self.server.is_fickle else 1
+        if messages[-1].content == self.server.refused:
+            self.send_error(400)
+            return
+        words = [
+            f"answer {question[:12]} {times}\n",
+            "```\n",
+            f"drop_block('b11', {len(asked['messages'])})\n",
+            "```\n",
+        ]
+        self._begin()
+        for word in words:
+            time.sleep(self.server.seconds / len(words))
+            self._send({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})
+        end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
+        self._send({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
+        self._chunk(b"")
+        with self.server.log.lock:
+            self.server.log.answered += 1
+
+    def _begin(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _send(self, value: dict[str, Any]) -> None:
+        self._chunk(json.dumps(value).encode() + b"\n")
+
+    def _chunk(self, content: bytes) -> None:
+        self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""

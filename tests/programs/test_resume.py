@@ -1,0 +1,187 @@
+"""The real generate stage is killed, interrupted, run twice at once and out of disk: nothing is lost or paid twice."""
+
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+
+MOMENTS = 20
+AT_ONCE = 2  # calls
+LARGE = {"letters": "ABCDEFGHIJ", "trials": 12}
+MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4}
+SMALL = {"letters": "AB", "trials": 2}
+
+
+def undisturbed(folder: Path, work: dict[str, str], size: dict[str, object]) -> CompetitionFolder:
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(folder, server.address, work, **size)  # type: ignore[arg-type]
+        competition.generate()
+        assert len(server.log.asked) == len(set(server.log.asked))
+    return competition
+
+
+@pytest.mark.parametrize(("work", "size"), [(PROMPT, LARGE), (PROGRAM, MEDIUM)], ids=["prompt", "program"])
+def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: dict[str, object]):
+    chance = random.Random(20)
+    with SlowOllama() as server:
+        competition = competition_folder(tmp_path / "killed", server.address, work, **size)  # type: ignore[arg-type]
+        interrupted = 0
+        for _ in range(MOMENTS):
+            finished, asked_before = competition.finished_calls(), len(server.log.asked)
+            process = competition.command(*STAGE)
+            if chance.random() < 0.2:
+                time.sleep(chance.uniform(0, 0.6))  # while it starts
+            else:
+                enough = server.log.answered + chance.randint(1, 6)
+                while server.log.answered < enough and process.poll() is None:
+                    time.sleep(0.002)
+                time.sleep(chance.uniform(0, 0.03))
+            process.kill()
+            process.communicate()
+            interrupted += process.returncode == -signal.SIGKILL
+            assert not finished & set(server.log.asked[asked_before:])
+        finished, asked_before = competition.finished_calls(), len(server.log.asked)
+        competition.generate()
+        assert not finished & set(server.log.asked[asked_before:])
+        assert interrupted > MOMENTS / 2
+        assert len(server.log.asked) - len(set(server.log.asked)) <= interrupted * AT_ONCE  # calls under way are lost
+    assert competition.timeless_outputs() == undisturbed(tmp_path / "undisturbed", work, size).timeless_outputs()
+    assert not list((tmp_path / "killed" / ".pcgeval").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("work", "is_fickle", "refused", "failed"),
+    [
+        pytest.param(PROMPT, False, None, 0, id="prompt"),
+        pytest.param(PROMPT, False, "Build the letter B.", 2, id="prompt, some calls fail"),
+        pytest.param(PROGRAM, False, None, 0, id="program"),
+        pytest.param(PROGRAM, False, "Again, 1", 4, id="program, some calls fail"),
+        pytest.param(REPEATING, True, None, 0, id="program, the same asked again is answered otherwise"),
+    ],
+)
+def test_a_replay_gives_the_same_bytes(
+    tmp_path: Path, work: dict[str, str], is_fickle: bool, refused: str | None, failed: int
+):
+    with SlowOllama(0.002, is_fickle=is_fickle, refused=refused) as server:
+        competition = competition_folder(tmp_path, server.address, work, **SMALL)  # type: ignore[arg-type]
+        competition.generate()
+        assert is_fickle == (len(server.log.asked) > len(set(server.log.asked)))
+    before = competition.outputs()
+    assert sum(b'"reason": null' not in content for name, content in before.items() if "alpha_" in name) == 4 + failed
+    competition.run("-m", "pcgeval", "record")
+    (tmp_path / "data/recordings/m/alpha.trials.jsonl").unlink(missing_ok=True)  # a program is to be run again
+    competition.change_model(backend="recorded")
+    shutil.rmtree(tmp_path / "data" / "raw")
+    competition.generate()
+    assert competition.outputs() == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Signals):
+    with SlowOllama(seconds=60) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
+        process = competition.command(*STAGE)
+        while len(server.log.asked) < AT_ONCE:
+            time.sleep(0.01)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert said.strip() == "stopped; what was finished is kept, run again to go on"
+
+
+def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
+    with SlowOllama(seconds=60) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
+        first = competition.command(*STAGE)
+        while not server.log.asked:
+            time.sleep(0.01)
+        second = competition.command(*STAGE)
+        _, said = second.communicate(timeout=300)
+        assert second.returncode == 2
+        assert f"data/raw/m/alpha: process {first.pid} " in said
+        assert "Traceback" not in said
+        assert first.poll() is None
+        first.kill()
+        first.communicate()
+        server.seconds = 0
+        competition.generate()
+
+
+def test_a_server_that_goes_away_stops_the_run_with_one_message(tmp_path: Path):
+    with SlowOllama() as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, **LARGE)
+    process = competition.command(*STAGE)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "Traceback" not in said
+
+
+FULL_DISK = """
+set -e
+mount -t tmpfs -o size="$SIZE" tmpfs "$DISK"
+cp -r "$COMPETITION"/. "$DISK"
+cd "$DISK"
+status=0
+head -c "$FILLER" /dev/zero > filler
+"$@" 2> "$COMPETITION"/said || status=$?
+echo $status > "$COMPETITION"/status
+rm filler
+mkdir "$COMPETITION"/kept
+cp -r data/raw "$COMPETITION"/kept 2> /dev/null || true
+"$@"
+rm -rf "$COMPETITION"/data
+cp -r data "$COMPETITION"
+"""
+
+
+def on_a_full_disk(competition: CompetitionFolder, size: int, filler: int) -> str:
+    """Run the stage on a disk with little room, then with more; return what it said the first time."""
+    disk = competition.folder.parent / "disk"
+    disk.mkdir()
+    script = f"SIZE={size} FILLER={filler} DISK={disk} COMPETITION={competition.folder}\n{FULL_DISK}"
+    line = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", sys.executable, *STAGE]
+    if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    process = competition.command("-c", f"import os; os.execvp('unshare', {line!r})")
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert (competition.folder / "status").read_text() == "2\n"
+    return (competition.folder / "said").read_text()
+
+
+def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
+    pytest.importorskip("fcntl")
+    with SlowOllama() as server:
+        competition = competition_folder(tmp_path / "c", server.address, PROMPT, **SMALL)
+        said = on_a_full_disk(competition, size=40_000_000, filler=35_000_000)
+        assert len(server.log.asked) == len(set(server.log.asked)) == 4
+    assert said.count("error: ") == 1
+    assert "MB are free on its disk" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "c" / "kept" / "raw").exists()
+    assert competition.timeless_outputs() == undisturbed(tmp_path / "u", PROMPT, SMALL).timeless_outputs()
+
+
+def test_a_disk_that_fills_up_during_a_replay_leaves_only_whole_files(tmp_path: Path):
+    whole = undisturbed(tmp_path / "u", PROMPT, LARGE)
+    whole.run("-m", "pcgeval", "record")
+    competition = competition_folder(tmp_path / "c", "http://127.0.0.1:1", PROMPT, **LARGE)
+    competition.change_model(backend="recorded")
+    shutil.copytree(tmp_path / "u" / "data" / "recordings", tmp_path / "c" / "data" / "recordings")
+    said = on_a_full_disk(competition, size=1_200_000, filler=800_000)
+    assert said.count("error: ") == 1
+    assert "No space left on device" in said
+    assert "Traceback" not in said
+    expected = whole.outputs()
+    kept = tmp_path / "c" / "kept" / "raw"
+    left = {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    assert 0 < len(left) < len(expected)
+    assert left == {name: expected[name] for name in left}
+    assert competition.outputs() == expected
