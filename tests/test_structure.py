@@ -12,7 +12,7 @@ LAYERS = (
     ("levels",),
     ("evaluator", "similarity", "llm"),
     ("scoring", "rubric", "programs"),
-    ("report", "provenance"),
+    ("report", "provenance", "rehearsal", "intake"),
     ("commands",),
     ("cli",),
     ("docs", "__main__", "the public interface"),

@@ -47,6 +47,34 @@ def _competition(add: Add) -> None:
         json_too=True,
     )
     command.add_argument("team", metavar="TEAM", nargs="?", help="only this team's line")
+    command = _command(
+        add, "try", commands.try_submission, "run a few trials of your submission before you hand it in", json_too=True
+    )
+    command.add_argument("program", metavar="PROGRAM", type=Path, help="its folder, its .py file or its prompt.txt")
+    command.add_argument("--model", metavar="M", required=True, help="a model of params.yaml, a local one, or Ollama's")
+    command.add_argument("--letters", default="IL", help="the letters to try, default IL")
+    command.add_argument("--trials", type=int, default=2, help="trials per letter, default 2")
+    command.add_argument("--host", metavar="ADDRESS", help="an Ollama server, or `pcgeval serve-local`")
+    command.add_argument(
+        "--out", metavar="DIR", type=Path, help="where the files go, default rehearsals/<team>/<model>"
+    )
+    command.add_argument(
+        "--trust-programs", action="store_true", help="run it without a sandbox, with your rights, if there is none"
+    )
+    command = _command(
+        add,
+        "submit",
+        commands.submit_submission,
+        "check a submission that was handed in and file it below data/submissions",
+        json_too=True,
+    )
+    command.add_argument("path", metavar="PATH", type=Path, help="its folder or zip file")
+    command.add_argument("--team", metavar="NAME", help="default: the name of the folder or zip file")
+    command.add_argument("--force", action="store_true", help="replace a submission that git has not kept")
+    command = _command(
+        add, "validate", commands.validate_submission, "say all that is wrong with a submission", json_too=True
+    )
+    command.add_argument("path", metavar="PATH", type=Path, help="its folder or zip file")
     _command(add, "record", commands.record, "keep the replies in data/raw as recordings that others can replay")
 
 

@@ -14,11 +14,12 @@ from rich.table import Table
 
 from pcgeval.competition import layout
 from pcgeval.competition.params import Params, load_params
-from pcgeval.competition.submissions import load_submissions
+from pcgeval.competition.submissions import Program, Submission, load_submissions
 from pcgeval.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, say
 from pcgeval.errors import PcgevalError
 from pcgeval.files import FileError, read_json, read_text, write_bytes
 
+TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set by `make final-eval TRUST_PROGRAMS=1`
 FILE_LIMIT = 64 * 2**20  # bytes of one file that a command reads whole
 
 
@@ -27,6 +28,7 @@ def check(_: argparse.Namespace) -> int:
     params = load_params()
     submissions = load_submissions(params.teams)
     _check_recordings(params)
+    _check_sandbox(params, submissions)
     _check_rubric(params)
     _check_classifier(params)
     competition = params.competition
@@ -43,6 +45,16 @@ def _check_recordings(params: Params) -> None:
             path = layout.recording_file(model, team)
             if not path.is_file():
                 raise FileError(f"{path}: no such recording. Set models.{model}.backend to ollama, or add the file.")
+
+
+def _check_sandbox(params: Params, submissions: dict[str, Submission]) -> None:
+    programs = [team for team, each in submissions.items() if isinstance(each.work, Program)]
+    asked = [model for model, settings in params.models.items() if settings.backend != "recorded"]
+    if programs and asked:
+        from pcgeval.programs.sandbox import TRUST_MEANS, Allowance, open_sandbox
+
+        if not open_sandbox(Allowance(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
+            say(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")
 
 
 def _check_rubric(params: Params) -> None:
@@ -111,6 +123,80 @@ def run_audit(arguments: argparse.Namespace) -> int:
     found = audit(Path(), arguments.team)
     sys.stdout.write((found.to_json() if arguments.json else found.to_text()) + "\n")
     return EXIT_CHECK_FAILED if found.faults else 0
+
+
+def try_submission(arguments: argparse.Namespace) -> int:
+    """Run a few trials of a submission as the competition would, and show what came of them."""
+    from pcgeval.console import Progress
+    from pcgeval.llm.backends import open_backend
+    from pcgeval.rehearsal import setting, terminal
+    from pcgeval.rehearsal.run import rehearse
+
+    own = load_params() if Path("params.yaml").is_file() else setting.usual_params()
+    submission = setting.rehearsed_submission(arguments.program)
+    model = setting.rehearsed_model(own, arguments.model, arguments.host)
+    params = setting.rehearsed_params(own, model, arguments.letters, arguments.trials)
+    folder = arguments.out or setting.usual_folder(submission.team, model)
+    progress = Progress(f"try {submission.team} with {model.name}", len(arguments.letters) * arguments.trials, every=0)
+    rehearsal = rehearse(
+        params,
+        setting.model_key(model),
+        submission,
+        open_backend(model, Path()),
+        folder,
+        lambda trial, record, is_new: progress.step(
+            f"{trial.letter}{trial.number}",
+            tokens=record.tokens,
+            failed=record.reason is not None,
+            kept=not is_new,
+        ),
+        trust_programs=arguments.trust_programs,
+    )
+    full_trials = len(own.competition.characters) * own.competition.trials
+    if arguments.json:
+        _print_json([terminal.to_json(rehearsal, full_trials)])
+    else:
+        sys.stdout.write(terminal.to_text(rehearsal, full_trials) + "\n")
+        say(f"all files are in {folder}")
+    return 0
+
+
+def submit_submission(arguments: argparse.Namespace) -> int:
+    """Check a submission and file it; print where."""
+    from pcgeval.intake.filing import submit
+    from pcgeval.intake.findings import lines
+
+    filed = submit(arguments.path, arguments.team, force=arguments.force)
+    for line in lines(filed.check.findings):
+        say(line)
+    if arguments.json:
+        folder = None if filed.folder is None else str(filed.folder)
+        values = {"team": filed.team, "folder": folder, "replaced": filed.replaced, "to_do": filed.to_do}
+        _print_json([{**values, **filed.check.to_json()}])
+    elif filed.folder is not None:
+        sys.stdout.write(f"{filed.folder}\n")
+    if filed.folder is None:
+        say(f"{arguments.path} was not filed: mend the errors, then submit it again")
+        return EXIT_CHECK_FAILED
+    say(f"{'replaced' if filed.replaced else 'filed'} {filed.folder}: {filed.check.summary}")
+    for line in filed.to_do:
+        say(line)
+    return 0
+
+
+def validate_submission(arguments: argparse.Namespace) -> int:
+    """Print all that was found in a submission."""
+    from pcgeval.intake.findings import lines
+    from pcgeval.intake.inspection import rules_of
+    from pcgeval.intake.validation import validate
+
+    found = validate(arguments.path, rules_of())
+    if arguments.json:
+        _print_json([found.to_json()])
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(found.findings))
+    say(f"{arguments.path}: {found.summary}; {'can be handed in' if found.passed else 'mend the errors'}")
+    return 0 if found.passed else EXIT_CHECK_FAILED
 
 
 def record(_: argparse.Namespace) -> int:
