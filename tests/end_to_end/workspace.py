@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import yaml
 
 from pcgeval.competition.layout import Trial, recording_file, trials
 from pcgeval.competition.params import parse_params
-from pcgeval.competition.submissions import load_submission
+from pcgeval.competition.submissions import Prompt, load_submission
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.llm.recorded import RecordedExchange, write_recording
 from pcgeval.programs.generate import Task
@@ -122,7 +122,7 @@ def _write_recordings(folder: Path) -> None:
         submission = load_submission(folder / "data" / "submissions" / team)
         exchanges = []
         for prompt, digest in itertools.product((submission.prompt, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
-            shown = type(submission)(team, team, submission.role, None, prompt)
+            shown = replace(submission, work=Prompt(prompt))
             task = Task(shown, params.models[model], digest, params.limits, params.competition.seed)
             exchanges += [_exchange(task, trial, next(replies)) for trial in trials(params)]
         write_recording(folder / recording_file(model, team), exchanges)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_trials import SEED, TestModel, echo, limits, reply, trial_call
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.params import Limits
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.programs import broker as broker_module
 from pcgeval.programs.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, one_line, reply_count
-from pcgeval.programs.records import Flag
 from pcgeval.programs.wire import Gone, Misused, Pipe
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.layout import Trial, trial_file
 from pcgeval.files import FileError, sha256_bytes
 from pcgeval.llm.protocol import ChatReply, Message
 from pcgeval.programs.records import (
     Exchange,
     FailedCall,
-    Flag,
     TrialRecord,
     finished_trial,
     read_record,

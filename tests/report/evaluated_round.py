@@ -5,14 +5,18 @@ Only the classifier is not real: it is asked nothing, because all its prediction
 
 import random
 from contextlib import chdir
+from dataclasses import dataclass
 from pathlib import Path
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, step_folder, trial_file, trials
 from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
 from pcgeval.competition.params import Similarity, parse_params
 from pcgeval.evaluator.step import simulate_step
 from pcgeval.files import sha256_bytes, sha256_file, write_json, write_text
 from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.programs.records import Exchange, TrialRecord, write_trial
 from pcgeval.rubric.step import evidence_step, grade_step
 from pcgeval.scoring.steps import rank_step, score_step
 from pcgeval.similarity.cache import Prediction, PredictionCache
@@ -84,16 +88,29 @@ def reply(model, team, trial):
     return {("I", 1): TOPPLING, ("I", 2): TOO_WIDE, ("T", 1): PROSE, ("T", 2): NO_REPLY}[trial.letter, trial.number]
 
 
-def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubric=None):
-    """Fill a folder with everything that the page is made of."""
+@dataclass(frozen=True)
+class Noted:
+    """What is recorded about a trial besides its reply; each flag is a kind and a detail."""
+
+    calls: int = 1
+    flags: tuple[tuple[str, str], ...] = ()
+    contained: bool = True
+
+
+def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubric=None, noted=None, programs=None):
+    """Fill a folder with everything that the page is made of.
+
+    `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
+    """
+    noted = noted or (lambda *_: Noted())
     for team in params.teams:
-        write_submission(root, team, (notes or NOTES).get(team, ""))
+        write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     with chdir(root):
         for model in params.models:
             for team in params.teams:
-                evaluate(params, model, team, reply, likeness)
+                evaluate(params, model, team, reply, likeness, noted)
                 evidence_step(params, model, team)
             score_step(params, model, OFFICIAL_RESULTS / model)
         rank_step(params)
@@ -101,11 +118,12 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubr
             grade_step(params, team)
 
 
-def write_submission(root, team, notes):
+def write_submission(root, team, notes, program=None):
     folder = root / SUBMISSIONS / team
     write_text(folder / "README.md", f"This is {team}.\n")
-    write_text(folder / "prompt.txt", f"Build <OBJECT> with drop_block, says {team}.\n")
     write_text(folder / "submission.yaml", notes)
+    for name, text in (program or {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"}).items():
+        write_text(folder / name, text)
 
 
 def write_classifier(folder):
@@ -114,14 +132,16 @@ def write_classifier(folder):
     write_text(folder / "model.safetensors", "none")
 
 
-def evaluate(params, model, team, reply, likeness):
+def evaluate(params, model, team, reply, likeness, noted):
     """Run the steps from the replies to the diversity for one model and team, in the present folder."""
     folder = {
         step: step_folder(step, model, team)
         for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
     }
     every = list(trials(params))
-    write_replies(folder["raw"], team, {trial: reply(model, team, trial) for trial in every})
+    for trial in every:
+        write_reply(folder["raw"], team, trial, reply(model, team, trial) or "", noted(model, team, trial))
+    write_outcomes(folder["raw"], [fate(trial, reply(model, team, trial)) for trial in every])
     extract_step(folder["raw"], folder["intermediate"], team, every)
     convert_step(folder["intermediate"], folder["levels"], team, every)
     simulate_step(
@@ -135,14 +155,17 @@ def evaluate(params, model, team, reply, likeness):
     )
 
 
-def write_replies(folder, team, replies):
-    outcomes = []
-    for trial, text in replies.items():
-        write_text(trial_file(folder, "raw", team, trial), text or "")
-        outcomes.append(
-            succeeded(trial) if text is not None else failed(trial, "raw", "took 501 s; the limit is 500 s")
-        )
-    write_outcomes(folder, outcomes)
+def write_reply(folder, team, trial, text, noted):
+    replied = ChatReply(text, 100, 20, "stop", 0.1)
+    exchanges = (Exchange("key", replied),) * noted.calls
+    flags = tuple(Flag(*each) for each in noted.flags)
+    digest = sha256_bytes(text.encode())
+    record = TrialRecord("f", 1, "m", "d", exchanges, digest, None, flags=flags, contained=noted.contained)
+    write_trial(folder, team, trial, text, record, durable=False)
+
+
+def fate(trial, text):
+    return succeeded(trial) if text is not None else failed(trial, "generate", "took 501 s; the limit is 500 s")
 
 
 def predict(images, team, every, settings: Similarity, likeness):

@@ -72,7 +72,7 @@ def test_values_are_those_of_the_stages_files(evaluated):
 def test_failed_trials_keep_the_step_and_reason_and_have_no_measurements(evaluated):
     found = collect(PARAMS, evaluated)
     fates = [trial(found, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
-    assert [fate and fate.failed_step for fate in fates] == [None, "convert", "extract", "raw"]
+    assert [fate and fate.failed_step for fate in fates] == [None, "convert", "extract", "generate"]
     lost = trial(found, "small", "builders", "T", 2)
     assert lost.failure.reason == "took 501 s; the limit is 500 s"
     assert (lost.blocks, lost.stability, lost.similarity, lost.seen, lost.score) == (None, None, None, None, 0)

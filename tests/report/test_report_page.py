@@ -2,45 +2,15 @@ import base64
 import hashlib
 import re
 import shutil
-from html.parser import HTMLParser
 
 import pytest
-from evaluated_round import NOTES, PARAMS, grade_path, reply, tree, write_round
+from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
+from page_for_tests import Page
 
 from pcgeval.competition.layout import RANKING_JSON, REPORT
 from pcgeval.files import read_json, to_json, write_json
 from pcgeval.report.page import write_report
 from pcgeval.report.reading import ReportError
-
-VOID = {"meta", "input"}
-
-
-class Page(HTMLParser):
-    """The page's elements, texts and ids; fails on an element that is not closed or closed out of turn."""
-
-    def __init__(self, markup):
-        super().__init__(convert_charrefs=True)
-        self.open, self.elements, self.text = [], [], ""
-        self.feed(markup)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        names = [name for name, _ in attrs]
-        assert len(names) == len(set(names)), attrs
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
-            self.text += data + "\n"
-
-    def all(self, name):
-        return [attributes[name] for _, attributes in self.elements if name in attributes]
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +139,8 @@ def test_what_teams_models_and_judges_say_stays_text(tmp_path):
         "sub_tasks": [],
         "task_category": "Code Execution",
     }
-    write_round(tmp_path, params, hostile, notes, rubric=rubric)
+    noticed = Noted(flags=(("altered-answer", ATTACK),), contained=False)
+    write_round(tmp_path, params, hostile, notes, rubric=rubric, noted=lambda *_: noticed)
     for team in params.teams:
         grade = read_json(grade_path(tmp_path, team))
         grade["graded_task_tree"]["explanation"] = ATTACK

@@ -16,7 +16,7 @@ ONE = Decimal(1)
 
 def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), score="0.1", failure=None, number=1):
     return TrialResult(
-        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(score), "reply"
+        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(score), "reply", None
     )
 
 

@@ -1,9 +1,12 @@
 """A small competition's folders, written by hand as its stages would write them."""
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.layout import SUBMISSIONS, letter_file, step_folder, trial_file, trials
 from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
 from pcgeval.competition.params import parse_params
-from pcgeval.files import write_json, write_text
+from pcgeval.files import sha256_bytes, write_json, write_text
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.programs.records import Exchange, TrialRecord, write_trial
 
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
@@ -23,15 +26,33 @@ def write_submission(root, team="team-one", prompt="Build <OBJECT> with drop_blo
     write_text(root / SUBMISSIONS / team / "prompt.txt", prompt)
 
 
-def write_results(root, model, team="team-one", *, failures=None, replies=None, top=True):
-    """Write the results of a model; `failures` maps (letter, number) to a step and a reason."""
+def write_response(folder, team, trial, text, flags=(), *, contained=True):
+    """Write a response and its record as the generate step does; `flags` are pairs of a kind and a detail."""
+    exchange = Exchange("key", ChatReply(text, 10, 5, "stop", 0.1))
+    digest = sha256_bytes(text.encode())
+    found = tuple(Flag(*each) for each in flags)
+    record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=found, contained=contained)
+    write_trial(folder, team, trial, text, record, durable=False)
+
+
+def write_results(
+    root, model, team="team-one", *, failures=None, replies=None, top=True, flags=None, contained=True, recorded=True
+):
+    """Write the results of a model.
+
+    `failures` maps (letter, number) to a step and a reason, `flags` to pairs of a kind and a detail.
+    """
     folder = {step: root / step_folder(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
     failures, outcomes = failures or {}, []
     alive = [trial for trial in trials(PARAMS) if (trial.letter, trial.number) not in failures]
     for trial in trials(PARAMS):
         key = (trial.letter, trial.number)
         outcomes.append(failed(trial, *failures[key]) if key in failures else succeeded(trial))
-        write_text(trial_file(folder["raw"], "raw", team, trial), (replies or {}).get(key, REPLY))
+        text = (replies or {}).get(key, REPLY)
+        if recorded:
+            write_response(folder["raw"], team, trial, text, (flags or {}).get(key, ()), contained=contained)
+        else:
+            write_text(trial_file(folder["raw"], "raw", team, trial), text)
     write_outcomes(folder["similarity"], outcomes)
     for letter in PARAMS.competition.characters:
         names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]

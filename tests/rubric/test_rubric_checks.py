@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval.competition.conduct import FLAG_KINDS, Conduct, Flag
 from pcgeval.competition.layout import Trial
 from pcgeval.rubric.checks import CHECKS, check_fault, run_check
 from pcgeval.rubric.evidence import STAGES, Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
@@ -19,14 +20,16 @@ def trial(model, letter, number, stage=None, reason="", **values):
     passed = {"reply": Reply(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
     if stage:
         passed = {"reply": Reply(False, False)} if stage != "generate" else {}
-    return TrialResult(model, Trial(letter, number), stage, reason or stage or "", **{**passed, **values})
+    values = {"conduct": Conduct(1, 15), **passed, **values}
+    return TrialResult(model, Trial(letter, number), stage, reason or stage or "", **values)
 
 
+INVENTED = Conduct(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
 SMALL = ModelEvidence(
     (
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
-        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5"),
+        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", conduct=INVENTED),
         trial("small", "T", 2, "extract", "no code", reply=Reply(has_loop=True, has_open_fence=True)),
     ),
     (LetterResult("small", "I", 0.2), LetterResult("small", "T", 0.0)),
@@ -106,6 +109,13 @@ def with_prompt(text):
         ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
         ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
         ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
+        ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
+        (
+            "trials_without_flag",
+            {"kind": "invented-reply"},
+            7 / 8,
+            "7 of 8 trials are without the flag invented-reply; first otherwise: small T 1 (the model never said: 'a')",
+        ),
     ],
 )
 def test_checks_on_results(name, arguments, score, explanation):
@@ -150,6 +160,14 @@ def test_prompts_that_do_not_qualify(name, text):
     assert finding(name, with_prompt(text)).score == 0
 
 
+@pytest.mark.parametrize("name", ["prompt_length", "prompt_characters", "prompt_names_object"])
+def test_a_program_passes_the_rules_for_prompts(name):
+    program = replace(with_prompt("drop_block ärger " * 1000), is_program=True)
+    assert finding(name, program).explanation == "a program; the rule is for prompts"
+    assert finding(name, program).score == 1
+    assert finding("prompt_mentions", program, text="drop_block").score == 1
+
+
 def test_curly_quotes_and_dashes_are_allowed():
     assert finding("prompt_characters", with_prompt("“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n")).score == 1
 
@@ -186,7 +204,11 @@ RESULT_CHECKS = [
     ("letters_on_top", {}),
     ("mean_similarity", {}),
     ("letters_diverse", {}),
+    ("trials_without_flag", {"kind": "altered-answer"}),
 ]
+
+
+GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
 
 
 def test_every_check_is_tested_here():
@@ -213,7 +235,25 @@ def test_results_of_a_submission_that_was_not_run_are_undecided(name, arguments)
 def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
     trials = tuple(trial("small", "I", number, "generate", "timeout") for number in (1, 2))
     evidence = replace(RUN, models=(ModelEvidence(trials, (LetterResult("small", "I", 0.0),)),))
-    assert finding(name, evidence, **arguments).score == (1 if name == "trials_without" else 0)
+    assert finding(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
+
+
+@pytest.mark.parametrize("kind", FLAG_KINDS)
+def test_flags_cannot_be_told_of_trials_without_records(kind):
+    unknown = replace(SMALL, trials=(*SMALL.trials, trial("small", "I", 3, conduct=None)))
+    with pytest.raises(Undecided, match="1 of 9 responses have no record of how they came about"):
+        finding("trials_without_flag", replace(RUN, models=(LARGE, unknown)), kind=kind)
+
+
+def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
+    free = Conduct(1, 15, contained=False)
+    caught = Conduct(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
+    seen = replace(RUN, models=(ModelEvidence((trial("small", "I", 1, conduct=caught),), ()),))
+    assert finding("trials_without_flag", seen, kind="other-host").score == 0
+    unseen = replace(RUN, models=(ModelEvidence((*seen.trials, trial("small", "I", 2, conduct=free)), ()),))
+    with pytest.raises(Undecided, match="1 of 2 trials ran without a sandbox"):
+        finding("trials_without_flag", unseen, kind="other-host")
+    assert finding("trials_without_flag", unseen, kind="altered-answer").score == 1
 
 
 results = st.builds(
@@ -248,6 +288,7 @@ def test_every_finding_is_a_share(trials, check):
         ("trials_pass", {}, "'stage' is missing"),
         ("trials_pass", {"stage": "dance"}, "Give one of: generate, extract"),
         ("trials_pass", {"stage": ["generate"]}, "Give one of: generate, extract"),
+        ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, invented-reply"),
         ("mean_stability", {"at_least": 1}, "unknown argument 'at_least'. It takes: none."),
         ("trials_stable", {"at_least": 1.5}, "from 0 to 1"),
         ("trials_stable", {"at_least": float("nan")}, "from 0 to 1"),

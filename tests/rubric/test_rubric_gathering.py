@@ -4,6 +4,7 @@ import os
 import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
 
+from pcgeval.competition.conduct import Conduct, Flag
 from pcgeval.competition.layout import Trial
 from pcgeval.files import FileError, write_text
 from pcgeval.rubric.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
@@ -55,6 +56,35 @@ def test_a_submission_that_is_no_folder_lacks_its_documents(tmp_path):
     assert readme_of(tmp_path / "team").reason == "README.md is missing"
 
 
+@pytest.mark.parametrize("name", ["readme.md", "README.txt", "Readme"])
+def test_a_readme_may_be_spelt_otherwise(tmp_path, name):
+    write_text(tmp_path / name, "Team one.")
+    assert (readme_of(tmp_path).name, readme_of(tmp_path).text) == (name, "Team one.")
+
+
+PROGRAM = """
+from llms4pcg.competition import TrialLoop, run_evaluation
+class Mine(TrialLoop):
+    pass
+if __name__ == "__main__":
+    run_evaluation("team", Mine)
+"""
+
+
+def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):
+    write_text(tmp_path / "prompts" / "one.txt", "Say drop_block.")
+    write_text(tmp_path / "README.md", "b31")
+    write_text(tmp_path / "data.json", "b13")
+    write_text(tmp_path / "main.py", "not python yet")
+    assert not gather_submission(tmp_path, "team", 900).is_program
+    write_text(tmp_path / "main.py", PROGRAM)
+    evidence = gather_submission(tmp_path, "team", 900)
+    assert evidence.is_program
+    assert evidence.prompt.text == PROGRAM + "\nSay drop_block."
+    write_text(tmp_path / "a.txt", "x" * (MAX_DOCUMENT_BYTES - 1))
+    assert gather_submission(tmp_path, "team", 900).prompt.text == "x" * (MAX_DOCUMENT_BYTES - 1) + "\n" + PROGRAM[0]
+
+
 def test_trials_carry_what_the_stages_said(tmp_path):
     failures = {
         ("I", 2): ("raw", "used 9 tokens; the limit is 5"),
@@ -69,6 +99,19 @@ def test_trials_carry_what_the_stages_said(tmp_path):
     assert (silent.reply, silent.stability, silent.similarity, silent.on_top) == (None, None, None, False)
     assert (broken.reason, broken.reply is None) == ("Width boundary is intruded.", False)
     assert [(letter.letter, letter.diversity) for letter in evidence.letters] == [("I", 0.1), ("T", 0.0)]
+
+
+def test_trials_carry_how_their_responses_came_about(tmp_path):
+    hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
+    write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
+    quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
+    assert quiet.conduct == Conduct(calls=1, tokens=15, flags=(), contained=False)
+    assert flagged.conduct.flags == (Flag("invented-reply", hostile[:300]),) * 3
+
+
+def test_nothing_is_known_of_responses_without_records(tmp_path):
+    write_results(tmp_path, "small", recorded=False)
+    assert {trial.conduct for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
 
 
 def test_another_label_on_top(tmp_path):
@@ -130,6 +173,7 @@ WITHOUT_PROBABILITIES = json.dumps(
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "'score' is 2"),
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "'score' is '1'"),
         ("data/diversity/small/team-one/I.json", "{}", "'diversityRate' is None"),
+        ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "not the record of a trial"),
     ],
 )
 def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):

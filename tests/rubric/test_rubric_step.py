@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from submissions_for_tests import PARAMS, write_results, write_submission
 
-from pcgeval.competition.layout import GRADES, RUBRICS
+from pcgeval.competition.layout import GRADES, RUBRICS, SUBMISSIONS
 from pcgeval.competition.params import Params
 from pcgeval.files import FileError, sha256_file, write_text
 from pcgeval.rubric.checks import CHECKS
@@ -39,7 +39,7 @@ def explanations(output):
 
 def test_our_rubric_has_checked_leaves_in_all_categories_and_readable_unique_ids():
     found = list(leaves(load_rubric(OURS)))
-    assert 15 <= len(found) <= 25
+    assert 15 <= len(found) <= 30
     assert {leaf.task_category for leaf in found} == set(CATEGORIES)
     assert all(leaf.check is not None and leaf.finegrained_task_category for leaf in found)
     assert len({leaf.id for leaf in found}) == len(found)
@@ -74,11 +74,50 @@ def test_the_same_inputs_give_the_same_bytes(competition):
     assert (competition / evidence_file("small", TEAM)).read_bytes() == evidence
 
 
+def test_a_flag_costs_its_share_and_quotes_what_was_noticed(competition):
+    before = grade_step(PARAMS, TEAM, competition)
+    write_results(competition, "large", flags={("T", 2): [("altered-answer", "none of the replies: '<b>'")]})
+    evidence_step(PARAMS, "large", TEAM, competition)
+    after = grade_step(PARAMS, TEAM, competition)
+    leaf = next(each for each in extract_leaf_grades(after.graded_task_tree) if each.id == "answers-unaltered")
+    assert leaf.score == 7 / 8
+    assert leaf.explanation.endswith("first otherwise: large T 2 (none of the replies: '<b>')")
+    assert "replies-not-invented" in {
+        each.id for each in extract_leaf_grades(after.graded_task_tree) if each.score == 1
+    }
+    assert before.score > after.score
+    assert explanations(before)["answers-unaltered"] == "8 of 8 trials are without the flag altered-answer"
+
+
+def test_a_program_is_graded_by_the_same_rubric(competition):
+    folder = competition / SUBMISSIONS / TEAM
+    (folder / "prompt.txt").unlink()
+    write_text(folder / "submission.yaml", "entry: main.py")
+    write_text(folder / "main.py", "SAY = 'drop_block with b11 and b13'")
+    output = grade_step(PARAMS, TEAM, competition)
+    found = explanations(output)
+    assert found["prompt-within-words"] == "a program; the rule is for prompts"
+    assert found["prompt-names-b13"] == "the program mentions 'b13'"
+    assert found["prompt-names-b31"] == "the program does not mention 'b31'"
+    assert output.num_invalid_leaf_nodes == 0
+
+
+def test_evidence_of_before_there_were_flags_leaves_them_undecided(competition):
+    path = competition / evidence_file("large", TEAM)
+    evidence = json.loads(path.read_text())
+    for trial in evidence["trials"]:
+        del trial["conduct"]
+    path.write_text(json.dumps(evidence))
+    output = grade_step(PARAMS, TEAM, competition)
+    assert output.num_invalid_leaf_nodes == 4
+    assert explanations(output)["random-seeded"] == "4 of 8 responses have no record of how they came about"
+
+
 def test_a_model_without_evidence_leaves_all_results_undecided(competition):
     (competition / evidence_file("large", TEAM)).unlink()
     output = grade_step(PARAMS, TEAM, competition)
     assert explanations(output)["mean-stability"] == "no results: the submission was not run with large"
-    assert output.num_invalid_leaf_nodes == 15
+    assert output.num_invalid_leaf_nodes == 19
     assert output.score == output.graded_task_tree.sub_tasks[0].score
     assert output.score_bounds.low < output.score < output.score_bounds.high
 
@@ -93,7 +132,7 @@ def test_a_team_without_a_folder_is_graded_leaf_by_leaf_with_reasons(competition
 def test_other_judges_need_no_results(tmp_path, judge):
     write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
     output = grade_step(with_judge(judge), TEAM, tmp_path)
-    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, 25, 0)
+    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, 29, 0)
 
 
 def test_evidence_survives_the_way_through_its_file(competition):
@@ -119,3 +158,12 @@ def test_a_faulty_rubric_leaves_no_grade(competition):
     with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
         grade_step(PARAMS, TEAM, competition)
     assert not (competition / GRADES).exists()
+
+
+def test_leaves_without_a_grade_can_count_as_zero_as_in_paperbench(competition):
+    (competition / evidence_file("large", TEAM)).unlink()
+    by_default = grade_step(PARAMS, TEAM, competition)
+    assert by_default.num_invalid_leaf_nodes > 0
+    official = PARAMS.rubric.model_copy(update={"official_invalid_as_zero": True})
+    as_zero = grade_step(PARAMS.model_copy(update={"rubric": official}), TEAM, competition)
+    assert as_zero.score == by_default.score_bounds.low < by_default.score

@@ -163,6 +163,7 @@ class RubricParams(_Section):
     id: str = "competition"
     judge: Literal["checks", "random", "dummy"] = "checks"
     seed: int = 0
+    official_invalid_as_zero: bool = False  # count leaves without a grade as 0, as PaperBench does
 
 
 class Params(_Section):

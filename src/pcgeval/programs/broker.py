@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
+from pcgeval.competition.conduct import Flag, FlagKind
 from pcgeval.competition.params import Limits
 from pcgeval.llm.protocol import CallError, Message
-from pcgeval.programs.records import Exchange, Flag, FlagKind, TrialCall, whole_text
+from pcgeval.programs.records import Exchange, TrialCall, whole_text
 from pcgeval.programs.wire import Answer, Chat, Contact, Failure, OutOfTime, Pipe
 
 MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks

@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.layout import Trial, trial_file
 from pcgeval.competition.params import Model
 from pcgeval.files import FileError, read_json, sha256_bytes, to_json, write_text
@@ -19,8 +20,6 @@ from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, Message
 TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,6 @@ class FailedCall:
     turn: int
     key: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Flag:
-    """Something that an inspector should look at; what follows from it is the organiser's decision."""
-
-    kind: FlagKind
-    detail: str
 
 
 @dataclass(frozen=True)

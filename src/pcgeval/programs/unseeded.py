@@ -5,9 +5,9 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from pcgeval.competition.conduct import Flag
 from pcgeval.competition.program_entry import python_files
 from pcgeval.competition.python_source import SourceFault, parse_source, read_source
-from pcgeval.programs.records import Flag
 
 READ_BYTES = 4 * 2**20  # of all sources that speak of random numbers
 _SOURCES = ("random", "numpy.random")

@@ -1,5 +1,7 @@
 """The ids of the page's places, so that links and places agree. Names of teams and models are safe in ids."""
 
+from pcgeval.competition.conduct import FlagKind
+from pcgeval.competition.layout import Trial
 from pcgeval.report.results import ModelResult, TeamResult
 
 
@@ -21,3 +23,13 @@ def model_id(team: TeamResult, model: ModelResult) -> str:
 def letter_id(team: TeamResult, model: ModelResult, letter: str) -> str:
     """Return the id of the levels of one letter."""
     return f"{model_id(team, model)}.{letter}"
+
+
+def trial_id(team: TeamResult, model: ModelResult, trial: Trial) -> str:
+    """Return the id of a trial's picture; only flagged trials have one."""
+    return f"{letter_id(team, model, trial.letter)}.{trial.number}"
+
+
+def flag_id(team: TeamResult, model: ModelResult, kind: FlagKind) -> str:
+    """Return the id of the line about the trials with one kind of flag."""
+    return f"{model_id(team, model)}.{kind}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pcgeval.competition.conduct import Conduct, read_conduct
 from pcgeval.competition.layout import (
     GRADES,
     OFFICIAL_RESULTS,
@@ -16,8 +17,10 @@ from pcgeval.competition.layout import (
     trials,
 )
 from pcgeval.competition.params import Params
-from pcgeval.competition.submissions import load_submission
+from pcgeval.competition.submissions import Program, load_submission
+from pcgeval.files import FileError
 from pcgeval.report.measured import Measured, read_measured
+from pcgeval.report.program_source import read_program
 from pcgeval.report.reading import (
     Constants,
     LetterRow,
@@ -89,9 +92,11 @@ def _read_tables(folder: Path) -> _Tables:
 
 
 def _team(params: Params, root: Path, row: TeamRow, tables: Mapping[str, _Tables]) -> TeamResult:
+    submission = load_submission(root / SUBMISSIONS / row.team)
     return TeamResult(
         row=row,
-        submission=load_submission(root / SUBMISSIONS / row.team),
+        submission=submission,
+        program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=_read_grade(root / GRADES / row.team / GRADE_FILE),
         models=tuple(_model(params, root, row, model, tables[model]) for model in params.models),
     )
@@ -121,12 +126,21 @@ def _model(params: Params, root: Path, row: TeamRow, model: str, tables: _Tables
         key = (row.team, trial.letter, trial.number)
         line = _line(tables.trials, key, tables.folder / TRIAL_SCORES) if scored else None
         reply = read_start(trial_file(replies, "raw", row.team, trial), longest)
-        return _trial_result(trial, measured, line, reply)
+        return _trial_result(trial, measured, line, reply, _read_conduct(replies, row.team, trial))
 
     return ModelResult(model, tuple(letter_result(letter) for letter in params.competition.characters))
 
 
-def _trial_result(trial: Trial, measured: Measured, line: TrialRow | None, reply: str) -> TrialResult:
+def _read_conduct(folder: Path, team: str, trial: Trial) -> Conduct | None:
+    try:
+        return read_conduct(folder, team, trial)
+    except FileError as error:
+        raise ReportError(str(error)) from error
+
+
+def _trial_result(
+    trial: Trial, measured: Measured, line: TrialRow | None, reply: str, conduct: Conduct | None
+) -> TrialResult:
     failure = measured.failures.get(trial)
     return TrialResult(
         trial=trial,
@@ -137,6 +151,7 @@ def _trial_result(trial: Trial, measured: Measured, line: TrialRow | None, reply
         seen=measured.seen.get(trial),
         score=line.score if line else None,
         reply=reply,
+        conduct=conduct,
     )
 
 

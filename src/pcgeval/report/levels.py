@@ -2,16 +2,22 @@
 
 from decimal import Decimal
 
-from pcgeval.competition.submissions import Submission
-from pcgeval.files import sha256_bytes
-from pcgeval.report.anchors import letter_id, model_id, team_id
+from pcgeval.report.anchors import flag_id, letter_id, model_id, team_id, trial_id
 from pcgeval.report.charts import level_picture
 from pcgeval.report.html import NOTHING, Html, element, shortened
 from pcgeval.report.overview import badges, title
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult, TrialResult
-from pcgeval.report.words import count, failed_step, figure, reason_of, score_figure, zero_letter, zero_trial
-
-LONGEST_PROMPT = 6_000  # characters
+from pcgeval.report.words import (
+    count,
+    failed_step,
+    figure,
+    flag_words,
+    reason_of,
+    score_figure,
+    zero_letter,
+    zero_trial,
+)
+from pcgeval.report.work import work
 
 
 def levels(evaluation: Evaluation) -> Html:
@@ -22,7 +28,8 @@ def levels(evaluation: Evaluation) -> Html:
         "block that stayed in place ",
         element("span", class_="swatch moved"),
         "block that moved; blocks that broke are not drawn. The classifier sees the same picture in plain black on "
-        "white. Under each picture: trial and trial score, what was measured, the letter that the classifier read.",
+        "white. Under each picture: trial and trial score, what was measured, the letter that the classifier read; of "
+        "a program, how often it called the model and the tokens that took.",
         class_="lead",
     )
     return element(
@@ -38,21 +45,9 @@ def _team(team: TeamResult) -> Html:
     return element(
         "article",
         element("h3", title(team), badges(team), element("small", team.row.team)),
-        _prompt(team.submission),
+        work(team),
         *(_model(team, model) for model in team.models),
         id=team_id(team),
-    )
-
-
-def _prompt(submission: Submission) -> Html:
-    digest = sha256_bytes(submission.prompt.encode("utf-8"))
-    size = f"{count(len(submission.prompt.split()), 'word')}, {count(submission.prompt_length, 'character')}"
-    return element(
-        "details",
-        element("summary", "The prompt: ", size),
-        element("pre", shortened(submission.prompt, LONGEST_PROMPT)),
-        element("p", "SHA-256 ", element("code", digest), class_="hash"),
-        class_="prompt",
     )
 
 
@@ -80,7 +75,7 @@ def _letter(team: TeamResult, model: ModelResult, letter: LetterResult) -> Html:
     return element(
         "div",
         element("h5", letter.letter, element("span", _letter_figures(letter))),
-        element("div", *(_trial(trial) for trial in letter.trials), class_="trials"),
+        element("div", *(_trial(team, model, trial) for trial in letter.trials), class_="trials"),
         _note(zero_letter(letter)),
         _replies(letter),
         class_="letter",
@@ -99,17 +94,34 @@ def _note(words: str | None) -> Html:
     return NOTHING if words is None else element("p", words, class_="zero")
 
 
-def _trial(trial: TrialResult) -> Html:
+def _trial(team: TeamResult, model: ModelResult, trial: TrialResult) -> Html:
     score = NOTHING if trial.score is None else element("b", score_figure(trial.score), class_="score")
     name = element("div", element("span", f"{trial.trial.letter} {trial.trial.number}"), score, class_="name")
+    cost = _cost(trial) if team.program else []
     if trial.failure is not None:
         words = element("p", element("b", failed_step(trial.failure).words), reason_of(trial.failure))
-        return element("figure", element("div", words, class_="frame failed"), element("figcaption", name))
-    frame = element("div", level_picture(trial.blocks or ()), class_="frame")
-    return element("figure", frame, element("figcaption", name, _figures(trial), _note(zero_trial(trial))))
+        frame = element("div", words, class_="frame failed")
+        figures = [element("dl", *cost)] if cost else []
+    else:
+        frame = element("div", level_picture(trial.blocks or ()), class_="frame")
+        figures = [element("dl", *_measured(trial), *cost), _note(zero_trial(trial))]
+    place = {"id": trial_id(team, model, trial.trial)} if trial.flag_kinds else {}
+    return element("figure", frame, element("figcaption", name, _flags(team, model, trial), *figures), **place)
 
 
-def _figures(trial: TrialResult) -> Html:
+def _flags(team: TeamResult, model: ModelResult, trial: TrialResult) -> Html:
+    links = [element("a", flag_words(kind), href=f"#{flag_id(team, model, kind)}") for kind in trial.flag_kinds]
+    return element("p", *links, class_="flags") if links else NOTHING
+
+
+def _cost(trial: TrialResult) -> list[Html]:
+    """Return what a program's trial took; a prompt's is one call."""
+    if trial.conduct is None:
+        return []
+    return [_pair("calls", str(trial.conduct.calls)), _pair("tokens", f"{trial.conduct.tokens:,}")]
+
+
+def _measured(trial: TrialResult) -> list[Html]:
     pairs = [_pair("stability", _two(trial.stability)), _pair("similarity", _two(trial.similarity))]
     if trial.seen is not None:
         right = "right" if trial.seen.label == trial.trial.letter else ""
@@ -117,7 +129,7 @@ def _figures(trial: TrialResult) -> Html:
     for name, number in (("moved", _moved(trial)), ("broke", _broken(trial))):
         if number:
             pairs.append(_pair(name, f"{number} of {len(trial.blocks or ())}"))
-    return element("dl", *pairs)
+    return pairs
 
 
 def _moved(trial: TrialResult) -> int:

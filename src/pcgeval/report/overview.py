@@ -63,10 +63,18 @@ def scrolling(table: Html, label: str) -> Html:
 
 
 def badges(team: TeamResult) -> Html:
-    """Return what is special about a team: winner, baseline, disqualified."""
+    """Return what is special about a team: winner, baseline, disqualified, flagged, run without a sandbox."""
     special = ["winner"] if team.row.winner else []
     special += [] if team.row.status == "ranked" else [team.row.status]
-    return joined(element("span", each, class_=f"badge {each}") for each in special)
+    flagged = sum(bool(trial.flag_kinds) for trial in team.trials)
+    warnings = [f"{count(flagged, 'trial')} flagged"] if flagged else []
+    warnings += [] if all(trial.contained for trial in team.trials) else ["no sandbox"]
+    return joined(
+        [
+            *(element("span", each, class_=f"badge {each}") for each in special),
+            *(element("a", each, href="#flags", class_="badge warning") for each in warnings),
+        ]
+    )
 
 
 def title(team: TeamResult) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pcgeval.competition.params import Params
 from pcgeval.files import write_text
-from pcgeval.report import alphabet, failures, grades, heat_map, levels, overview, provenance
+from pcgeval.report import alphabet, failures, flags, grades, heat_map, levels, overview, provenance
 from pcgeval.report.collect import collect
 from pcgeval.report.html import Html, element
 from pcgeval.report.results import Evaluation
@@ -18,6 +18,7 @@ _LINKS = (
     ("ranking", "Ranking"),
     ("letters", "Letters"),
     ("failures", "Failures"),
+    ("flags", "Flags"),
     ("levels", "Levels"),
     ("grades", "Grades"),
     ("provenance", "Provenance"),
@@ -73,6 +74,7 @@ def _sections(evaluation: Evaluation) -> tuple[Html, ...]:
         overview.ranking(evaluation),
         heat_map.heat_map(evaluation),
         failures.failures(evaluation),
+        flags.flags(evaluation),
         levels.levels(evaluation),
         grades.grades(evaluation),
     )

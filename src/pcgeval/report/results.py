@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+from pcgeval.competition.conduct import FLAG_KINDS, Conduct, FlagKind
 from pcgeval.competition.layout import Trial
 from pcgeval.competition.outcomes import Outcome
 from pcgeval.competition.params import Params
 from pcgeval.competition.submissions import Submission
 from pcgeval.levels.blocks import BlockType
+from pcgeval.report.program_source import ProgramSource
 from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
 from pcgeval.rubric.grades import JudgeOutput
 
@@ -37,7 +39,8 @@ class TrialResult:
     """One trial of a team with a model.
 
     What a trial did not reach is None: a failed one has no similarity, and no stability or blocks if it failed before
-    the simulation; the trials of a disqualified team have no score. `reply` is the start of the model's answer.
+    the simulation; the trials of a disqualified team have no score. `reply` is the start of the answer, `conduct` how
+    it came about; None where that was not recorded.
     """
 
     trial: Trial
@@ -48,6 +51,17 @@ class TrialResult:
     seen: Seen | None
     score: Decimal | None
     reply: str
+    conduct: Conduct | None
+
+    @property
+    def flag_kinds(self) -> tuple[FlagKind, ...]:
+        """The kinds of its flags, each once."""
+        return tuple(kind for kind in FLAG_KINDS if self.conduct and self.conduct.flag(kind))
+
+    @property
+    def contained(self) -> bool:
+        """Whether nothing is known of it but that it ran in a sandbox, or needed none."""
+        return self.conduct is None or self.conduct.contained
 
 
 @dataclass(frozen=True)
@@ -75,10 +89,11 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class TeamResult:
-    """All that is known of one team."""
+    """All that is known of one team; `program` is None for a prompt."""
 
     row: TeamRow
     submission: Submission
+    program: ProgramSource | None
     grade: JudgeOutput
     models: tuple[ModelResult, ...]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
+from pcgeval.competition.conduct import FlagKind
 from pcgeval.competition.outcomes import Outcome
 from pcgeval.report.html import shortened
 from pcgeval.report.results import LetterResult, TrialResult
@@ -63,6 +64,11 @@ def reason_of(failure: Outcome) -> str:
     """Return the recorded reason of a failure, without the step's name where it starts with it."""
     reason = (failure.reason or "no reason was recorded").removeprefix(f"{failed_step(failure).words}: ")
     return shortened(reason, LONGEST_REASON)
+
+
+def flag_words(kind: FlagKind) -> str:
+    """Return what the page calls a kind of flag."""
+    return kind.replace("-", " ")
 
 
 def zero_trial(trial: TrialResult) -> str | None:

@@ -40,6 +40,7 @@ CHECKS: dict[str, CheckFunction] = {
         result_checks.letters_on_top,
         result_checks.mean_similarity,
         result_checks.letters_diverse,
+        result_checks.trials_without_flag,
     )
 }
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pcgeval.competition.conduct import Conduct
 from pcgeval.competition.layout import Trial
 
 Stage = Literal["generate", "extract", "convert", "simulate", "classify"]
@@ -39,6 +40,7 @@ class TrialResult:
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
+    conduct: Conduct | None = None  # None: nothing was recorded about how the response came about
 
     @property
     def name(self) -> str:
@@ -71,7 +73,8 @@ class Evidence:
         team: The team's name.
         prompt_words: How many words the rules allow in a prompt.
         readme: The submission's README.md.
-        prompt: The submission's prompt.txt.
+        prompt: The submission's prompt.txt; for a program, all texts and sources from which it makes prompts.
+        is_program: Whether a program was handed in, to which the rules for a prompt.txt do not apply.
         models: The results with each model, in the order of params.yaml.
         no_results: Why `models` is empty; then nothing can be said about results.
     """
@@ -80,6 +83,7 @@ class Evidence:
     prompt_words: int
     readme: Document
     prompt: Document
+    is_program: bool = False
     models: tuple[ModelEvidence, ...] = ()
     no_results: str = "the submission was not run"
 

@@ -11,13 +11,17 @@ from stat import S_ISREG
 from typing import Any
 
 from pcgeval.competition import layout
+from pcgeval.competition.conduct import read_conduct
 from pcgeval.competition.layout import Trial, letter_file, step_folder, trial_file
 from pcgeval.competition.outcomes import read_outcomes
 from pcgeval.competition.params import Params
-from pcgeval.files import FileError, read_json
+from pcgeval.competition.program_entry import find_readme
+from pcgeval.competition.submissions import Program, SubmissionError, load_notes, load_work
+from pcgeval.files import FileError, files_below, read_json
 from pcgeval.rubric.evidence import STAGES, Document, Evidence, LetterResult, ModelEvidence, Reply, Stage, TrialResult
 
 MAX_DOCUMENT_BYTES = 1_000_000
+_PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep what it says to a model
 MAX_REPLY_BYTES = 16 * 2**20  # what the extraction reads of a response
 # A line of code that starts a loop in Python or a language with braces; prose such as "for the letter I" does not.
 _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)
@@ -37,11 +41,14 @@ _STAGE_OF_STEP: Mapping[str, Stage] = {
 
 def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
     """Read a submission that need not have been run."""
+    is_program = _is_program(folder)
+    readme = find_readme(folder) or folder / "README.md"
     return Evidence(
         team=team,
         prompt_words=prompt_words,
-        readme=_document(folder / "README.md"),
-        prompt=_document(folder / "prompt.txt"),
+        readme=_document(readme),
+        prompt=_program_texts(folder, readme) if is_program else _document(folder / "prompt.txt"),
+        is_program=is_program,
     )
 
 
@@ -53,6 +60,29 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
     """
     trials = tuple(_trial_results(params, model, team, root))
     return ModelEvidence(trials, tuple(_letter_results(params, model, team, root)))
+
+
+def _is_program(folder: Path) -> bool:
+    try:
+        return isinstance(load_work(folder, load_notes(folder)), Program)
+    except SubmissionError:  # what cannot be run has no documents that count either
+        return False
+
+
+def _program_texts(folder: Path, readme: Path) -> Document:
+    """Join what a program can take its prompts from, but its README, as far as a document may be long."""
+    parts: list[bytes] = []
+    left = MAX_DOCUMENT_BYTES
+    for path in files_below(folder):
+        if left > 0 and path.suffix in _PROMPT_SUFFIXES and path != readme:
+            try:
+                with path.open("rb") as file:
+                    parts.append(file.read(left))
+            except OSError as error:
+                reason = f"{path.name} cannot be read ({error.strerror})"
+                return Document("the program", "unreadable", reason=reason)
+            left -= len(parts[-1])
+    return Document("the program", "read", b"\n".join(parts).decode("utf-8", errors="replace"))
 
 
 def _document(path: Path) -> Document:
@@ -99,6 +129,7 @@ def _trial_results(params: Params, model: str, team: str, root: Path) -> list[Tr
                 stability=_probability(stability.get(trial), "score", folders["stability"]),
                 similarity=_probability(similarity.get(trial), "similarity", folders["similarity"]),
                 on_top=_on_top(similarity.get(trial), predictions.get(trial), folders["similarity"]),
+                conduct=read_conduct(folders["raw"], team, trial),
             )
         )
     return results

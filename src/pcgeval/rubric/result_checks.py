@@ -5,6 +5,7 @@ As in the rules of the competition, a trial that failed counts as one that does 
 
 from collections.abc import Callable
 
+from pcgeval.competition.conduct import Flag, FlagKind
 from pcgeval.rubric.evidence import STAGES, Evidence, LetterResult, Stage, TrialResult
 from pcgeval.rubric.findings import Finding, Undecided, mean, share, share_of
 
@@ -96,6 +97,30 @@ def letters_diverse(evidence: Evidence, *, above: float = 0.0) -> Finding:
 
     what = f"letters have a diversity above {above:g}"
     return share_of(evidence.letters, diverse, what, lambda each: f"{each.model} {each.letter}")
+
+
+def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> Finding:
+    """Share of the trials, failed ones too, in which nothing of a kind was noticed that an inspector should look at.
+
+    Raises:
+        Undecided: Of some trial there is no record, or it ran without a sandbox, where a contact can go unnoticed.
+    """
+    trials = _trials(evidence)
+    if unknown := sum(trial.conduct is None for trial in trials):
+        raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
+
+    def flag(trial: TrialResult) -> Flag | None:
+        return trial.conduct.flag(kind) if trial.conduct else None
+
+    unseen = sum(trial.conduct is not None and not trial.conduct.contained and not flag(trial) for trial in trials)
+    if kind == "other-host" and unseen:
+        raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
+
+    def name(trial: TrialResult) -> str:
+        found = flag(trial)
+        return f"{trial.name} ({found.detail[:200]})" if found else trial.name
+
+    return share_of(trials, lambda trial: flag(trial) is None, f"trials are without the flag {kind}", name)
 
 
 def _trials(evidence: Evidence) -> tuple[TrialResult, ...]:

@@ -30,14 +30,13 @@ def evidence_step(params: Params, model: str, team: str, root: Path = Path()) ->
     write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
 
 
-def grade_step(params: Params, team: str, root: Path = Path(), *, invalid_as_zero: bool = False) -> JudgeOutput:
+def grade_step(params: Params, team: str, root: Path = Path()) -> JudgeOutput:
     """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
 
     Args:
         params: The competition; all its models are looked at.
         team: The team's name.
         root: The competition's folder.
-        invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
 
     Raises:
         RubricError: The rubric is faulty.
@@ -46,7 +45,7 @@ def grade_step(params: Params, team: str, root: Path = Path(), *, invalid_as_zer
     path = root / rubric_file(params.rubric.id)
     rubric = load_rubric(path)
     judge = make_judge(params.rubric.judge, seed=params.rubric.seed, evidence=lambda: read_evidence(params, team, root))
-    output = judge_rubric(rubric, judge, invalid_as_zero=invalid_as_zero)
+    output = judge_rubric(rubric, judge, invalid_as_zero=params.rubric.official_invalid_as_zero)
     identity = {"id": params.rubric.id, "sha256": sha256_file(path)}
     write_json(root / GRADES / team / GRADE_FILE, {"team": team, "rubric": identity, **output.to_json()})
     return output

@@ -1,5 +1,6 @@
-"""Checks on what a team handed in: its README.md and its prompt.txt.
+"""Checks on what a team handed in: its README.md and its prompt.txt or program.
 
+The rules for a prompt.txt say nothing about a program, which makes its prompts while it runs: it passes them.
 A missing, oversized or garbled text is its author's fault and fails the criterion; one that the system refuses to read
 leaves it undecided.
 """
@@ -33,16 +34,16 @@ def readme_mentions(evidence: Evidence, *, text: str) -> Finding:
 
 def prompt_length(evidence: Evidence) -> Finding:
     """The prompt has words, and no more than the rules of the competition allow."""
-    if (fault := _fault(evidence.prompt)) is not None:
-        return fault
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
     words = len(evidence.prompt.text.split())
     return yes_or_no(0 < words <= evidence.prompt_words, f"{words} words; 1 to {evidence.prompt_words} are allowed")
 
 
 def prompt_characters(evidence: Evidence) -> Finding:
     """The prompt has only the characters that the rules of the competition allow."""
-    if (fault := _fault(evidence.prompt)) is not None:
-        return fault
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
     # with the token and without a word limit, only the characters are left to object to
     text = evidence.prompt.text + PLACEHOLDER
     findings = prompt_findings(text, words=len(text))
@@ -51,15 +52,21 @@ def prompt_characters(evidence: Evidence) -> Finding:
 
 def prompt_names_object(evidence: Evidence) -> Finding:
     """The prompt has the token that is replaced by the letter, spelt exactly."""
-    if (fault := _fault(evidence.prompt)) is not None:
-        return fault
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
     count = evidence.prompt.text.count(PLACEHOLDER)
     return yes_or_no(count > 0, f"prompt.txt has the token {PLACEHOLDER} {count} times")
 
 
 def prompt_mentions(evidence: Evidence, *, text: str) -> Finding:
-    """The prompt contains a text, in upper or lower case."""
+    """The prompt, or any text or source of the program, contains a text, in upper or lower case."""
     return _fault(evidence.prompt) or _mentions(evidence.prompt, text)
+
+
+def _before_prompt_rules(evidence: Evidence) -> Finding | None:
+    if evidence.is_program:
+        return Finding(1.0, "a program; the rule is for prompts")
+    return _fault(evidence.prompt)
 
 
 def _fault(document: Document) -> Finding | None:

@@ -28,7 +28,6 @@ from pcgeval.scoring.inputs import (
     first_by_trial,
 )
 
-
 RULES_VERSION = 1  # raise it with every change here or in ranking.py that changes a score or a place
 
 

@@ -1,0 +1,33 @@
+"""The report as a browser reads it."""
+
+from html.parser import HTMLParser
+
+VOID = {"meta", "input"}
+
+
+class Page(HTMLParser):
+    """The page's elements, texts and ids; fails on an element that is not closed or closed out of turn."""
+
+    def __init__(self, markup):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.text = [], [], ""
+        self.feed(markup)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), attrs
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.text += data + "\n"
+
+    def all(self, name):
+        return [attributes[name] for _, attributes in self.elements if name in attributes]

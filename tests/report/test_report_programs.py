@@ -1,0 +1,216 @@
+"""Programs on the page: what was handed in, what was noticed, and what each trial took."""
+
+import re
+import shutil
+
+import pytest
+from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
+from page_for_tests import Page
+
+from pcgeval.competition.layout import SUBMISSIONS, Trial, step_folder
+from pcgeval.competition.submissions import Program
+from pcgeval.files import sha256_bytes
+from pcgeval.programs.records import record_path
+from pcgeval.report.page import write_report
+from pcgeval.report.program_source import ProgramSource, SourceFile, read_program
+from pcgeval.report.reading import ReportError
+
+CODE = "# <script>alert('entry')</script>\nrun()\n"
+FILES = {
+    "README.md": "Start it with `python main.py`. </pre><script>alert('readme')</script>\u202e\n",
+    "main.py": CODE,
+    "prompts/build.txt": "Build <OBJECT>.",
+    'odd "<b>name & more.txt': "",
+    "__pycache__/main.cpython-311.pyc": "left over",
+}
+NOTES = {
+    "zero-shot": "role: baseline\n",
+    "robots": "title: The Robots\nentry: main.py\n",
+    "outlaws": "entry: main.py\ndisqualified: altered its answers\n",
+}
+TEAMS = PARAMS.model_copy(update={"teams": tuple(NOTES)})
+HOSTILE = "the model never said in this trial: '</td></table><script>alert(1)</script>\u202e\x07'"
+OWN_FILES = ["README.md", 'odd "<b>name & more.txt', "main.py", "prompts/build.txt"]
+
+
+def reply(model, team, trial):
+    return None if (team, trial.letter, trial.number) == ("robots", "I", 2) else TOWER if model == "small" else TOPPLING
+
+
+def noted(model, team, trial):
+    """The robots invent in three trials with the small model, two of them alike; the outlaws run free and alter all."""
+    if team == "outlaws":
+        return Noted(2, (("altered-answer", f"the answer of {trial.letter} {trial.number}"),), contained=False)
+    if team == "robots" and model == "small" and trial != Trial("I", 1):
+        detail = HOSTILE if trial.letter == "T" else "the model never said in this trial: 'Sure!'"
+        return Noted(3, (("unseeded-random", "main.py:1 uses random"), *[("invented-reply", detail)] * 2))
+    return Noted(3 if team == "robots" else 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("programs")
+    write_round(root, TEAMS, reply, NOTES, noted=noted, programs={"robots": FILES, "outlaws": FILES})
+    return root
+
+
+@pytest.fixture(scope="module")
+def markup(folder, tmp_path_factory):
+    return write_report(TEAMS, folder, tmp_path_factory.mktemp("out")).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(markup):
+    return Page(markup)
+
+
+def section(markup, name):
+    return re.search(rf'<section id="{name}">.*?</section>|<section[^>]* id="{name}".*?</section>', markup, re.DOTALL)[
+        0
+    ]
+
+
+def row(markup, place):
+    return re.search(rf'<tr id="{re.escape(place)}">.*?</tr>', markup)[0]
+
+
+def figures(markup, team, model):
+    """Return the pictures of a team and model."""
+    start = re.search(rf'<details [^>]*id="{team}\.{model}"[^>]*>', markup).end()
+    return re.findall(r"<figure.*?</figure>", markup[start:])[:4]
+
+
+def test_hostile_files_and_details_stay_text(page, markup):
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "b>name"})
+    for words in ("alert('entry')", "alert('readme')", "alert(1)"):
+        assert f"<script>{words}</script>" in page.text
+    assert "\u202e" not in markup
+    assert "\x07" not in markup
+    assert page.all("style") == page.all("src") == []
+
+
+def test_every_link_has_a_target_and_every_id_is_unique(page):
+    ids = page.all("id")
+    assert len(ids) == len(set(ids))
+    assert set(page.all("href")) <= {f"#{each}" for each in ids}
+
+
+def test_each_kind_of_flag_has_a_line_for_each_team_and_model(markup):
+    lines = re.findall(r'<tr id="([^"]+)">', section(markup, "flags"))
+    assert sorted(lines) == [
+        "outlaws.large.altered-answer",
+        "outlaws.small.altered-answer",
+        "robots.small.invented-reply",
+        "robots.small.unseeded-random",
+    ]
+
+
+def test_a_line_counts_the_trials_and_shows_the_first_different_details(markup):
+    line = row(markup, "robots.small.invented-reply")
+    assert '<td class="number">3<small>of 4</small></td>' in line
+    assert "the program sent an assistant&#x27;s message that the model never said" in line
+    assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == [
+        ("robots.small.I.2", "I 2"),
+        ("robots.small.T.1", "T 1"),
+    ]
+    assert len(re.findall("<li>", row(markup, "robots.small.unseeded-random"))) == 1
+    assert len(re.findall("<li>", row(markup, "outlaws.large.altered-answer"))) == 3
+
+
+def test_flagged_pictures_have_badges_that_lead_to_the_line(markup):
+    untouched, failed, *rest = figures(markup, "robots", "small")
+    assert "flags" not in untouched
+    assert untouched.startswith("<figure><")
+    for picture in (failed, *rest):
+        assert re.findall(r'<a href="#([^"]+)">([^<]+)</a>', picture) == [
+            ("robots.small.invented-reply", "invented reply"),
+            ("robots.small.unseeded-random", "unseeded random"),
+        ]
+    assert failed.startswith('<figure id="robots.small.I.2">')
+
+
+def test_a_program_s_trials_show_calls_and_tokens_also_where_they_failed(markup):
+    for picture in figures(markup, "robots", "small"):
+        assert "<dt>calls</dt><dd>3</dd>" in picture
+        assert "<dt>tokens</dt><dd>360</dd>" in picture
+    assert all("calls" not in picture for picture in figures(markup, "zero-shot", "small"))
+
+
+def test_the_ranking_names_flagged_teams_and_those_without_a_sandbox(markup):
+    ranking = section(markup, "ranking")
+    robots, outlaws, baseline = (
+        next(each for each in re.findall(r"<tr.*?</tr>", ranking) if f"#team-{team}" in each)
+        for team in ("robots", "outlaws", "zero-shot")
+    )
+    badges = r'class="badge warning">([^<]+)<'
+    assert re.findall(badges, robots) == ["3 trials flagged"]
+    assert re.findall(badges, outlaws) == ["8 trials flagged", "no sandbox"]
+    assert re.findall(badges, baseline) == []
+
+
+def test_a_team_that_ran_without_a_sandbox_is_warned_of(page):
+    warnings = [words for words in page.text.split("\n") if "ran without one" in words]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("outlaws ran without one in 8 of 8 trials")
+
+
+def test_a_program_shows_its_readme_its_entry_and_its_files(page, markup):
+    size = sum(len(FILES[name].encode()) for name in OWN_FILES)
+    assert f"The program: python main.py, 4 files, {size} bytes" in page.text
+    assert CODE in page.text
+    assert "Start it with `python main.py`." in page.text
+    table = re.search(r'<table class="files">.*?</table>', markup)[0]
+    for name in OWN_FILES:
+        assert sha256_bytes(FILES[name].encode()) in table
+    assert "&lt;b&gt;name &amp; more.txt" in table
+    assert "submission.yaml" not in table
+    assert "__pycache__" not in table
+
+
+def test_the_hash_of_a_program_is_that_of_its_names_and_contents(folder):
+    robots, outlaws = (read_program(Program(folder / SUBMISSIONS / team, "main.py")) for team in ("robots", "outlaws"))
+    assert robots.sha256 == outlaws.sha256  # the organiser's notes differ, the program does not
+    changed = [
+        ProgramSource("main.py", "", None, (*robots.files[1:], SourceFile(name, 1, digest)))
+        for name, digest in (("README.md", "0" * 64), ("x", robots.files[0].sha256))
+    ]
+    assert len({robots.sha256, *(each.sha256 for each in changed)}) == 3
+
+
+def test_links_in_a_program_are_left_out(tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    program = tmp_path / "team"
+    program.mkdir()
+    (program / "main.py").write_text("run()")
+    (program / "README.md").symlink_to(secret)
+    found = read_program(Program(program, "main.py"))
+    assert (found.readme, [file.name for file in found.files]) == (None, ["main.py"])
+
+
+def test_many_files_and_long_texts_are_cut(tmp_path, folder):
+    root = shutil.copytree(folder, tmp_path / "copy")
+    many = root / SUBMISSIONS / "robots" / "many"
+    many.mkdir()
+    for number in range(300):
+        (many / f"{number:03}-{'n' * 200}.txt").write_text("x")
+    (many / "large.bin").write_bytes(b"\0" * 3_000_000)
+    (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
+    page = write_report(TEAMS, root, tmp_path)
+    text = Page(page.read_text(encoding="utf-8")).text
+    assert "and 255 more files" in text
+    assert page.stat().st_size < 200_000
+
+
+def test_an_unflagged_round_says_so(tmp_path):
+    write_round(tmp_path, TEAMS, reply, NOTES, programs={"robots": FILES, "outlaws": FILES})
+    page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
+    assert "No trial is flagged." in page.text
+    assert "have no record" not in page.text
+    record = record_path(tmp_path / step_folder("raw", "large", "robots"), "robots", Trial("I", 1))
+    record.unlink()
+    page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
+    assert "1 of 24 responses have no record of how they came about." in page.text
+    record.write_text('{"exchanges": 1}')
+    with pytest.raises(ReportError, match=r"robots_I_1\.json: not the record of a trial"):
+        write_report(TEAMS, tmp_path, tmp_path / "out")
