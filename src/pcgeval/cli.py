@@ -122,7 +122,7 @@ def _language_models(add: Add) -> None:
     command = _command(add, "models", commands.models, "list the local models, or fetch one into the cache")
     command.add_argument("what", choices=["list", "fetch"])
     command.add_argument("names", metavar="NAME", nargs="*", help="which to fetch; default: all")
-    command = _command(add, "serve-local", commands.serve_local, "serve the local models with Ollama's interface")
+    command = _command(add, "serve-local", commands.serve_local, "serve the local models as Ollama and OpenAI do")
     command.add_argument("--host", default="127.0.0.1")
     command.add_argument("--port", type=int, default=11434, help="default 11434, as Ollama")
 
