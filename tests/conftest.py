@@ -1,0 +1,7 @@
+"""What all tests share."""
+
+import signal
+
+# A shell starts what runs in the background with Ctrl-C ignored, and so would be every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
