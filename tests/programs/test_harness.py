@@ -155,7 +155,10 @@ HOSTILE = [
     ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
     ("import time; time.sleep(60)", "took more than 2 s"),
     ("while True: pass", "took more than 2 s"),
-    ("import threading\nthreading.Thread(target=lambda: all(True for _ in iter(int, 1))).start()", "took more than 2 s"),
+    (
+        "import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()",
+        "took more than 2 s",
+    ),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
     ("while True: print('x' * 10_000)", "gave no answer: it "),
