@@ -146,3 +146,5 @@ def test_a_folder_a_program_and_a_prompt_can_be_rehearsed(tmp_path: Path) -> Non
     assert rehearsed_submission(tmp_path / "main.py").work == Program(tmp_path, "main.py")
     assert rehearsed_submission(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
     assert rehearsed_submission(ROOT / "data/submissions" / TEAM).team == TEAM
+    with pytest.raises(RehearsalError, match="no such submission"):
+        rehearsed_submission(tmp_path / "nothing")

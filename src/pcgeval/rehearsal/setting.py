@@ -40,9 +40,12 @@ def rehearsed_submission(path: Path) -> Submission:
     """Read what is to be rehearsed: a submission's folder, the file that starts a program, or a prompt.
 
     Raises:
+        RehearsalError: There is no such file or folder.
         SubmissionError: It cannot be read, or is none of them.
     """
     path = path.resolve()
+    if not path.exists():
+        raise RehearsalError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
     if path.is_dir():
         return load_submission(path)
     if path.suffix == ".py" and path.is_file():
