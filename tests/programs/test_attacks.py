@@ -76,12 +76,13 @@ def arena(sandbox: Sandbox, tmp_path: Path) -> Arena:
 def nothing_is_leaked() -> Iterator[None]:
     descriptors, processes = open_descriptors(), children()
     yield
-    assert open_descriptors() == descriptors
-    assert children() <= processes  # other tests in this process may have left some
+    # what other tests in this process left may go meanwhile
+    assert open_descriptors() <= descriptors
+    assert children() <= processes
 
 
-def open_descriptors() -> list[Path]:
-    return sorted(Path("/proc/self/fd").iterdir())
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def children() -> set[str]:
