@@ -13,11 +13,12 @@ from pcgeval.console import Progress, run_stage
 from pcgeval.llm.backends import open_backend
 from pcgeval.programs.generate import generate_step
 from pcgeval.programs.records import TrialRecord
+from pcgeval.programs.sandbox import TRUST_PROGRAMS
 
 
 def main(model: str, team: str, *options: str) -> None:
     """Write data/raw/<model>/<team>."""
-    trust_programs = os.environ.get("PCGEVAL_TRUST_PROGRAMS") == "1" or "--trust-programs" in options
+    trust_programs = os.environ.get(TRUST_PROGRAMS) == "1" or "--trust-programs" in options
     params = load_params()
     progress = Progress(f"generate {team} with {model}", len(list(trials(params))))
 

@@ -19,7 +19,6 @@ from pcgeval.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, say
 from pcgeval.errors import PcgevalError
 from pcgeval.files import FileError, read_json, read_text, write_bytes
 
-TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set by `make final-eval TRUST_PROGRAMS=1`
 FILE_LIMIT = 64 * 2**20  # bytes of one file that a command reads whole
 
 
@@ -51,7 +50,7 @@ def _check_sandbox(params: Params, submissions: dict[str, Submission]) -> None:
     programs = [team for team, each in submissions.items() if isinstance(each.work, Program)]
     asked = [model for model, settings in params.models.items() if settings.backend != "recorded"]
     if programs and asked:
-        from pcgeval.programs.sandbox import TRUST_MEANS, Allowance, open_sandbox
+        from pcgeval.programs.sandbox import TRUST_MEANS, TRUST_PROGRAMS, Allowance, open_sandbox
 
         if not open_sandbox(Allowance(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
             say(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")

@@ -20,6 +20,7 @@ from pcgeval.programs.seccomp import filter_program
 
 __all__ = ["Allowance", "Confined", "Ending", "Sandbox", "SandboxError", "open_sandbox"]
 
+TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set to 1 by `make final-eval TRUST_PROGRAMS=1`
 TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
     "only their time, output, memory, processor time, open files and the size of a file are limited."
@@ -54,8 +55,8 @@ class Sandbox:
         """Start a command in a program's folder, with standard input empty.
 
         In the sandbox the folder is `/submission`: its files are read-only, new ones beside them are gone afterwards;
-        the paths below keep their names. The command's own
-        interpreter is visible without being named. HOME and TMPDIR are an empty folder that is gone afterwards.
+        the paths below keep their names. The command's own interpreter is visible without being named. HOME and TMPDIR
+        are an empty folder that is gone afterwards.
 
         Args:
             command: Program and arguments; the program by its absolute path, or one that lies in /usr/bin.

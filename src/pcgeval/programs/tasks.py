@@ -3,18 +3,16 @@
 import hashlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 
 from pcgeval.competition.layout import Trial
 from pcgeval.competition.params import Limits, Model
-from pcgeval.competition.submissions import Program, Prompt, Submission
+from pcgeval.competition.submissions import NOTES_FILE, Program, Prompt, Submission
 from pcgeval.files import files_below, sha256_file, sha256_json
 from pcgeval.llm.protocol import Backend, ChatRequest, Message
 from pcgeval.programs.records import TrialCall, chat_request
 
 PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
 PROGRAM_INTERFACE = "program-1"  # raise it when what a program sees of us changes
-_NOTES = Path("submission.yaml")
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Task:
         assert isinstance(self.submission.work, Program)  # noqa: S101 - the caller knows
         folder = self.submission.work.folder
         names = [path.relative_to(folder) for path in files_below(folder)]
-        own = [name for name in names if name != _NOTES and "__pycache__" not in name.parts]
+        own = [name for name in names if name.as_posix() != NOTES_FILE and "__pycache__" not in name.parts]
         return [self.submission.work.entry, [[name.as_posix(), sha256_file(folder / name)] for name in own]]
 
     def _request(self, trial: Trial, *messages: Message) -> ChatRequest:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from pcgeval.competition.layout import Step, Trial, trial_file, trials
+from pcgeval.competition.layout import STEPS, Step, Trial, trial_file, trials
 from pcgeval.competition.outcomes import read_outcomes
 from pcgeval.competition.params import Params
 from pcgeval.competition.submissions import Submission
@@ -34,6 +34,13 @@ class RehearsedTrial:
     failed_step: str | None
     reason: str | None
     picture: Path | None  # 1024 x 1024 PNG; None where no level was simulated
+
+    @property
+    def score(self) -> Decimal | None:
+        """Stability times similarity; None where the trial failed."""
+        if self.stability is None or self.similarity is None:
+            return None
+        return self.stability * self.similarity
 
     @property
     def seconds(self) -> float:
@@ -79,10 +86,7 @@ def rehearse(
         SandboxError: There is no sandbox for a program.
         ClassifierError: The classifier of params cannot be had.
     """
-    place: dict[Step, Path] = {
-        step: folder / step
-        for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
-    }
+    place: dict[Step, Path] = {step: folder / step for step in STEPS}
     wanted, team, competition = list(trials(params)), submission.team, params.competition
     generate_step(
         params,

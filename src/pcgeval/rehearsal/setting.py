@@ -48,9 +48,10 @@ def rehearsed_submission(path: Path) -> Submission:
         raise RehearsalError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
     if path.is_dir():
         return load_submission(path)
-    if path.suffix == ".py" and path.is_file():
-        return Submission(path.parent.name, path.parent.name, "participant", None, Program(path.parent, path.name))
-    return Submission(path.parent.name, path.parent.name, "participant", None, Prompt(load_prompt(path)))
+    folder = path.parent
+    is_program = path.suffix == ".py" and path.is_file()
+    work = Program(folder, path.name) if is_program else Prompt(load_prompt(path))
+    return Submission(folder.name, folder.name, "participant", None, work)
 
 
 def rehearsed_model(params: Params, name: str, host: str | None) -> Model:

@@ -33,9 +33,7 @@ def describe(each: RehearsedTrial) -> str:
     cost = f"{calls} call{'' if calls == 1 else 's'}, {each.record.tokens} tokens, {each.seconds:.1f} s"
     if each.reason is not None:
         return f"{name}: 0, failed in {each.failed_step}: {each.reason} ({cost})"
-    assert each.stability is not None and each.similarity is not None  # noqa: S101, PT018 - else there is a reason
-    score = each.stability * each.similarity
-    return f"{name}: {score:.4f} = stability {each.stability:.3f} x similarity {each.similarity:.4f} ({cost})"
+    return f"{name}: {each.score:.4f} = stability {each.stability:.3f} x similarity {each.similarity:.4f} ({cost})"
 
 
 def to_text(rehearsal: Rehearsal, full_trials: int) -> str:
@@ -53,12 +51,8 @@ def to_text(rehearsal: Rehearsal, full_trials: int) -> str:
         lines += [f"  {each.picture}"] if each.picture else []
     lines.append("")
     for letter, value in rehearsal.diversity.items():
-        scores = [
-            each.stability * each.similarity
-            for each in rehearsal.trials
-            if each.trial.letter == letter and each.stability is not None and each.similarity is not None
-        ]
-        mean = sum(scores, Decimal(0)) / sum(each.trial.letter == letter for each in rehearsal.trials)
+        scores = [each.score or Decimal(0) for each in rehearsal.trials if each.trial.letter == letter]
+        mean = sum(scores, Decimal(0)) / len(scores)
         lines.append(f"{letter}: mean score {mean:.4f} x diversity {value:.4f} = {mean * value:.6f} before its weight")
     failed = sum(each.reason is not None for each in rehearsal.trials)
     lines.append(f"{len(rehearsal.trials)} trials, {failed} failed")
