@@ -64,9 +64,13 @@ class Train(_Section):
     threads: int
     steps: int
     warmup: int
-    decay: int  # steps at the end in which the rate falls to zero
+    decay: int  # steps in which the rate falls to zero
+    again: int  # steps after that in which it falls to zero once more,
+    again_rate: float  # from this share of the full rate (a warm restart)
     batch: int
-    font_share: float
+    font_share: float  # of a batch; the rest are block letters
+    by_family_from: int  # the step from which font families, not faces, are equally likely
+    later_font_share: float  # of a batch from that step on
     learning_rate: float
     weight_decay: float
     label_smoothing: float

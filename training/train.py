@@ -27,26 +27,48 @@ class Pictures:
     """The training pictures, drawn from at random."""
 
     def __init__(self) -> None:
-        """Load fonts (faces, 26, size, size) and blocks (n, size, size), the latter sorted by letter."""
-        self.fonts = torch.from_numpy(np.load(DATA / "glyphs.npz")["pictures"])
+        """Load fonts (faces, 26, size, size), sorted by family, and blocks (n, size, size), sorted by letter."""
+        glyphs = np.load(DATA / "glyphs.npz")
+        self.fonts = torch.from_numpy(glyphs["pictures"])
+        self.families = torch.from_numpy(np.searchsorted(glyphs["family"], np.arange(glyphs["family"].max() + 2)))
         blocks = np.load(DATA / "blocks.npz")
         self.blocks = torch.from_numpy(blocks["pictures"])
         self.starts = torch.from_numpy(np.searchsorted(blocks["labels"], np.arange(len(LETTERS) + 1)))
 
-    def batch(self, train: Train, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return pictures (batch, size, size) and letters (batch), letters equally likely."""
+    def batch(self, step: int, train: Train, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return pictures (batch, size, size) and letters (batch), letters equally likely.
+
+        Faces are equally likely at first, families later: seven in ten families have one face, often an odd one.
+        """
         letters = torch.randint(len(LETTERS), (train.batch,), generator=generator)
         luck = torch.rand(train.batch, generator=generator, dtype=torch.float64)
-        fonts = round(train.batch * train.font_share)
-        faces = (luck[:fonts] * len(self.fonts)).long()
+        later = step >= train.by_family_from
+        fonts = round(train.batch * (train.later_font_share if later else train.font_share))
+        faces = drawn(self.families, luck[:fonts]) if later else (luck[:fonts] * len(self.fonts)).long()
         first, end = self.starts[letters[fonts:]], self.starts[letters[fonts:] + 1]
         blocks = first + (luck[fonts:] * (end - first)).long()
         return torch.cat([self.fonts[faces, letters[:fonts]], self.blocks[blocks]]), letters
 
 
+def drawn(starts: Tensor, luck: Tensor) -> Tensor:
+    """Turn numbers in 0..1 (n) into members (n) of groups of successive numbers: groups first, then members."""
+    position = luck * (len(starts) - 1)
+    group = position.long()
+    size = starts[group + 1] - starts[group]
+    return starts[group] + ((position - group) * size).long()
+
+
 def rate(step: int, train: Train) -> float:
-    """Return the learning rate of a step: a linear rise, level, and a linear fall to zero."""
-    return train.learning_rate * min(1.0, (step + 1) / train.warmup, (train.steps - step) / train.decay)
+    """Return the learning rate of a step: a linear rise, level, a linear fall to zero, and a lower fall."""
+    first = train.steps - train.again
+    if step >= first:
+        return train.learning_rate * train.again_rate * (train.steps - step) / train.again
+    return train.learning_rate * min(1.0, (step + 1) / train.warmup, (first - step) / train.decay)
+
+
+def level_steps(train: Train) -> int:
+    """Return the step at which the rate begins to fall."""
+    return train.steps - train.again - train.decay
 
 
 def new_optimizers(network: torch.nn.Module, train: Train) -> tuple[torch.optim.Optimizer, torch.optim.Optimizer]:
@@ -63,7 +85,8 @@ def checkpoint_paths(settings: Settings) -> tuple[Path, Path]:
     """Return where a run keeps its state before and after the rate begins to fall."""
     data = [sha256_file(DATA / "glyphs.npz"), sha256_file(DATA / "blocks.npz")]
     everything = [settings.model.model_dump(), settings.train.model_dump(), data]
-    lasting = [settings.model.model_dump(), settings.train.model_dump(exclude={"steps", "decay"}), data]
+    ends = {"steps", "decay", "again", "again_rate"}
+    lasting = [settings.model.model_dump(), settings.train.model_dump(exclude=ends), data]
     level, falling = (CACHE / f"checkpoint-{sha256_json(key)[:16]}.pt" for key in (lasting, everything))
     return level, falling
 
@@ -80,7 +103,7 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
     for path in (falling, level):
         if path.exists():
             state: dict[str, Any] = torch.load(path, weights_only=True)
-            if path == falling or state["step"] <= train.steps - train.decay:
+            if path == falling or state["step"] <= level_steps(train):
                 network.load_state_dict(state["network"])
                 for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
                     optimizer.load_state_dict(saved)
@@ -92,7 +115,7 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
         generator.manual_seed(train.seed * 1_000_003 + step)
         for optimizer in optimizers:
             optimizer.param_groups[0]["lr"] = rate(step, train)
-        batch, letters = pictures.batch(train, generator)
+        batch, letters = pictures.batch(step, train, generator)
         white = 1 - augmented(batch, settings.model, generator)
         logits = network((white - train.mean) / train.deviation).logits
         loss = functional.cross_entropy(logits, letters, label_smoothing=train.label_smoothing)
@@ -107,7 +130,7 @@ def train_network(settings: Settings) -> dict[str, Tensor]:
                 average[name].lerp_(value, 1 - keep)
         losses.append(float(loss.detach()))
         if (step + 1) % CHECKPOINT_STEPS == 0:
-            path = level if step + 1 <= train.steps - train.decay else falling
+            path = level if step + 1 <= level_steps(train) else falling
             state = {"step": step + 1, "network": network.state_dict(), "average": average}
             saved = [optimizer.state_dict() for optimizer in optimizers]
             torch.save(state | {"optimizers": saved}, path.with_suffix(".part"))

@@ -201,7 +201,6 @@ def test_the_embedded_classifier_reads_block_letters_as_well_as_it_should() -> N
     assert measured["held_out_block_letters"]["accuracy"] >= 0.85
 
 
-@pytest.mark.xfail(strict=True, reason="not there yet: the card names what was measured; passing must remove this mark")
 def test_the_embedded_classifier_reads_fonts_as_well_as_it_should() -> None:
     measured = json.loads((EMBEDDED / "metrics.json").read_text("utf-8"))
     assert measured["held_out_fonts"]["accuracy"] >= 0.95
