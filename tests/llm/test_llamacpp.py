@@ -1,5 +1,7 @@
+import json
 import signal
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -61,6 +63,33 @@ def test_a_value_that_llama_cpp_refuses_is_a_failed_call(smollm):
 
 def _schema(schema):
     return {"type": "json_schema", "json_schema": {"schema": schema}}
+
+
+GRADE = {
+    "type": "object",
+    "properties": {
+        "valid_score": {"type": "boolean"},
+        "score": {"enum": [0, 1]},
+        "explanation": {"type": "string", "maxLength": 40},
+    },
+    "required": ["valid_score", "score", "explanation"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_gives_json_of_it(smollm):
+    for seed in (1, 2):
+        asked = replace(request("Is the sky blue? Grade it.", num_predict=120, seed=seed), schema=GRADE)
+        found = json.loads(smollm.chat(asked, 120).text)
+        assert set(found) == {"valid_score", "score", "explanation"}
+        assert (type(found["valid_score"]), found["score"] in {0, 1}, type(found["explanation"])) == (bool, True, str)
+
+
+def test_a_schema_that_is_refused_is_a_failed_call(smollm):
+    with pytest.raises(CallError, match=r"model m: JSON schema.*refers to itself"):
+        smollm.chat(replace(request(), schema={"$ref": "#"}), 60)
+    with pytest.raises(CallError, match="nonsense"):
+        smollm.chat(replace(request(), schema={"type": "nonsense"}), 60)
 
 
 def test_calls_from_several_threads_are_served_one_after_another(smollm):

@@ -2,6 +2,7 @@ import json
 import threading
 import time
 import zlib
+from dataclasses import replace
 
 import pytest
 from faulty_server import FaultyServer, broken_off, endless, headless, lines, silent, stalled, status, unused_address
@@ -87,6 +88,26 @@ def test_a_stop_word_goes_as_the_list_that_ollama_takes():
     with FaultyServer([GOOD], [toy()]) as server:
         model(server.address).chat(ChatRequest("toy:1b", DIGEST, (), {"stop": "```"}), 20)
     assert server.posted[0][1]["options"] == {"stop": ["```"]}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_schema_goes_as_the_format_that_ollama_takes(stream):
+    asked = replace(REQUEST, schema={"$defs": {"n": {"type": "boolean"}}, "properties": {"n": {"$ref": "#/$defs/n"}}})
+    with FaultyServer([lines({**END, "message": {"role": "assistant", "content": "{}"}})], [toy()]) as server:
+        model(server.address, stream=stream).chat(asked, 20)
+        model(server.address, stream=stream).chat(REQUEST, 20)
+    with_schema, without = (body for _, body, _ in server.posted)
+    assert with_schema["format"] == {"properties": {"n": {"type": "boolean"}}}
+    assert not without.get("format")
+
+
+def test_a_schema_that_is_refused_fails_the_call_and_says_so():
+    with FaultyServer([status(400, "invalid format")], [toy()]) as server:
+        with pytest.raises(CallError, match=r"400: invalid format.*JSON of a schema, which it may not support"):
+            model(server.address).chat(replace(REQUEST, schema={"type": "object"}), 20)
+        with pytest.raises(CallError, match="refers to itself"):
+            model(server.address).chat(replace(REQUEST, schema={"$ref": "#"}), 20)
+    assert len(server.posted) == 1
 
 
 PASSING = {

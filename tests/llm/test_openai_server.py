@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import zlib
+from dataclasses import replace
 
 import pytest
 from faulty_server import (
@@ -112,6 +113,23 @@ def test_the_request_has_the_names_of_this_interface(act, stream):
         "top_k": 40,
     }
     assert headers["authorization"] == "Bearer none"
+
+
+@pytest.mark.parametrize(("act", "stream"), [(GOOD, True), (whole(), False)])
+def test_a_schema_goes_as_the_response_format(act, stream):
+    with FaultyServer([act]) as server:
+        model(server.address, stream=stream).chat(replace(REQUEST, schema={"type": "object"}), 20)
+    form = {"name": "reply", "schema": {"type": "object"}, "strict": True}
+    assert server.posted[0][1]["response_format"] == {"type": "json_schema", "json_schema": form}
+
+
+def test_a_schema_that_is_refused_fails_the_call_and_says_so():
+    with FaultyServer([status(400, "no grammar")]) as server:
+        with pytest.raises(CallError, match=r"400.*JSON of a schema, which it may not support"):
+            model(server.address).chat(replace(REQUEST, schema={"type": "object"}), 20)
+        with pytest.raises(CallError, match="refers to itself"):
+            model(server.address).chat(replace(REQUEST, schema={"$ref": "#"}), 20)
+    assert len(server.posted) == 1
 
 
 def test_the_key_comes_from_the_environment(monkeypatch):

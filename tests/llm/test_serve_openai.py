@@ -61,7 +61,7 @@ def test_an_unknown_model_is_not_found(server):
         ('{"model": "toy", "messages": [{"role": "user"}], "seed": 1e30}', "seed"),
         ('{"model": "toy", "messages": [{"role": "user"}], "stop": 7}', "stop"),
         ('{"model": "toy", "messages": [{"role": "user"}], "n": 2}', "n"),
-        ('{"model": "toy", "messages": [{"role": "user"}], "tools": [{}]}', "tools is not supported"),
+        ('{"model": "toy", "messages": [{"role": "user"}], "logit_bias": {"5": 1}}', "logit_bias is not supported"),
         ('{"model": "toy", "messages": [{"role": "user"}], "logprobs": true}', "logprobs is not supported"),
     ],
 )

@@ -79,8 +79,16 @@ def test_stop_and_format(client):
     }
     answer = client.chat(SMOLLM, QUESTION, format=schema, options={**OPTIONS, "num_predict": 24}).message.content
     assert isinstance(json.loads(answer)["n"], bool)
-    with pytest.raises(ollama.ResponseError, match="nonsense"):
-        client.chat(SMOLLM, QUESTION, format={"type": "nonsense"}, options=OPTIONS)
+    told = client.generate(SMOLLM, "Name a colour.", format=schema, options={**OPTIONS, "num_predict": 24}).response
+    assert isinstance(json.loads(told)["n"], bool)
+    for bad, words in (({"type": "nonsense"}, "nonsense"), ({"$ref": "#"}, "refers to itself")):
+        for ask in (
+            lambda form: client.chat(SMOLLM, QUESTION, format=form),
+            lambda form: client.generate(SMOLLM, "x", format=form),
+        ):
+            with pytest.raises(ollama.ResponseError, match=words) as caught:
+                ask(bad)
+            assert caught.value.status_code == 400
 
 
 def test_a_model_is_loaded_and_unloaded_on_request(client):

@@ -4,9 +4,12 @@ Options carry Ollama's names and Ollama's defaults, so that the same request mea
 of threads and the size of the context do not change a text; a cached prompt does, so the cache stays off.
 """
 
+import http.client
+import json
 import os
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.files import sha256_file
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
+from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
+_COUNTING = 300.0  # seconds; a text of a megabyte takes a few
 # Ollama's documented defaults (its API reference, "Parameters"), under llama.cpp's names
 _SAMPLING: dict[str, tuple[str, Option]] = {
     "temperature": ("temperature", 0.8),
@@ -36,7 +41,7 @@ _STREAMED: dict[str, Any] = {"cache_prompt": False, "stream": True, "stream_opti
 OnText = Callable[[str], bool]  # is given each new piece of a reply and says whether to go on
 
 
-class PromptTooLongError(CallError):
+class PromptTooLongError(RefusedError):
     """The prompt has more tokens than the context holds."""
 
     def __init__(self, prompt_tokens: int, context: int) -> None:
@@ -95,19 +100,39 @@ class LlamaCpp:
             found = self.complete(completion_body(request), lambda _: time.monotonic() < deadline)
             seconds = round(time.monotonic() - started, 3)
         except CallError as error:
-            raise CallError(f"model {request.model}: {error}") from error
+            kind = RefusedError if isinstance(error, RefusedError) else CallError
+            raise kind(f"model {request.model}: {error}") from error
         finally:
             self._turn.release()
         if found.done_reason == "cancelled":
             raise CallError(f"model {request.model}: no full reply within {timeout:g} s")
         return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
 
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text has within a message; raises LlmError if the model is closed.
+
+        It asks the port that llama.cpp opens on 127.0.0.1, which also answers while a reply is being written.
+        """
+        if self._server is None:
+            raise LlmError(f"{self.path}: the model is closed.")
+        address = urllib.parse.urlsplit(self._server.listening_address)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_COUNTING)
+        body = {"content": _well_formed(text), "add_special": False, "parse_special": True}
+        try:
+            connection.request("POST", "/tokenize", json.dumps(body), {"Content-Type": "application/json"})
+            return len(json.loads(connection.getresponse().read())["tokens"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            raise LlmError(f"{self.path}: llama.cpp does not count tokens ({error!r}).") from error
+        finally:
+            connection.close()
+
     def complete(self, body: Mapping[str, Any], on_text: OnText) -> Completion:
         """Answer a body with `messages`, or with an untemplated `prompt`, and the fields of `sampling`.
 
         Raises:
             PromptTooLongError: The prompt does not fit.
-            CallError: llama.cpp refused the body.
+            RefusedError: llama.cpp refused the body.
+            CallError: It failed.
         """
         collector = _Collector(on_text)
         handle = self._server.handle_completions if "prompt" in body else self._server.handle_chat_completions
@@ -115,8 +140,8 @@ class LlamaCpp:
             call = worker.submit(handle, {**body, **_STREAMED}, collector)
             try:
                 call.result()
-            except (ValueError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
-                raise CallError(f"llama.cpp refused the request: {error}") from error
+            except (ValueError, TypeError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
+                raise RefusedError(f"llama.cpp refused the request: {_one_line(error)}") from error
             finally:
                 collector.stop()
         return collector.completion()
@@ -127,11 +152,19 @@ def completion_body(request: ChatRequest) -> dict[str, Any]:
 
     Raises:
         LlmError: An option that llama.cpp would silently ignore.
+        SchemaError: The schema may not be put to it.
     """
     if unknown := sorted(set(request.options) - KNOWN_OPTIONS):
         raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(KNOWN_OPTIONS))}.")
     body = {"messages": message_bodies(request.messages), **sampling(request.options)}
-    return {**body, "stop": [request.options["stop"]]} if "stop" in request.options else body
+    if "stop" in request.options:
+        body["stop"] = [request.options["stop"]]
+    return body if request.schema is None else {**body, **schema_format(request.schema)}
+
+
+def schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what asks llama.cpp for JSON of a schema; raises SchemaError where that may not be asked."""
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": checked_schema(schema)}}}
 
 
 def message_bodies(messages: Iterable[Message]) -> list[dict[str, str]]:
@@ -190,7 +223,8 @@ class _Collector:
         if self._error is not None:
             if self._error.get("type") == "exceed_context_size_error":
                 raise PromptTooLongError(self._error["n_prompt_tokens"], self._error["n_ctx"])
-            raise CallError(str(self._error.get("message", self._error)))
+            kind = RefusedError if self._error.get("code") == 400 else CallError
+            raise kind(_one_line(self._error.get("message", self._error)))
         if self._reason != "cancelled" and not self._usage:
             raise CallError("llama.cpp did not say how many tokens it used")
         return Completion(
@@ -201,6 +235,10 @@ class _Collector:
             prompt_seconds=self._timings.get("prompt_ms", 0.0) / 1000,
             output_seconds=self._timings.get("predicted_ms", 0.0) / 1000,
         )
+
+
+def _one_line(text: object) -> str:
+    return " ".join(str(text).split())[:500]
 
 
 def _well_formed(text: str) -> str:

@@ -10,14 +10,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import ollama
 
 from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
 from pcgeval.llm.local_models import find_model, full_name
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, RefusedError
+from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.servers import PassingFault, Patience, Unreachable
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -98,14 +99,15 @@ class OllamaServer:
 
     def _chat(self, client: ollama.Client, request: ChatRequest) -> ChatReply:
         messages = [asdict(message) for message in request.messages]
-        options = _wire_options(request.options)
+        fields: dict[str, Any] = {"options": _wire_options(request.options), "keep_alive": self._keep_alive}
+        if request.schema is not None:
+            fields["format"] = checked_schema(request.schema)
         started = time.monotonic()
+        parts: Iterable[ollama.ChatResponse]
         if self._stream:
-            parts: Iterable[ollama.ChatResponse] = client.chat(
-                request.model, messages, options=options, keep_alive=self._keep_alive, stream=True
-            )
+            parts = client.chat(request.model, messages, **fields, stream=True)
         else:
-            parts = [client.chat(request.model, messages, options=options, keep_alive=self._keep_alive, stream=False)]
+            parts = [client.chat(request.model, messages, **fields, stream=False)]
         return _joined(parts, started)
 
     def _exchange(self, deadline: float, work: Callable[[ollama.Client], _T]) -> _T:
@@ -133,7 +135,7 @@ class OllamaServer:
             what = f"{status}: {text}" if status > 0 else text
             wait = f" and asks to wait {retry_after:g} s" if retry_after else ""
             return PassingFault(f"the server failed ({what}){wait}", retry_after)
-        return CallError(f"model {self.name}: the server refused the request ({status}: {text})")
+        return RefusedError(f"model {self.name}: the server refused the request ({status}: {text})")
 
     def _checked_digest(self, digest: str | None) -> str:
         found = _DIGEST.fullmatch((digest or "").lower())

@@ -30,7 +30,7 @@ _LOADING = frozenset(
 _RESERVED = frozenset(
     {
         *("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "logprobs"),
-        *("max_tokens", "max_completion_tokens"),
+        *("max_tokens", "max_completion_tokens", "response_format"),
     }
 )
 

@@ -17,7 +17,8 @@ import httpx
 from pcgeval.console import say
 from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
 from pcgeval.llm.openai_options import wire_fields
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, unpinned_digest
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError, unpinned_digest
+from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.servers import PassingFault, Patience, Unreachable
 
 try:
@@ -104,6 +105,9 @@ class OpenAiServer:
             "messages": [asdict(message) for message in request.messages],
             **wire_fields(request.model, request.options),
         }
+        if request.schema is not None:
+            form = {"name": "reply", "schema": checked_schema(request.schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": form}
         create: Any = client.chat.completions.create
         started = time.monotonic()
         if self._stream:
@@ -158,7 +162,7 @@ class OpenAiServer:
         if status in {408, 409, 425, 429} or status >= 500:
             wait = f" and asks to wait {retry_after:g} s" if retry_after else ""
             return PassingFault(f"the endpoint failed ({status}: {text}){wait}", retry_after)
-        return CallError(f"model {self.name}: the endpoint refused the request ({status}: {text})")
+        return RefusedError(f"model {self.name}: the endpoint refused the request ({status}: {text})")
 
     def _broken(self, error: BaseException, deadline: float) -> PassingFault:
         if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):

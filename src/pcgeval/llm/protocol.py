@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pcgeval.errors import PcgevalError
 from pcgeval.files import sha256_bytes, sha256_json
@@ -19,6 +19,10 @@ class CallError(PcgevalError):
     """One call failed for good (timeout, prompt too long, broken reply); its trial is recorded as failed."""
 
 
+class RefusedError(CallError):
+    """A request that is wrong in itself, such as a schema that cannot be obeyed; asking again cannot help."""
+
+
 @dataclass(frozen=True)
 class Message:
     """One turn of a conversation."""
@@ -29,17 +33,24 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names."""
+    """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names.
+
+    With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails; see `schemas.checked_schema`.
+    """
 
     model: str
     digest: str
     messages: tuple[Message, ...]
     options: Mapping[str, Option]
+    schema: Mapping[str, Any] | None = None
 
     @property
     def key(self) -> str:
         """SHA-256 of the whole request: recorded replies are found by it."""
-        return sha256_json(asdict(self))
+        values = asdict(self)
+        if self.schema is None:
+            del values["schema"]  # recordings were made before requests could have one
+        return sha256_json(values)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ Differences to Ollama, all of them deliberate:
 - A reply that fills the context ends there (done_reason length), where Ollama shifts the context and goes on.
 - A digest is the GGUF file's SHA-256, not a manifest's; `template` is the file's own Jinja template.
 - A model stays in memory until another one or another num_ctx is asked for, or keep_alive is 0.
-- Tools, thinking, images, templates and logprobs are refused with status 400.
+- Thinking, images, templates and logprobs are refused with status 400, and so are tools on /api/chat.
+- A JSON schema that is recursive, deep or huge is refused with status 400.
 """
 
 import http
@@ -25,9 +26,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from pcgeval.llm.llamacpp import CONTEXT, PromptTooLongError
+from pcgeval.llm.llamacpp import CONTEXT
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
-from pcgeval.llm.protocol import CallError, LlmError
+from pcgeval.llm.protocol import CallError, LlmError, RefusedError
 from pcgeval.llm.serve_answers import Answers, Finished, Json, OllamaAnswers, description, server_version, tag
 from pcgeval.llm.serve_ask import Ask, chat_ask, complete, generate_ask
 from pcgeval.llm.serve_openai import CompletionBody, completion_ask, error_value, model_value
@@ -142,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             content = self._content()
             if content is not None:
                 answers[self._route()](content)
-        except (RequestError, PromptTooLongError) as error:
+        except (RequestError, RefusedError) as error:
             self._fail(http.HTTPStatus.BAD_REQUEST, str(error), error)
         except BusyError as error:
             self._fail(http.HTTPStatus.SERVICE_UNAVAILABLE, str(error))

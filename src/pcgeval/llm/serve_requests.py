@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pcgeval.errors import PcgevalError
+from pcgeval.llm.llamacpp import schema_format
 
 _KEEP_ALIVE = 300.0  # seconds; Ollama's default
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}  # Go's durations
@@ -20,7 +21,9 @@ class RequestError(PcgevalError):
     """A body that is no request of this interface; answered with status 400."""
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """A part of a request's body: null is the same as absent."""
+
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -31,11 +34,11 @@ class _Body(BaseModel):
         )
 
 
-B = TypeVar("B", bound=_Body)
+B = TypeVar("B", bound=Body)
 _Int = Annotated[int, Field(ge=-(2**31), lt=2**32)]
 
 
-class OptionsBody(_Body):
+class OptionsBody(Body):
     """The options that change a text here; the others of Ollama are ignored, as Ollama ignores unknown ones."""
 
     temperature: float | None = None
@@ -52,7 +55,7 @@ class OptionsBody(_Body):
     stop: Annotated[tuple[str, ...], Field(max_length=64)] = ()
 
 
-class MessageBody(_Body):
+class MessageBody(Body):
     """One message of a chat."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -60,7 +63,7 @@ class MessageBody(_Body):
     images: list[Any] = []
 
 
-class ShowBody(_Body):
+class ShowBody(Body):
     """A request about one model."""
 
     model: str = Field("", validation_alias="model")
@@ -96,9 +99,9 @@ class AskBody(ShowBody):
 
     @property
     def response_format(self) -> dict[str, Any]:
-        """The constraint on the text in llama.cpp's words."""
+        """The constraint on the text in llama.cpp's words; raises SchemaError where it may not be put to it."""
         if isinstance(self.format, dict):
-            return {"response_format": {"type": "json_schema", "json_schema": {"schema": self.format}}}
+            return schema_format(self.format)
         return {"response_format": {"type": "json_object"}} if self.format else {}
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pcgeval.console import say
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.llm.schemas import SchemaError
 
 _LIST_SECONDS = 30.0  # for one server's list of models
 _LIST_ATTEMPTS = 3  # a person waits for the first message
@@ -178,6 +179,10 @@ class ServedModel:
             if time.monotonic() < deadline:  # else it is the call's time that ended
                 self._blame(host, fault)
             raise
+        except RefusedError as error:
+            if request.schema is None or isinstance(error, SchemaError):
+                raise
+            raise RefusedError(f"{error}; it was asked for JSON of a schema, which it may not support") from error
         finally:
             with self._lock:
                 host.calls -= 1

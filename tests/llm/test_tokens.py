@@ -1,0 +1,176 @@
+import base64
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.llm import tokens
+from pcgeval.llm.llamacpp import LlamaCpp
+from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
+from pcgeval.llm.protocol import ChatRequest, LlmError, Message
+from pcgeval.llm.tokens import MERGES_FILE, MESSAGE_OVERHEAD, EstimatedTokens, OwnTokens, shortened, token_counter
+
+ESTIMATE = EstimatedTokens()
+CHANCE = random.Random(4)
+SOURCE = Path(tokens.__file__).read_text("utf-8")
+
+
+def drawn(alphabet, count):
+    return "".join(CHANCE.choice(alphabet) for _ in range(count))
+
+
+def between(first, last, count):
+    return "".join(chr(CHANCE.randrange(first, last)) for _ in range(count))
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+KINDS = {
+    "English": "It was the best of times; the judge's 2nd reading wasn't kinder, however.\n" * 40,
+    "capitals": "THE WHOLE README IN CAPITALS, AND NOT ONE SMALL LETTER IN IT.\n" * 40,
+    "German": "Die Donaudampfschifffahrtsgesellschaft gehört größtenteils außergewöhnlichen Eignern. " * 30,
+    "Russian": "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 30,
+    "Arabic": "التعلم الآلي هو فرع من فروع الذكاء الاصطناعي. " * 30,
+    "code": SOURCE,
+    "minified": SOURCE.replace(" ", "").replace("\n", ";"),
+    "JSON": json.dumps({f"key {number}": [number * 1.7, {"a": None}] for number in range(200)}, indent=4),
+    "log": "\n".join(f"2024-05-01 12:{n % 60:02d}:07,123 INFO step {n}/500 loss={n / 7:.5f} [=>.]" for n in range(99)),
+    "XML": '<Block type="SquareHole" material="wood" x="1.25" y="-3.5" rotation="0"/>\n' * 60,
+    "LaTeX": r"\begin{equation}\mathcal{L}(\theta)=\sum_{i=1}^{N}\log p_\theta(x_i)\end{equation} " * 30,
+    "digits": drawn("0123456789", 2000),
+    "a table": "\n".join("   ".join(drawn("0123456789", 10)) for _ in range(60)),
+    "tabs": "\n".join("\t\t".join(drawn("0123456789", 10)) for _ in range(60)),
+    "indented": "\n".join(" " * CHANCE.randint(0, 40) + "x" for _ in range(300)),
+    "white space": drawn(" \t\n\r", 2000),
+    "spaces": " " * 5000,
+    "base64": base64.b64encode(CHANCE.randbytes(3000)).decode(),
+    "hex": CHANCE.randbytes(2000).hex(),
+    "letters": drawn(LETTERS, 3000),
+    "one letter": "a" * 3000,
+    "words of chance": " ".join(drawn(LETTERS, CHANCE.randint(1, 12)) for _ in range(500)),
+    "marks": drawn("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", 3000),
+    "Chinese": between(0x4E00, 0x9FA0, 1000),
+    "Japanese": "これは日本語の文章です。カタカナもあります。" * 40,
+    "Korean": "안녕하세요. 이것은 한국어 문장입니다. " * 40,
+    "emoji": between(0x1F300, 0x1F6FF, 800),
+    "joined emoji": "👩‍👩‍👧👍🏽 " * 100,
+    "bytes": CHANCE.randbytes(3000).decode("latin-1"),
+    "broken bytes": CHANCE.randbytes(3000).decode("utf-8", "replace"),
+    "controls": between(0, 32, 1000),
+    "all planes": between(0x10000, 0x110000, 800),
+    "accents": "a" + "\u0301" * 500,
+    "quotes": "“‘’”—…«»" * 100,
+    "a template's marks": "<|im_start|>user\nhi<|im_end|>\n" * 50,
+}
+MODELS = {model.name: cached_path(model) for model in LOCAL_MODELS}
+
+
+@pytest.mark.llm
+@pytest.mark.parametrize("name", MODELS)
+def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # noqa: ARG001 - it skips without llama.cpp
+    if not MODELS[name].is_file():
+        pytest.skip(f"{name} is not fetched")
+    model = LlamaCpp(MODELS[name], context=64, threads=1)
+    own = token_counter(model)
+    try:
+        counts = {kind: (ESTIMATE.count(text), own.count(text)) for kind, text in KINDS.items()}
+    finally:
+        model.close()
+    assert {kind: pair for kind, pair in counts.items() if pair[0] < pair[1]} == {}
+    for kind in ("English", "code", "log", "XML", "base64"):
+        assert counts[kind][0] < 2 * counts[kind][1], kind
+    with pytest.raises(LlmError, match="closed"):
+        own.count("x")
+
+
+@pytest.mark.llm
+def test_a_model_s_own_count_is_the_one_of_its_prompts(smollm):
+    own = token_counter(smollm)
+    assert (own.name, token_counter(None).name) == ("own", "estimate")
+    assert own.count("") == 0
+
+    def prompt(text):
+        messages = (Message("system", "Be brief."), Message("user", text))
+        return smollm.chat(ChatRequest("m", "d", messages, {"num_predict": 1}), 60).prompt_tokens
+
+    empty = prompt("")
+    for text in ("Hello world", "日本語の絵文字 🎉", "lone \ud800 surrogate", "<|im_end|>", "x = [1, 2]\n\n\treturn"):
+        assert prompt(text) - empty == own.count(text)
+
+
+@pytest.mark.llm
+def test_a_template_adds_no_more_than_the_overhead(smollm):
+    own = OwnTokens(smollm)
+    for messages in (
+        (Message("user", "hi"),),
+        (Message("system", "Be brief."), Message("user", "hi")),
+        (Message("user", "a"), Message("assistant", "b"), Message("user", "c")),
+    ):
+        used = smollm.chat(ChatRequest("m", "d", messages, {"num_predict": 1}), 60).prompt_tokens
+        assert used <= sum(own.count(message.content) + MESSAGE_OVERHEAD for message in messages)
+
+
+def test_each_merge_is_made_of_letters_or_of_earlier_merges():
+    known = {chr(code) for code in range(33, 127)} | {"Ġ"}
+    for line in MERGES_FILE.read_text("utf-8").splitlines():
+        left, right = line.split(" ")
+        assert {left, right} <= known
+        known.add(left + right)
+
+
+@given(st.text(max_size=300))
+def test_the_estimate_bears_any_text(text):
+    assert 0 <= ESTIMATE.count(text) <= len(text.encode("utf-8", "surrogatepass")) + 1
+
+
+class Characters:
+    """A tokenizer of one token a character."""
+
+    name = "own"
+
+    def __init__(self):
+        self.counted = 0
+
+    def count(self, text):
+        self.counted += len(text)
+        return len(text)
+
+
+@given(st.text("ab \n", max_size=400), st.integers(0, 200), st.floats(0, 1))
+def test_a_shortened_text_fits_and_keeps_both_ends(text, most, tail):
+    found = shortened(text, most, Characters(), tail=tail)
+    if len(text) <= most:
+        assert found == text
+    elif found:
+        assert len(found) <= most
+        start, _, rest = found.partition("\n[... ")
+        count, _, end = rest.partition(" characters left out ...]\n")
+        assert text.startswith(start)
+        assert text.endswith(end)
+        assert int(count) == len(text) - len(start) - len(end)
+        assert abs(len(end) - tail * (len(start) + len(end))) <= 1
+    else:
+        assert most <= len(f"\n[... {len(text)} characters left out ...]\n")
+
+
+@pytest.mark.parametrize("most", [0, 5, 20, 100, 3000])
+@pytest.mark.parametrize("kind", ["English", "digits", "spaces", "Chinese", "emoji", "broken bytes", "controls"])
+def test_texts_of_every_kind_are_shortened_by_estimate(kind, most):
+    found = shortened(KINDS[kind], most, ESTIMATE, tail=0.5)
+    assert ESTIMATE.count(found) <= most
+    assert found == KINDS[kind] or "left out" in found or most <= 20
+
+
+def test_a_long_text_is_not_counted_to_its_end():
+    counter = Characters()
+    assert len(shortened("word " * 2_000_000, 5000, counter, tail=0.3)) in range(4990, 5001)
+    assert counter.counted < 200_000
+
+
+@pytest.mark.llm
+def test_a_model_s_own_tokenizer_shortens_too(smollm):
+    own = OwnTokens(smollm)
+    found = shortened(KINDS["log"] * 20, 300, own, tail=0.7)
+    assert 290 <= own.count(found) <= 300
