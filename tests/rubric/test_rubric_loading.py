@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric_values
 
 from pcgeval.files import FileError
-from pcgeval.rubric.loading import MAX_ID, MAX_NODES, load_rubric, parse_rubric
+from pcgeval.rubric.loading import (
+    MAX_FAULTS,
+    MAX_ID,
+    MAX_NODES,
+    MAX_PATH,
+    MAX_READ_NODES,
+    load_rubric,
+    parse_rubric,
+)
 from pcgeval.rubric.tree import MAX_DEPTH, RubricError, walk
 
 json_values = st.recursive(
@@ -130,13 +138,45 @@ def test_a_rubric_that_repeats_its_nodes_a_billionfold_is_cut_off():
     value = leaf("bottom")
     for level in range(40):
         value = node(f"n{level}", 1, value, value)
-    assert any(f"more than {MAX_NODES} nodes" in message for _, message in faults(value))
+    (_, cut), (path, total) = faults(value)
+    assert "were not read" in cut
+    assert (path, total) == ("n39", f"the rubric has at least {MAX_READ_NODES + 1} nodes. Shorten it to at most 20000.")
 
 
-def test_a_hundred_thousand_nodes_are_too_many():
-    found = faults(node("root", 1, leaf("bad", -1), *[leaf(f"n{number}") for number in range(100_000)]))
-    assert [path for path, _ in found] == ["root/bad", f"root/n{MAX_NODES - 2}"]
-    assert f"more than {MAX_NODES} nodes" in found[1][1]
+def test_all_faults_of_a_hundred_thousand_nodes_are_listed():
+    below = [leaf(f"n{number}", -1 if number % 1000 == 999 else 1) for number in range(100_000)]
+    *negative, total = faults(node("root", 1, *below))
+    assert [path for path, _ in negative] == [f"root/n{number}" for number in range(999, 100_000, 1000)]
+    assert total == ("root", f"the rubric has 100001 nodes. Shorten it to at most {MAX_NODES}.")
+
+
+def test_the_most_nodes_allowed_and_one_more():
+    below = [leaf(f"n{number}") for number in range(MAX_NODES)]
+    assert len(list(walk(parse_rubric(node("root", 1, *below[1:]), "test")))) == MAX_NODES
+    assert only_fault(node("root", 1, *below))[1].startswith("the rubric has 20001 nodes")
+
+
+def test_faults_without_end_are_cut_off():
+    value = {f"x{number}": 0 for number in range(30)}
+    found = faults(node("root", 1, *[value] * 100_000))
+    assert MAX_FAULTS <= len(found) < MAX_FAULTS + 100
+    assert "were not read" in found[-1][1]
+
+
+def test_ids_that_make_endless_paths():
+    value = leaf("end")
+    for _ in range(20):
+        value = node("x" * MAX_ID, 1, value)
+    path, message = only_fault(value)
+    assert message == f"its path has more than {MAX_PATH} characters. Shorten the ids."
+    assert len(path) <= MAX_PATH + MAX_ID + 1
+
+
+@pytest.mark.parametrize("reference", ["root", "#/sub_tasks/0"])
+def test_a_sub_task_named_instead_of_written_out(reference):
+    (found,) = faults(node("root", 1, leaf("a"), reference))
+    assert found[0] == "root/[2]"
+    assert "References are not followed: write the sub-task out." in found[1]
 
 
 def chain(levels):

@@ -7,16 +7,19 @@ A check is a function of the evidence and of keyword arguments, which the leaf g
 import difflib
 import inspect
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import get_args
 
-from pcgeval.rubric import result_checks, submission_checks
-from pcgeval.rubric.evidence import Evidence
-from pcgeval.rubric.findings import Finding
+from pcgeval.rubric import paper_checks, result_checks, submission_checks
+from pcgeval.rubric.evidence import Evidence, PaperEvidence
+from pcgeval.rubric.findings import Finding, Undecided
+from pcgeval.rubric.paper_checks import InnerPath, Number
 from pcgeval.rubric.tree import Check
 
 CheckFunction = Callable[..., Finding]
 MAX_TEXT = 1000
 MAX_COUNT = 1_000_000
+MAX_NUMBER = 1e15
 
 CHECKS: dict[str, CheckFunction] = {
     check.__name__: check
@@ -41,17 +44,30 @@ CHECKS: dict[str, CheckFunction] = {
         result_checks.mean_similarity,
         result_checks.letters_diverse,
         result_checks.trials_without_flag,
+        paper_checks.file_exists,
+        paper_checks.file_words,
+        paper_checks.without_blacklisted,
+        paper_checks.reproduce_succeeded,
+        paper_checks.log_matches,
+        paper_checks.result_value,
+        paper_checks.result_order,
+        paper_checks.result_entries,
     )
 }
 
 
-def run_check(check: Check, evidence: Evidence) -> Finding:
+def run_check(check: Check, evidence: Evidence | PaperEvidence) -> Finding:
     """Decide one criterion.
 
     Raises:
-        Undecided: The evidence does not say.
+        Undecided: The evidence does not say, or is of the kind that the check is not made for.
     """
-    return CHECKS[check.name](evidence, **check.arguments)
+    function = CHECKS[check.name]
+    kind = next(iter(inspect.signature(function).parameters.values())).annotation
+    if not isinstance(evidence, kind):
+        wanted = "an attempt to reproduce a paper" if kind is PaperEvidence else "a submission to the competition"
+        raise Undecided(f"the check {check.name} is for {wanted}")
+    return function(evidence, **check.arguments)
 
 
 def check_fault(check: Check) -> str | None:
@@ -75,13 +91,24 @@ def check_fault(check: Check) -> str | None:
 
 
 def _argument_fault(name: str, value: object, annotation: object) -> str | None:
-    """Compare an argument with its annotation: text, a stage's name, a share, or a whole number."""
+    """Compare an argument with its annotation: text, a path, a stage's name, any number, a share, or a whole number."""
     if choices := get_args(annotation):
         return None if value in choices else f"argument {name!r} is {value!r:.60}. Give one of: {', '.join(choices)}."
     if annotation is str:
         usable = isinstance(value, str) and 0 < len(value) <= MAX_TEXT
         return None if usable else f"argument {name!r} is {value!r:.60}. Give a text of 1 to {MAX_TEXT} characters."
+    if annotation is InnerPath:
+        usable = isinstance(value, str) and 0 < len(value) <= MAX_TEXT and _is_inner_path(value)
+        return None if usable else f"argument {name!r} is {value!r:.60}. Give a file's path below the submission."
+    if annotation is Number:
+        usable = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+        return None if usable else f"argument {name!r} is {value!r:.60}. Give a number up to {MAX_NUMBER:g}."
     if isinstance(value, bool) or not isinstance(value, int | (int if annotation is int else float)):
         return f"argument {name!r} is {value!r:.60}. Give {'a whole' if annotation is int else 'a'} number."
     most = MAX_COUNT if annotation is int else 1
     return None if 0 <= value <= most else f"argument {name!r} is {value!r:.60}. Give a number from 0 to {most}."
+
+
+def _is_inner_path(text: str) -> bool:
+    path = PurePosixPath(text)
+    return text.isprintable() and not path.is_absolute() and bool(path.parts) and ".." not in path.parts

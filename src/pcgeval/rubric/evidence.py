@@ -1,6 +1,7 @@
-"""What the checks look at: a submission's texts and what became of its trials."""
+"""What the checks look at: a submission's texts and what became of its trials, or a paper's reproduction."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pcgeval.competition.conduct import Conduct
@@ -96,3 +97,25 @@ class Evidence:
     def letters(self) -> tuple[LetterResult, ...]:
         """The letters of all models."""
         return tuple(letter for model in self.models for letter in model.letters)
+
+
+@dataclass(frozen=True)
+class PaperEvidence:
+    """All that the checks may know of an attempt to reproduce a paper.
+
+    Attributes:
+        folder: The submission as it is after its reproduce.sh was run, or as it lies.
+        log: What reproduce.sh printed; None if nobody ran it.
+        log_written: When it was started, in seconds since 1970: only files of this age or newer are its results. None
+            where no time can be trusted; then any file may be.
+        exit_code: How it ended when we ran it; None if it was stopped or could not be run, or if we did not run it.
+        reason: Why it was stopped or could not be run.
+        blacklist: Addresses that must not have been used.
+    """
+
+    folder: Path
+    log: str | None = None
+    log_written: float | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    blacklist: tuple[str, ...] = ()

@@ -22,8 +22,11 @@ from pcgeval.rubric.tree import (
 )
 
 MAX_NODES = 20_000  # the largest published rubric has 2 551
+MAX_READ_NODES = 120_000  # so many are looked through for faults; a few nodes can stand for any number by repetition
+MAX_FAULTS = 100_000
 MAX_BYTES = 32_000_000
 MAX_ID = 200
+MAX_PATH = 2_000  # characters; all nodes below have it as a part of theirs
 MIN_WEIGHT = 1e-9  # below it products with a score lose digits; exactly 0 is allowed
 MAX_WEIGHT = 1e9
 _REQUIRED = ("id", "requirements", "weight", "sub_tasks")
@@ -62,7 +65,11 @@ def parse_rubric(value: Any, source: str) -> Task:
         RubricError: All that is wrong with it.
     """
     reader = _Reader()
-    task = reader.task(value, _paths("", [value])[0], ())
+    path = _paths("", [value])[0]
+    task = reader.task(value, path, ())
+    if reader.nodes > MAX_NODES:
+        count = f"at least {reader.nodes}" if reader.is_cut_off else reader.nodes
+        reader.fault(path, f"the rubric has {count} nodes. Shorten it to at most {MAX_NODES}.")
     if task is None or reader.faults:
         raise RubricError(source, reader.faults)
     return task
@@ -83,27 +90,23 @@ class _Reader:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
         self.nodes = 0
+        self.is_cut_off = False
 
     def fault(self, path: str, message: str) -> None:
         self.faults.append(Fault(path, message))
 
     def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> Task | None:
         """Check one node and all below it."""
+        if self.is_cut_off:
+            return None
         self.nodes += 1
-        if self.nodes > MAX_NODES:
-            if self.nodes == MAX_NODES + 1:
-                self.fault(path, f"the rubric has more than {MAX_NODES} nodes; what follows was not read. Shorten it.")
+        if self.nodes > MAX_READ_NODES or len(self.faults) >= MAX_FAULTS:
+            self.is_cut_off = True
+            self.fault(path, "this node and what follows were not read. Shorten the rubric, and mend its other faults.")
+            return None
+        if not self._can_be_read(value, path, ancestors):
             return None
         before = len(self.faults)
-        if not isinstance(value, Mapping):
-            self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {_quote(value)}.")
-            return None
-        if any(value is ancestor for ancestor in ancestors):
-            self.fault(path, "contains itself. Write the sub-tasks out.")
-            return None
-        if len(ancestors) >= MAX_DEPTH:
-            self.fault(path, f"lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
-            return None
         self._keys(value, path)
         self._texts(value, path)
         self._weight(value, path)
@@ -122,6 +125,18 @@ class _Reader:
             finegrained_task_category=value.get("finegrained_task_category"),
             check=check,
         )
+
+    def _can_be_read(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> bool:
+        if not isinstance(value, Mapping):
+            more = " References are not followed: write the sub-task out." if isinstance(value, str) else ""
+            self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {_quote(value)}.{more}")
+        elif any(value is ancestor for ancestor in ancestors):
+            self.fault(path, "contains itself. Write the sub-tasks out.")
+        elif len(ancestors) >= MAX_DEPTH:
+            self.fault(path, f"lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
+        else:
+            return True
+        return False
 
     def _keys(self, value: Mapping[str, Any], path: str) -> None:
         for key in getattr(value, "repeated", ()):
@@ -157,8 +172,10 @@ class _Reader:
         if not isinstance(sub_tasks, list | tuple):
             self.fault(path, f"'sub_tasks' must be a list, not {_quote(sub_tasks)}. A leaf has [].")
             return ()
-        if self.nodes > MAX_NODES:
+        if len(path) > MAX_PATH:
+            self.fault(path, f"its path has more than {MAX_PATH} characters. Shorten the ids.")
             return ()
+        sub_tasks = sub_tasks[: MAX_READ_NODES + 1]
         below = (*ancestors, value)
         read = [self.task(each, at, below) for each, at in zip(sub_tasks, _paths(path, sub_tasks), strict=True)]
         return tuple(task for task in read if task is not None)

@@ -1,0 +1,402 @@
+"""Running a submission's reproduce.sh in the sandbox, to see what it really reproduces.
+
+It runs on a copy, without network, and with limits on time, memory and disk. What it leaves behind is as little to be
+trusted as itself: out of that comes a second copy of regular files within bounds, readable by us and without links.
+"""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from time import monotonic
+from typing import Self
+
+from pcgeval.programs.confined import Confined, Ending
+from pcgeval.programs.limits import MEGABYTE, Allowance, tool
+from pcgeval.programs.mounts import interpreter_paths
+from pcgeval.programs.sandbox import SandboxError, open_sandbox
+
+SCRIPT, LOG = "reproduce.sh", "reproduce.log"
+SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
+KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
+MAX_LOG_BYTES = 256 * MEGABYTE
+MAX_FOLDERS = 64  # one within the other
+MIN_FREE_BYTES = 200 * MEGABYTE
+WATCH_SECONDS = 0.5
+READING_SECONDS = 5.0  # to read what was printed last
+SHOWN_NAMES = 20
+# all that is printed goes into the pipe whose number is the second argument
+_COMMAND = 'cd "$1" && eval "exec >&$2 2>&1 $2>&-" && exec bash reproduce.sh'
+
+
+@dataclass(frozen=True)
+class ReproductionRun:
+    """What became of a run.
+
+    Attributes:
+        folder: A copy of the submission as it was after the run, with reproduce.log.
+        log: What it printed, cut in the middle if it is long, what was not copied, and how it ended. Without times, so
+            that a run that does the same has the same log; the file reproduce.log begins and ends with them.
+        exit_code: The script's, 128 + the signal's number for a signal; None if it was stopped or never started.
+        reason: Why it was stopped or never started, or what explains its exit code.
+        seconds: How long it ran.
+        started_at: Seconds since 1970 by the clock of the disk. What the run wrote is as old or newer; all that was
+            handed in is made to look older.
+    """
+
+    folder: Path
+    log: str
+    exit_code: int | None
+    reason: str | None
+    seconds: float
+    started_at: float
+
+
+@dataclass(frozen=True)
+class DiskAllowance:
+    """The most that a submission may have on disk, before its run and after."""
+
+    total_bytes: int = 2_000 * MEGABYTE
+    files: int = 50_000  # and folders
+
+
+class SandboxComputer:
+    """Runs the reproduce.sh of submissions; python3 is the Python that we run on, with its packages."""
+
+    def __init__(
+        self,
+        *,
+        seconds: float = 3_600,
+        memory_bytes: int = 8_000 * MEGABYTE,
+        disk: DiskAllowance | None = None,
+        network: bool = False,
+        trust_programs: bool = False,
+    ) -> None:
+        """Make sure that submissions can be contained here.
+
+        Args:
+            seconds: How long a run may take.
+            memory_bytes: The resident memory of all processes of a run together.
+            disk: What a submission may have on disk.
+            network: Is refused: the sandbox has no network, and what a run needs has to come with the submission.
+            trust_programs: Where there is no sandbox, run submissions without one: as us, and with our network.
+
+        Raises:
+            SandboxError: There is no sandbox here and submissions are not trusted, or network is asked for.
+        """
+        if network:
+            raise SandboxError("network=True: the sandbox has no network. Put what a run needs into the submission.")
+        self._seconds = seconds
+        self._disk = disk or DiskAllowance()
+        allowance = Allowance(
+            memory_bytes=memory_bytes,
+            processes=256,
+            file_bytes=self._disk.total_bytes,
+            cpu_seconds=max(1, int(seconds) * (os.cpu_count() or 1)),
+        )
+        self._sandbox = open_sandbox(allowance, trust_programs)
+
+    def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
+        """Run a submission's reproduce.sh on a copy of it.
+
+        Args:
+            submission: Its folder, which stays as it is.
+            into: Where the copy goes after the run; a folder that is empty or not there yet.
+
+        Raises:
+            SandboxError: The submission is no folder, `into` has files or lies in it, or there is no sandbox.
+        """
+        if not submission.is_dir():
+            raise SandboxError(f"{submission}: not a folder. Name the submission's folder.")
+        if into.resolve().is_relative_to(submission.resolve()):
+            raise SandboxError(f"{into}: lies in the submission, which must stay as it is. Name another folder.")
+        into.mkdir(parents=True, exist_ok=True)
+        if any(into.iterdir()):
+            raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
+        with _scratch_folder() as scratch:
+            work = scratch / "work"
+            before = _surveyed(submission.resolve(), self._disk)
+            before = _copied(before, work, newest=_disk_time(scratch) - 1_000_000_000)
+            started_at = _disk_time(scratch)
+            started = monotonic()
+            with _LogPipe() as pipe:
+                ending = self._ending(before, work, pipe)
+            seconds = monotonic() - started
+            _make_ours(work)
+            after = _copied(_surveyed(work, self._disk), into)
+            log = "" if self._sandbox.contained else "[pcgeval] without a sandbox: network and files were open to it\n"
+            log += _told(before, "before the run") + pipe.text().replace(str(work), SHOWN_FOLDER)
+            log += ("" if log.endswith("\n") or not log else "\n") + _told(after, "after the run") + _end_line(ending)
+            _write_log(into / LOG, log, started_at, seconds)
+        # as other files' times are read: dividing the nanoseconds would round differently
+        return ReproductionRun(into, log, ending.code, ending.reason, seconds, (into / LOG).stat().st_mtime)
+
+    def _ending(self, before: "_Survey", work: Path, pipe: "_LogPipe") -> Ending:
+        """Run the script if there is one that can be run."""
+        script = work / SCRIPT
+        if before.too_much is not None:
+            return Ending(None, f"was not started: the submission has {before.too_much}", "")
+        if not script.is_file():
+            return Ending(None, f"was not started: {SCRIPT} is missing or no file", "")
+        if shutil.disk_usage(work).free < MIN_FREE_BYTES:
+            raise SandboxError(f"{work.parent}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
+        has_crlf = b"\r\n" in script.read_bytes()
+        ending = self._confined_ending(work, pipe)
+        if ending.code and ending.reason is None and has_crlf:
+            return replace(ending, reason=f"{SCRIPT} has Windows line ends (CRLF), which bash takes for text")
+        return ending
+
+    def _confined_ending(self, work: Path, pipe: "_LogPipe") -> Ending:
+        (empty := work.parent / "empty").mkdir(mode=0o755)
+        python = Path(sys.executable)
+        confined = self._sandbox.start(
+            [tool("bash"), "-c", _COMMAND, "bash", str(work), str(pipe.guest_end)],
+            folder=empty,
+            readable=tuple(interpreter_paths(python)),
+            writable=(work,),
+            descriptors=(pipe.guest_end,),
+            environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
+        )
+        ended = threading.Event()
+        watcher = threading.Thread(target=_watch_disk, args=(work, self._disk, confined, ended), daemon=True)
+        try:
+            pipe.start_reading(confined)
+            watcher.start()
+            return confined.wait(self._seconds)
+        finally:
+            confined.kill()
+            ended.set()
+            watcher.join()
+
+
+class _LogPipe:
+    """Takes in what a run prints, and keeps its start and its end."""
+
+    def __init__(self) -> None:
+        self._our_end, self.guest_end = os.pipe()
+        self._head, self._tail = bytearray(), bytearray()
+        self._bytes = 0
+        self._reader: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is None:
+            os.close(self.guest_end)
+            os.close(self._our_end)
+        else:
+            self._reader.join(READING_SECONDS)  # longer only where a trusted process got away with its end of the pipe
+
+    def start_reading(self, confined: Confined) -> None:
+        """Read until all processes have closed the pipe; stop a run that prints without end."""
+        os.close(self.guest_end)
+        self._reader = threading.Thread(target=self._read, args=(confined,), daemon=True)
+        self._reader.start()
+
+    def text(self) -> str:
+        """Return what was printed, without the middle if it is long."""
+        left_out = self._bytes - len(self._head) - len(self._tail)
+        gap = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
+        return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", errors="replace")
+
+    def _read(self, confined: Confined) -> None:
+        while chunk := os.read(self._our_end, 65_536):
+            self._bytes += len(chunk)
+            room = KEPT_LOG_BYTES - len(self._head)
+            self._head += chunk[:room]
+            self._tail += chunk[room:]
+            del self._tail[:-KEPT_LOG_BYTES]
+            if self._bytes > MAX_LOG_BYTES:
+                confined.kill(f"printed more than {MAX_LOG_BYTES / MEGABYTE:g} MB")
+        os.close(self._our_end)
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What is in a folder and may be copied: relative paths, folders before what is in them; and what may not."""
+
+    source: Path
+    folders: tuple[str, ...]
+    files: tuple[str, ...]
+    left_out: tuple[str, ...]  # names with reasons
+    too_much: str | None  # of what there is more than allowed; that is left out
+
+
+def _surveyed(source: Path, disk: DiskAllowance) -> _Survey:
+    """Look through a folder, of which no link is followed but to a file within it."""
+    folders: list[str] = []
+    files: list[str] = []
+    left_out: list[str] = []
+    limits = f"more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
+    too_much = None
+    count = size = 0
+    waiting = [""]
+    while waiting:
+        inside = waiting.pop()
+        names = _names(source / inside, disk.files)
+        if names is None:
+            left_out.append(_named(inside or ".", "cannot be read"))
+            continue
+        if len(names) > disk.files:
+            too_much = limits
+            left_out.append(_named(inside or ".", "too many files"))
+            continue
+        folders.append(inside)
+        below: list[str] = []
+        for name in names:
+            path = f"{inside}/{name}" if inside else name
+            status = _status(source, path)
+            if path == LOG:
+                continue  # a log from elsewhere says nothing about this run
+            if status is None:
+                left_out.append(_named(path, "neither file nor folder, or a link that leads to no file in here"))
+            elif S_ISDIR(status.st_mode) and path.count("/") >= MAX_FOLDERS:
+                left_out.append(_named(path, f"lies in more than {MAX_FOLDERS} folders"))
+            elif count + 1 > disk.files or size + status.st_size * S_ISREG(status.st_mode) > disk.total_bytes:
+                too_much = limits
+                left_out.append(_named(path, "too much"))
+            else:
+                count += 1
+                size += status.st_size * S_ISREG(status.st_mode)
+                (below if S_ISDIR(status.st_mode) else files).append(path)
+        waiting += reversed(below)
+    return _Survey(source, tuple(folders), tuple(files), tuple(left_out), too_much)
+
+
+def _names(folder: Path, most: int) -> list[str] | None:
+    """Return the names in a folder in byte order, of more than so many one too many; None if it cannot be read."""
+    names = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if len(names) > most:
+                    break
+    except OSError:
+        return None
+    return sorted(names, key=os.fsencode)
+
+
+def _status(source: Path, path: str) -> os.stat_result | None:
+    """Return what is known of a file or folder, or of the file within the source to which a link leads."""
+    try:
+        status = (source / path).lstat()
+        if S_ISLNK(status.st_mode):
+            target = Path(os.path.realpath(source / path))
+            status = target.lstat()
+            return status if target.is_relative_to(source) and S_ISREG(status.st_mode) else None
+    except OSError:
+        return None
+    return status if S_ISREG(status.st_mode) or S_ISDIR(status.st_mode) else None
+
+
+def _named(path: str, why: str) -> str:
+    return f"{ascii(path)[:120]} ({why})"
+
+
+def _copied(survey: _Survey, target: Path, newest: int | None = None) -> _Survey:
+    """Copy what may be copied, with times no later than `newest` (nanoseconds); return the survey with what failed."""
+    failed = []
+    for folder in survey.folders:
+        (target / folder).mkdir(mode=0o755, exist_ok=True)
+    for name in survey.files:
+        source, copy = survey.source / name, target / name
+        try:
+            status = source.stat()
+            shutil.copyfile(source, copy)
+        except OSError as error:
+            failed.append(_named(name, f"cannot be copied: {error.strerror}"))
+            continue
+        copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
+        changed = status.st_mtime_ns if newest is None else min(status.st_mtime_ns, newest)
+        os.utime(copy, ns=(changed, changed))
+    return replace(survey, left_out=(*survey.left_out, *failed))
+
+
+def _told(survey: _Survey, when: str) -> str:
+    """Return a line of the log that names what was not copied, or nothing."""
+    if not survey.left_out:
+        return ""
+    names = ", ".join(survey.left_out[:SHOWN_NAMES])
+    more = f" and {len(survey.left_out) - SHOWN_NAMES} more" if len(survey.left_out) > SHOWN_NAMES else ""
+    return f"[pcgeval] left out {when}: {names}{more}\n"
+
+
+def _end_line(ending: Ending) -> str:
+    code = "" if ending.code is None else f" ended with exit code {ending.code}"
+    why = "" if ending.reason is None else f" {ending.reason}" if ending.code is None else f" ({ending.reason})"
+    return f"[pcgeval] {SCRIPT}{code}{why}\n"
+
+
+def _write_log(path: Path, log: str, started_at: int, seconds: float) -> None:
+    """Write the log with its times; the file is as old as the start of the run, so that results are newer."""
+    at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
+    text = f"[pcgeval] {SCRIPT} started at {at}\n{log}[pcgeval] after {seconds:.1f} s\n"
+    path.write_bytes(text.encode("utf-8", errors="replace"))
+    os.utime(path, ns=(started_at, started_at))
+
+
+def _disk_time(folder: Path) -> int:
+    """Return the time in nanoseconds that a file would get now."""
+    marker = folder / "marker"
+    marker.write_bytes(b"now")
+    return marker.stat().st_mtime_ns
+
+
+def _watch_disk(work: Path, disk: DiskAllowance, confined: Confined, ended: threading.Event) -> None:
+    """Stop a run that fills the disk."""
+    pause = WATCH_SECONDS
+    while not ended.wait(pause):
+        started = monotonic()
+        if (why := _overuse(work, disk)) is not None:
+            confined.kill(why)
+        pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+
+
+def _overuse(work: Path, disk: DiskAllowance) -> str | None:
+    """Return what a run has too much of on disk, in words that follow "the program"."""
+    if shutil.disk_usage(work.parent).free < MIN_FREE_BYTES:  # also by files that have no name any more
+        return f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free"
+    count = size = 0
+    waiting = [str(work)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if count > disk.files or size > disk.total_bytes:
+                        return f"made more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return "made folders in folders without end"
+    return None
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """Make a folder, and remove it with all that is in it, however deep."""
+    folder = Path(tempfile.mkdtemp(prefix="pcgeval-reproduction-")).resolve()
+    try:
+        yield folder
+    finally:
+        _make_ours(folder)
+        subprocess.run([tool("rm"), "-rf", "--", str(folder)], check=False, capture_output=True)
+
+
+def _make_ours(folder: Path) -> None:
+    """Give ourselves all rights below a folder, whatever a run has done to its files; links are not followed."""
+    subprocess.run([tool("chmod"), "-R", "u+rwX", "--", str(folder)], check=False, capture_output=True)

@@ -1,0 +1,138 @@
+"""Papers: the example of our own, PaperBench's layout, and folders with faults."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rubric_trees import leaf, node
+
+from pcgeval.rubric.papers import MAX_TEXT_BYTES, PaperError, list_papers, load_paper
+from pcgeval.rubric.tree import CATEGORIES, leaves
+
+PAPERS = Path(__file__).parents[2] / "data" / "papers"
+EXAMPLE = "block-letters"
+
+
+@pytest.fixture
+def papers(tmp_path):
+    folder = tmp_path / "papers" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "rubric.json").write_text(json.dumps(node("root", 1, leaf("a"))))
+    (folder / "paper.md").write_text("# Mine\n")
+    return folder.parent
+
+
+def faults(papers, paper_id="mine"):
+    with pytest.raises(PaperError) as error:
+        load_paper(papers, paper_id)
+    return error.value.faults
+
+
+def test_the_example_is_whole():
+    paper = load_paper(PAPERS, EXAMPLE)
+    graded = list(leaves(paper.rubric))
+    assert 14 <= len(graded) <= 20
+    assert {each.task_category for each in graded} == set(CATEGORIES)
+    assert sum(each.check is not None for each in graded) == 10
+    assert paper.title.startswith("Which Block Letters Stand?")
+    assert paper.addendum
+    assert paper.judge_addendum
+    assert paper.blacklist == ("https://example.org/block-letters",)
+    assert EXAMPLE in list_papers(PAPERS)
+
+
+def test_the_example_fits_into_a_small_models_context():
+    paper = load_paper(PAPERS, EXAMPLE)
+    assert len((paper.paper + paper.addendum + paper.judge_addendum).split()) < 800
+    for submission in (paper.folder / "submissions").iterdir():
+        assert all(len(path.read_text().splitlines()) <= 80 for path in submission.iterdir())
+
+
+def test_only_the_rubric_and_the_paper_must_be_there(papers):
+    paper = load_paper(papers, "mine")
+    assert (paper.id, paper.title, paper.paper) == ("mine", "mine", "# Mine\n")
+    assert (paper.addendum, paper.judge_addendum, paper.blacklist) == ("", "", ())
+
+
+def test_everything_a_paper_may_have(papers):
+    for name, text in {
+        "config.yaml": 'id: mine\ntitle: "RICE: Breaking"\nanother: 1\n',
+        "addendum.md": "\ufeffMore.",
+        "judge.addendum.md": "For the judge.",
+        "blacklist.txt": "# their code\nhttps://a.org/x\r\n\r\n none \nhttps://b.org\n",
+    }.items():
+        (papers / "mine" / name).write_text(text, encoding="utf-8")
+    paper = load_paper(papers, "mine")
+    assert (paper.title, paper.addendum, paper.judge_addendum) == ("RICE: Breaking", "More.", "For the judge.")
+    assert paper.blacklist == ("https://a.org/x", "https://b.org")
+
+
+def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
+    for name in ("Zebra", "b", "a-1", ".hidden", "with space"):
+        shutil.copytree(papers / "mine", papers / name)
+    (papers / "empty").mkdir()
+    assert list_papers(papers) == ("Zebra", "a-1", "b", "mine")
+    assert list_papers(papers / "missing") == ()
+
+
+@pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", ".", "..", "mine/", "/etc", "a\x00b", "x" * 300])
+def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
+    assert faults(papers, paper_id)[0].endswith("There: mine.")
+
+
+def test_all_faults_are_listed(papers):
+    folder = papers / "mine"
+    (folder / "rubric.json").write_text(json.dumps(node("root", -1, leaf("a", category="Code"))))
+    (folder / "paper.md").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    (folder / "addendum.md").write_bytes(b"\xff\xfe")
+    (folder / "judge.addendum.md").mkdir()
+    (folder / "config.yaml").write_text("id: other\ntitle: [1]\n")
+    (folder / "blacklist.txt").symlink_to("nothing")
+    found = faults(papers)
+    parts = [
+        "rubric.json: 2 faults",
+        "pointer to Git LFS",
+        "addendum.md: not UTF-8",
+        "judge.addendum.md: cannot be read",
+        "the id 'other'",
+        "the title is a list",
+        "blacklist.txt: cannot be read",
+    ]
+    assert len(found) == len(parts)
+    for fault, part in zip(found, parts, strict=True):
+        assert part in fault
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("paper.md", b" \n", "paper.md is empty"),
+        ("paper.md", None, "No such file"),
+        ("rubric.json", b"{", "not valid JSON"),
+        ("config.yaml", b"title: [", "no YAML"),
+        ("config.yaml", b"- a", "must be a mapping"),
+        ("config.yaml", b"title: " + b"x" * 201, "Give one line"),
+        ("config.yaml", b"title: 'a\x1b'", "no YAML"),
+        ("config.yaml", b"id: 7", "the id 7"),
+        ("config.yaml", b"title: 2020-99-99", "no YAML: month must be"),
+        ("config.yaml", b"title: 2020-01-01", "the title is a date"),
+        ("config.yaml", b"#" * 4_001, "config.yaml has 4001 bytes"),
+        ("config.yaml", b"id: " + b"[" * 2000, "config.yaml"),
+        ("addendum.md", b"x" * (MAX_TEXT_BYTES + 1), "addendum.md has 10000001 bytes"),
+    ],
+)
+def test_each_fault(papers, name, content, part):
+    path = papers / "mine" / name
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    (found,) = [each for each in faults(papers) if part in each]
+    assert len(found) < 1000
+
+
+def test_a_config_that_repeats_itself_a_billionfold(papers):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    (papers / "mine" / "config.yaml").write_text("\n".join([*lines, "title: *a11"]))
+    assert "the title is a list" in faults(papers)[0]
