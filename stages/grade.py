@@ -1,14 +1,18 @@
-"""Grade one team's submission by the rubric."""
+"""Grade one team's submission by the rubric; what a model judge said before is not asked again."""
 
 from pcgeval.competition.params import load_params
 from pcgeval.console import run_stage, say
+from pcgeval.rubric.grading import no_report
+from pcgeval.rubric.rendering import GradingProgress, summary_lines
 from pcgeval.rubric.step import grade_step
 
 
 def main(team: str) -> None:
-    """Write data/grades/<team>/grade.json."""
-    output = grade_step(load_params(), team)
-    say(f"grade of {team}: {output.score} ({output.num_passed} of {output.num_leaf_nodes} criteria passed)")
+    """Write data/grades/<team>/grade.json and data/judgements/<team>/exchanges.jsonl."""
+    params = load_params()
+    report = GradingProgress(f"grade {team}") if params.rubric.judge == "simple" else no_report
+    for line in summary_lines(grade_step(params, team, report=report)):
+        say(f"grade of {team}: {line}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pcgeval import commands
+from pcgeval import commands, rubric_command
 from pcgeval.console import guarded
 
 Command = Callable[[argparse.Namespace], int | None]
@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="exit codes: 0 done, 1 a check failed, 2 bad usage or input",
     )
     add = top.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
-    for build in (_competition, _single_files, _official_layout, _grading, _language_models):
+    for build in (_competition, _single_files, _official_layout, _grading, _rubric, _language_models):
         build(add)
     return top
 
@@ -114,8 +114,59 @@ def _official_layout(add: Add) -> None:
 def _grading(add: Add) -> None:
     command = _command(add, "grade", commands.grade, "grade a submission by a rubric and print the tree", json_too=True)
     command.add_argument("submission", metavar="SUBMISSION", help="a team of params.yaml, or a submission's folder")
-    command.add_argument("--rubric", metavar="ID", help="a folder of data/rubrics; default: the one of params.yaml")
-    command.add_argument("--judge", choices=["checks", "random", "dummy"], help="default: the one of params.yaml")
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
+        "--rubric", metavar="ID", help="a folder of data/rubrics, or a file; default: that of params.yaml"
+    )
+    what.add_argument("--paper", metavar="ID", help="the paper that the submission is to reproduce")
+    command.add_argument(
+        "--papers-dir", metavar="DIR", type=Path, help="default: the one of params.yaml, or data/papers"
+    )
+    command.add_argument(
+        "--judge",
+        choices=["simple", "checks", "random", "dummy", "human"],
+        help="default: that of params.yaml; simple with --model, human with --grades",
+    )
+    command.add_argument("--model", metavar="M", help="who judges: a model of params.yaml, a local one, or Ollama's")
+    command.add_argument("--host", metavar="ADDRESS", help="an Ollama server, or `pcgeval serve-local`")
+    command.add_argument("--votes", metavar="N", type=int, help="how often the model grades each leaf")
+    command.add_argument("--deadline", metavar="SECONDS", type=float, help="ask the model nothing more after that")
+    command.add_argument("--grades", metavar="FILE", type=Path, help="a person's grades, as YAML or CSV")
+    command.add_argument("--code-only", action="store_true", help="grade the leaves about code only")
+    command.add_argument("--resources-provided", action="store_true", help="acquiring data and models weighs nothing")
+    command.add_argument("--max-depth", metavar="N", type=int, help="grade what lies deeper than N levels as a whole")
+    command.add_argument("--ignore-checks", action="store_true", help="ask the model about leaves with a check too")
+    command.add_argument("--invalid-as-zero", action="store_true", help="count leaves without a grade as 0")
+    command.add_argument("--reproduce", action="store_true", help="run reproduce.sh first, on a copy in the sandbox")
+    command.add_argument(
+        "--trust-programs", action="store_true", help="run it without a sandbox, with your rights, if there is none"
+    )
+    command.add_argument("--recording", metavar="FILE", type=Path, help="the model's replies that were kept before")
+    command.add_argument("--exchanges", metavar="FILE", type=Path, help="where to keep its replies")
+    command.add_argument("--out", metavar="FILE", type=Path, help="write the grade there too, as JSON")
+
+
+def _rubric(add: Add) -> None:
+    top = add("rubric", help="explain grades, compare them, and keep them", description="Explain and compare grades.")
+    add = top.add_subparsers(title="commands", metavar="COMMAND", required=True).add_parser
+    text = "explain a grade: the whole tree, or one criterion from the root down to what the judge said"
+    command = _command(add, "show", rubric_command.show, text, json_too=True)
+    command.add_argument("grade", metavar="GRADE", type=Path, help="a grade.json, or a graded tree of PaperBench")
+    command.add_argument("--leaf", metavar="PATH", help="a criterion's path, or an end of it that no other has")
+    text = "say how far two gradings by one rubric agree: a judge's and a person's"
+    command = _command(add, "agreement", rubric_command.agreement, text, json_too=True)
+    for name in ("a", "b"):
+        command.add_argument(name, metavar=name.upper(), type=Path, help="a grade.json, or a folder of them")
+    command.add_argument("--pass-at", metavar="SCORE", type=float, default=0.5, help="what counts as passed, from 0.5")
+    command.add_argument("--bootstrap", metavar="N", type=int, default=1000, help="resamples, default 1000")
+    command.add_argument("--seed", type=int, default=0, help="of the resamples, default 0")
+    text = "list the criteria of a rubric that are graded"
+    command = _command(add, "leaves", rubric_command.leaves, text, json_too=True)
+    command.add_argument("rubric", metavar="RUBRIC", help="a folder of data/rubrics, or a rubric.json")
+    command.add_argument("--form", action="store_true", help="print a form for grading by hand (--judge human)")
+    text = "keep the present grades under a label; the report shows what changed since"
+    command = _command(add, "keep", rubric_command.keep, text)
+    command.add_argument("label", metavar="LABEL", help="1 to 64 of A-Z a-z 0-9 . _ -")
 
 
 def _language_models(add: Add) -> None:

@@ -44,6 +44,11 @@ def _check_recordings(params: Params) -> None:
             path = layout.recording_file(model, team)
             if not path.is_file():
                 raise FileError(f"{path}: no such recording. Set models.{model}.backend to ollama, or add the file.")
+    judge = params.rubric.model if params.rubric.judge == "simple" else None
+    for team in params.teams if judge and judge.backend == "recorded" else ():
+        path = layout.judge_recording_file(team)
+        if not path.is_file():
+            say(f"warning: {path}: no such recording, so what a model is to judge of {team} stays without a grade.")
 
 
 def _check_sandbox(params: Params, submissions: dict[str, Submission]) -> None:
@@ -199,10 +204,12 @@ def validate_submission(arguments: argparse.Namespace) -> int:
 
 
 def record(_: argparse.Namespace) -> int:
-    """Turn the finished trials into recordings."""
+    """Turn the finished trials and the judge's exchanges into recordings."""
     from pcgeval.programs.recording import record_competition
+    from pcgeval.rubric.step import record_judgements
 
-    for path in record_competition(load_params()):
+    params = load_params()
+    for path in [*record_competition(params), *record_judgements(params)]:
         say(f"wrote {path}")
     return 0
 
@@ -299,33 +306,10 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def grade(arguments: argparse.Namespace) -> int:
-    """Grade a team of the competition, or a submission's folder that was not run; the graded tree is printed only."""
-    from pcgeval.rubric.gathering import gather_submission
-    from pcgeval.rubric.judges import judge_rubric, make_judge
-    from pcgeval.rubric.loading import load_rubric
-    from pcgeval.rubric.rendering import render_tree
-    from pcgeval.rubric.step import read_evidence
+    """Grade a submission by a rubric and print the tree."""
+    from pcgeval.grade_command import run_grade
 
-    params, submission = load_params(), arguments.submission
-    folder = Path(submission)
-    if submission not in params.teams and not folder.is_dir():
-        known = ", ".join(params.teams)
-        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
-    judge = make_judge(
-        arguments.judge or params.rubric.judge,
-        seed=params.rubric.seed,
-        evidence=lambda: (
-            read_evidence(params, submission)
-            if submission in params.teams
-            else gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
-        ),
-    )
-    output = judge_rubric(load_rubric(layout.rubric_file(arguments.rubric or params.rubric.id)), judge)
-    if arguments.json:
-        _print_json([output.to_json()])
-    else:
-        sys.stdout.write(render_tree(output.graded_task_tree) + "\n")
-    return 0
+    return run_grade(arguments)
 
 
 def models(arguments: argparse.Namespace) -> int:

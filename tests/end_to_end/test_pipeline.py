@@ -12,6 +12,7 @@ from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_works
 
 pytestmark = pytest.mark.e2e
 
+INPUTS = {"submissions", "recordings", "rubrics", "classifier", "grade_history.jsonl"}
 TEAM_STEPS = ("generate", "extract", "convert", "simulate", "classify", "diversity", "evidence")
 
 
@@ -95,7 +96,7 @@ def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run
             name
             for name in names
             if name in {"cache", "tmp", ".cache", "results", "dvc.lock"}
-            or (Path(folder).name == "data" and name not in {"submissions", "recordings", "rubrics", "classifier"})
+            or (Path(folder).name == "data" and name not in INPUTS)
         ],
     )
     scratch = Workspace(again)

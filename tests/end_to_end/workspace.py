@@ -22,7 +22,7 @@ from pcgeval.llm.recorded import RecordedExchange, write_recording
 from pcgeval.programs.generate import Task
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier")
+COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier", "data/grade_history.jsonl")
 PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 from mini_competition import ODD_NAME, PARAMS, run, write
 
 from pcgeval.competition.params import ParamsError
@@ -46,6 +47,18 @@ def test_each_line_shows_the_inputs_of_its_team_alone(workspace: Path) -> None:
         "rank",
         "grade@aa",
     )
+
+
+@pytest.mark.parametrize(("judge", "expected"), [("simple", ["data/recordings/judge/aa.jsonl"]), ("checks", [])])
+def test_what_the_judge_said_is_an_input_of_the_grade(workspace: Path, judge: str, expected: list[str]) -> None:
+    values = yaml.safe_load((workspace / "params.yaml").read_text())
+    values["rubric"] |= {"judge": judge, "model": {"backend": "recorded", "name": "m", "digest": "0" * 64}}
+    (workspace / "params.yaml").write_text(yaml.safe_dump(values))
+    (workspace / "data/recordings/judge").mkdir()
+    for team in ("aa", "bb"):
+        (workspace / f"data/recordings/judge/{team}.jsonl").write_text("{}\n")
+    exchanges = paths(audit(workspace).lines[0].inputs, "exchanges")
+    assert [path for path in exchanges if "/judge/" in path] == expected
 
 
 def test_shared_inputs_stand_once_with_their_hashes(workspace: Path) -> None:

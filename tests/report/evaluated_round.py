@@ -17,7 +17,8 @@ from pcgeval.files import sha256_bytes, sha256_file, write_json, write_text
 from pcgeval.levels.steps import convert_step, extract_step
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.programs.records import Exchange, TrialRecord, write_trial
-from pcgeval.rubric.step import evidence_step, grade_step
+from pcgeval.rubric.evidence_files import evidence_step
+from pcgeval.rubric.step import grade_step
 from pcgeval.scoring.steps import rank_step, score_step
 from pcgeval.similarity.cache import Prediction, PredictionCache
 from pcgeval.similarity.diversity import diversity_step

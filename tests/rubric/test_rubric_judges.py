@@ -1,6 +1,5 @@
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
@@ -8,7 +7,7 @@ from submissions_for_tests import write_submission
 
 from pcgeval.rubric.gathering import gather_submission
 from pcgeval.rubric.grades import extract_leaf_grades
-from pcgeval.rubric.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric, make_judge
+from pcgeval.rubric.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric
 from pcgeval.rubric.tree import leaves
 
 
@@ -56,11 +55,3 @@ def test_a_leaf_without_a_check_is_no_zero(tmp_path):
     assert (judged.score, judged.valid_score, judged.explanation) == (None, False, "no check; needs a judge")
     assert (not_run.valid_score, not_run.explanation) == (False, "no results: the submission was not run")
     assert judge_rubric(tree, ChecksJudge(evidence), invalid_as_zero=True).score == 1 / 8
-
-
-@pytest.mark.parametrize("judge_type", ["random", "dummy"])
-def test_judges_that_need_no_evidence_gather_none(judge_type):
-    def gather():
-        raise AssertionError
-
-    assert make_judge(judge_type, seed=1, evidence=gather).judge_type == judge_type

@@ -4,18 +4,21 @@ from pathlib import Path
 import pytest
 from submissions_for_tests import PARAMS, write_results, write_submission
 
-from pcgeval.competition.layout import GRADES, RUBRICS, SUBMISSIONS
+from pcgeval.competition.layout import GRADES, RUBRICS, SUBMISSIONS, evidence_file
 from pcgeval.competition.params import Params
 from pcgeval.files import FileError, sha256_file, write_text
 from pcgeval.rubric.checks import CHECKS
+from pcgeval.rubric.evidence_files import evidence_step, read_evidence
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.step import evidence_file, evidence_step, grade_step, read_evidence
+from pcgeval.rubric.step import grade_step
 from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
 
 OURS = Path(__file__).parents[2] / RUBRICS / "competition" / "rubric.json"
 TEAM = "team-one"
+LEAVES = list(leaves(load_rubric(OURS)))
+UNCHECKED = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
 
 
 @pytest.fixture
@@ -39,11 +42,15 @@ def explanations(output):
 
 def test_our_rubric_has_checked_leaves_in_all_categories_and_readable_unique_ids():
     found = list(leaves(load_rubric(OURS)))
-    assert 15 <= len(found) <= 30
+    assert 15 <= len(found) <= 40
     assert {leaf.task_category for leaf in found} == set(CATEGORIES)
-    assert all(leaf.check is not None and leaf.finegrained_task_category for leaf in found)
+    assert all(leaf.finegrained_task_category for leaf in found)
+    assert {leaf.path.rsplit("/", 1)[0] for leaf in found if leaf.check is None} == {"competition/submission/quality"}
     assert len({leaf.id for leaf in found}) == len(found)
-    assert {leaf.check.name for leaf in found} == set(CHECKS)
+    kinds = (CHECKS[leaf.check.name].__module__ for leaf in found if leaf.check)
+    assert "pcgeval.rubric.paper_checks" not in kinds
+    competition = {name for name, check in CHECKS.items() if check.__module__ != "pcgeval.rubric.paper_checks"}
+    assert {leaf.check.name for leaf in found if leaf.check} == competition
 
 
 def test_a_grade_says_what_it_is_made_of(competition):
@@ -52,8 +59,8 @@ def test_a_grade_says_what_it_is_made_of(competition):
     assert written["team"] == TEAM
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert judge_output_from_json(written) == output
-    assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", 0)
-    assert written["score_bounds"] == [output.score, output.score]
+    assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", UNCHECKED)
+    assert written["score_bounds"][0] < output.score < written["score_bounds"][1]
     assert set(get_grade_summary(output.graded_task_tree).by_category) == set(CATEGORIES)
 
 
@@ -99,7 +106,7 @@ def test_a_program_is_graded_by_the_same_rubric(competition):
     assert found["prompt-within-words"] == "a program; the rule is for prompts"
     assert found["prompt-names-b13"] == "the program mentions 'b13'"
     assert found["prompt-names-b31"] == "the program does not mention 'b31'"
-    assert output.num_invalid_leaf_nodes == 0
+    assert output.num_invalid_leaf_nodes == UNCHECKED
 
 
 def test_evidence_of_before_there_were_flags_leaves_them_undecided(competition):
@@ -109,7 +116,7 @@ def test_evidence_of_before_there_were_flags_leaves_them_undecided(competition):
         del trial["conduct"]
     path.write_text(json.dumps(evidence))
     output = grade_step(PARAMS, TEAM, competition)
-    assert output.num_invalid_leaf_nodes == 4
+    assert output.num_invalid_leaf_nodes == 4 + UNCHECKED
     assert explanations(output)["random-seeded"] == "4 of 8 responses have no record of how they came about"
 
 
@@ -117,7 +124,7 @@ def test_a_model_without_evidence_leaves_all_results_undecided(competition):
     (competition / evidence_file("large", TEAM)).unlink()
     output = grade_step(PARAMS, TEAM, competition)
     assert explanations(output)["mean-stability"] == "no results: the submission was not run with large"
-    assert output.num_invalid_leaf_nodes == 19
+    assert output.num_invalid_leaf_nodes == 19 + UNCHECKED
     assert output.score == output.graded_task_tree.sub_tasks[0].score
     assert output.score_bounds.low < output.score < output.score_bounds.high
 
@@ -132,7 +139,7 @@ def test_a_team_without_a_folder_is_graded_leaf_by_leaf_with_reasons(competition
 def test_other_judges_need_no_results(tmp_path, judge):
     write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
     output = grade_step(with_judge(judge), TEAM, tmp_path)
-    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, 29, 0)
+    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, len(LEAVES), 0)
 
 
 def test_evidence_survives_the_way_through_its_file(competition):

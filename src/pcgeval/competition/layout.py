@@ -18,8 +18,10 @@ STEPS: tuple[Step, ...] = ("raw", "intermediate", "levels", "images", "stability
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
 RECORDINGS = DATA / "recordings"
+JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
 EVIDENCE = DATA / "evidence"
+JUDGEMENTS = DATA / "judgements"
 GRADES = DATA / "grades"
 RESULTS = Path("results")
 OFFICIAL_RESULTS = RESULTS / "official"
@@ -27,6 +29,9 @@ REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
+STATE = Path(".pcgeval")  # what lets a killed run go on: outside DVC's outputs and outside git
+GRADE_FILE = "grade.json"
+TASK_FILE = "task.md"  # beside a rubric: what the submissions were to do, in words; need not be there
 TRIALS_FILE = "trials.json"  # beside the official files: what happened to each trial in that step
 
 
@@ -68,6 +73,27 @@ def evidence_file(model: str, team: str) -> Path:
 def rubric_file(rubric: str) -> Path:
     """Return the tree of a rubric, by its id in params.yaml."""
     return RUBRICS / rubric / "rubric.json"
+
+
+def human_grades_files(rubric: str, team: str) -> tuple[Path, Path]:
+    """Return where a person's grades of a team may lie: a YAML file, or a CSV file."""
+    folder = RUBRICS / rubric / "human"
+    return folder / f"{team}.yaml", folder / f"{team}.csv"
+
+
+def judge_recording_file(team: str) -> Path:
+    """Return the recording of the judge's exchanges about a team's submission."""
+    return JUDGE_RECORDINGS / f"{team}.jsonl"
+
+
+def judgement_file(team: str) -> Path:
+    """Return where the judge's exchanges about a team's submission are kept while it is graded, and after."""
+    return JUDGEMENTS / team / "exchanges.jsonl"
+
+
+def grade_file(team: str) -> Path:
+    """Return a team's grade."""
+    return GRADES / team / GRADE_FILE
 
 
 def tag(team: str, trial: Trial) -> str:

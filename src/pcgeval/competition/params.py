@@ -4,6 +4,7 @@ import difflib
 import re
 import string
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from pcgeval.errors import PcgevalError
 
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
+RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
 _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
@@ -158,12 +160,32 @@ class Scoring(_Section):
 
 
 class RubricParams(_Section):
-    """Which rubric grades the submissions, and who judges its leaves."""
+    """Which rubric grades the submissions, and who judges its leaves.
+
+    The fields from `model` on are for the judge `simple`. Its model is asked with temperature 0 unless its options say
+    otherwise; the length of its context and of its answers, and the seed, are given here or by each call.
+    """
 
     id: str = "competition"
-    judge: Literal["checks", "random", "dummy"] = "checks"
-    seed: int = 0
+    judge: Literal["simple", "checks", "random", "dummy", "human"] = "checks"
+    seed: int = Field(0, ge=0, lt=2**31)
     official_invalid_as_zero: bool = False  # count leaves without a grade as 0, as PaperBench does
+    model: Model | None = None
+    votes: int = Field(1, ge=1, le=99)  # how often each leaf is graded; more than one needs a temperature
+    context: int = Field(8192, ge=1024, le=2**24)  # tokens of one call, the answer included
+    call_seconds: float = Field(600.0, gt=0)  # for one call
+    deadline: float | None = Field(None, gt=0)  # seconds for one grading; leaves not asked by then have no grade
+    papers_dir: str = "data/papers"  # may be the papers of a checkout of PaperBench
+
+    @model_validator(mode="after")
+    def _judge_model(self) -> "RubricParams":
+        if self.judge == "simple" and self.model is None:
+            raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
+        own = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
+        for option in self.model.options if self.model else ():
+            if option in own:
+                raise ValueError(f"model.options.{option}: this is said by {own[option]}; take it out")
+        return self
 
 
 class Params(_Section):
@@ -188,6 +210,8 @@ class Params(_Section):
         for model in self.models:
             if not _NAME.fullmatch(model):
                 raise ValueError(f"model {model!r}: {_NAME_RULE}")
+            if model.lower() == RESERVED_MODEL:
+                raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
         self._check_stage_names()
@@ -271,5 +295,8 @@ def _known_keys(place: tuple[Any, ...]) -> list[str]:
             continue
         annotation = section.model_fields[part].annotation
         names_follow = get_origin(annotation) is dict
-        section = get_args(annotation)[1] if names_follow else annotation
+        if names_follow:
+            section = get_args(annotation)[1]
+        else:  # a section, or one that may be missing
+            section = next((each for each in get_args(annotation) if each is not NoneType), annotation)
     return sorted(section.model_fields)

@@ -19,6 +19,7 @@ INPUTS = (
     "stages",
     "src",
     "data/submissions",
+    "data/grade_history.jsonl",
     "data/recordings",
     "data/rubrics",
     "data/classifier",

@@ -5,7 +5,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from pcgeval.competition.layout import DATA, GRADES, RANKING_JSON, RECORDINGS, RUBRICS, SUBMISSIONS, TRIALS_FILE
+from pcgeval.competition.layout import (
+    DATA,
+    GRADES,
+    JUDGE_RECORDINGS,
+    JUDGEMENTS,
+    RANKING_JSON,
+    RECORDINGS,
+    RUBRICS,
+    SUBMISSIONS,
+    TRIALS_FILE,
+)
 from pcgeval.competition.params import Params
 from pcgeval.files import sha256_json
 from pcgeval.provenance.paths import Owner, is_below, overlap, owner_of
@@ -103,16 +113,26 @@ class Tracer:
         return self._workspace.listing(dep.path).files
 
     def _is_read(self, path: str) -> bool:
-        """Tell whether a recording is replayed; those of a model that is asked for real are not."""
+        """Tell whether a recording is replayed; those of a model that is asked for real, or does not judge, are not."""
+        if is_below(path, JUDGE_RECORDINGS.as_posix()):
+            return self._judge_is("recorded")
         model = owner_of(path).model
         return model is None or not is_below(path, RECORDINGS.as_posix()) or self._is_recorded(model)
 
     def _is_recorded(self, model: str) -> bool:
         return self._params.models[model].backend == "recorded"
 
+    def _judge_is(self, *backends: str) -> bool:
+        """Tell whether a model judges that is had in one of these ways."""
+        rubric = self._params.rubric
+        return rubric.judge == "simple" and rubric.model is not None and rubric.model.backend in backends
+
     def _asked(self, stage: Stage) -> Iterator[Input]:
         """Yield the replies of a model that was asked for real: no other file holds them, so they are an input."""
         for out in stage.outs:
+            if is_below(out.path, JUDGEMENTS.as_posix()) and self._judge_is("ollama", "openai", "llamacpp"):
+                for file in self._workspace.listing(out.path).files:
+                    yield self._input(out, file)
             model = owner_of(out.path).model
             if is_below(out.path, RAW) and model is not None and not self._is_recorded(model):
                 now = self._workspace.listing(out.path)
@@ -129,6 +149,7 @@ class Tracer:
         kinds: tuple[tuple[str, InputKind], ...] = (
             (SUBMISSIONS.as_posix(), "submission"),
             (RECORDINGS.as_posix(), "exchanges"),
+            (JUDGEMENTS.as_posix(), "exchanges"),
             (self._params.similarity.model, "classifier"),
             ("data/classifier", "classifier"),
             (RUBRICS.as_posix(), "rubric"),

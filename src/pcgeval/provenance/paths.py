@@ -3,12 +3,24 @@
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pcgeval.competition.layout import DATA, EVIDENCE, GRADES, OFFICIAL_RESULTS, RECORDINGS, STEPS, SUBMISSIONS
+from pcgeval.competition.layout import (
+    DATA,
+    EVIDENCE,
+    GRADES,
+    JUDGE_RECORDINGS,
+    JUDGEMENTS,
+    OFFICIAL_RESULTS,
+    RECORDINGS,
+    STEPS,
+    SUBMISSIONS,
+)
 
-# what the parts of a path after its first two name
+# what the parts of a path after these folders name
 _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
     **{(DATA.name, step): ("model", "team") for step in STEPS},
     RECORDINGS.parts: ("model", "team"),
+    JUDGE_RECORDINGS.parts: ("team",),
+    JUDGEMENTS.parts: ("team",),
     EVIDENCE.parts: ("team", "model"),
     SUBMISSIONS.parts: ("team",),
     GRADES.parts: ("team",),
@@ -27,7 +39,8 @@ class Owner:
 def owner_of(path: str) -> Owner:
     """Return whose a path is, as the layout names folders and files."""
     parts = PurePosixPath(path).parts
-    named = dict(zip(_NAMED.get(parts[:2], ()), parts[2:], strict=False))
+    length = 3 if parts[:3] in _NAMED else 2
+    named = dict(zip(_NAMED.get(parts[:length], ()), parts[length:], strict=False))
     return Owner(**{key: name.split(".", maxsplit=1)[0] for key, name in named.items()})
 
 

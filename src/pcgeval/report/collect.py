@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pcgeval.competition.conduct import Conduct, read_conduct
 from pcgeval.competition.layout import (
+    GRADE_FILE,
     GRADES,
     OFFICIAL_RESULTS,
     RANKING_JSON,
@@ -36,7 +37,7 @@ from pcgeval.report.reading import (
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult, TrialResult
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import GradeError, JudgeOutput
-from pcgeval.rubric.step import GRADE_FILE
+from pcgeval.rubric.history import KeptGrade, changes, grade_state, kept_before, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 
 REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
@@ -70,7 +71,8 @@ def collect(params: Params, root: Path) -> Evaluation:
         if row.status != "disqualified":
             _check_same(path, f"models of team {row.team!r}", row.models, params.models)
     tables = {model: _read_tables(root / OFFICIAL_RESULTS / model) for model in params.models}
-    return Evaluation(params, ranking, tuple(_team(params, root, row, tables) for row in ranking.teams))
+    history = _read_history(root)
+    return Evaluation(params, ranking, tuple(_team(params, root, row, tables, history) for row in ranking.teams))
 
 
 def _check_same(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
@@ -91,22 +93,42 @@ def _read_tables(folder: Path) -> _Tables:
     )
 
 
-def _team(params: Params, root: Path, row: TeamRow, tables: Mapping[str, _Tables]) -> TeamResult:
+def _team(
+    params: Params, root: Path, row: TeamRow, tables: Mapping[str, _Tables], history: tuple[KeptGrade, ...]
+) -> TeamResult:
     submission = load_submission(root / SUBMISSIONS / row.team)
+    grade = _read_grade(root / GRADES / row.team / GRADE_FILE, row.team, params.competition.round)
+    kept = kept_before(history, grade.state)
     return TeamResult(
         row=row,
         submission=submission,
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
-        grade=_read_grade(root / GRADES / row.team / GRADE_FILE),
+        grade=grade.output,
+        kept_grades=kept,
+        grade_change=changes(kept[-1], grade.state) if kept else None,
         models=tuple(_model(params, root, row, model, tables[model]) for model in params.models),
     )
 
 
-def _read_grade(path: Path) -> JudgeOutput:
+@dataclass(frozen=True)
+class _Grade:
+    output: JudgeOutput
+    state: KeptGrade
+
+
+def _read_grade(path: Path, team: str, round_: str) -> _Grade:
+    value = read_json_as(path, dict[str, Any])
     try:
-        return judge_output_from_json(read_json_as(path, dict[str, Any]))
+        return _Grade(judge_output_from_json(value), grade_state(value, team, round_))
     except GradeError as error:
         raise ReportError(f"{path}: {error} Run `dvc repro` to make it again.") from error
+
+
+def _read_history(root: Path) -> tuple[KeptGrade, ...]:
+    try:
+        return read_history(root)
+    except FileError as error:
+        raise ReportError(str(error)) from error
 
 
 def _model(params: Params, root: Path, row: TeamRow, model: str, tables: _Tables) -> ModelResult:

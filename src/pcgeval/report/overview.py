@@ -5,10 +5,12 @@ from decimal import Decimal
 
 from pcgeval.report.anchors import grade_id, team_id
 from pcgeval.report.charts import interval_bar
+from pcgeval.report.grade_changes import change_words
 from pcgeval.report.html import NOTHING, Html, element, joined, shortened
 from pcgeval.report.reading import ModelCell
 from pcgeval.report.results import Evaluation, TeamResult
 from pcgeval.report.words import count, figure, score_figure
+from pcgeval.rubric.grade_files import HEURISTIC
 
 LONGEST_TITLE = 100  # characters
 _LONG_DECIMAL = re.compile(r"([0-9]+\.[0-9]{6})[0-9]+")
@@ -129,11 +131,16 @@ def _failed_trials(team: TeamResult) -> Html:
 
 
 def _grade(team: TeamResult) -> Html:
+    """Show the grade and how it moved; a guess in its place is called one and shows no figure."""
     grade = team.grade
+    if grade.judge_type == HEURISTIC:
+        link = element("a", "no grade, a guess", href=f"#{grade_id(team)}", class_="badge warning")
+        return element("td", link, class_="number grade-cell")
     link = element("a", "none" if grade.score is None else figure(grade.score, 2), href=f"#{grade_id(team)}")
     bounds = grade.score_bounds
     spread = f"{figure(bounds.low, 2)} – {figure(bounds.high, 2)}" if grade.num_invalid_leaf_nodes else ""
-    return element("td", link, element("small", spread), class_="number")
+    lines = [spread, change_words(team.grade_change) if team.grade_change else ""]
+    return element("td", link, *(element("small", line) for line in lines if line), class_="number grade-cell")
 
 
 def _exact(value: Decimal) -> Html:

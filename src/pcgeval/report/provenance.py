@@ -62,4 +62,6 @@ def _pairs(values: Mapping[str, object]) -> Html:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, Mapping):  # the judge's model
+        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items() if each not in (None, [], {}))
     return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -12,6 +12,7 @@ from pcgeval.levels.blocks import BlockType
 from pcgeval.report.program_source import ProgramSource
 from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
 from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.history import GradeChange, KeptGrade
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,17 @@ class ModelResult:
 
 @dataclass(frozen=True)
 class TeamResult:
-    """All that is known of one team; `program` is None for a prompt."""
+    """All that is known of one team.
+
+    `program` is None for a prompt. `grade_change` is what changed since the last of `kept_grades`; None without any.
+    """
 
     row: TeamRow
     submission: Submission
     program: ProgramSource | None
     grade: JudgeOutput
+    kept_grades: tuple[KeptGrade, ...]
+    grade_change: GradeChange | None
     models: tuple[ModelResult, ...]
 
     @property

@@ -7,7 +7,10 @@ from typing import Any, TypeVar
 from pcgeval.rubric.grades import GradedTask, GradeError, JudgeOutput, rescored
 from pcgeval.rubric.tree import MAX_DEPTH, child_paths
 
+HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 _Kind = TypeVar("_Kind")
+# what a grading of the time before there was a model judge does not say
+_LATER_KEYS = frozenset({"model", "model_digest", "prompt_version", "votes", "token_usage", "seconds", "warnings"})
 
 
 def judge_output_from_json(value: Any) -> JudgeOutput:
@@ -18,11 +21,20 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("judge_type"), str):
         raise GradeError("not a grading: it has no 'judge_type'. Give a grade.json.")
-    output = JudgeOutput(value["judge_type"], graded_task_from_json(value.get("graded_task_tree")))
-    if (expected := rescored(output.graded_task_tree).score) != output.score:
-        raise GradeError(f"the root's score is {output.score!r}, but its leaves give {expected!r}. Grade again.")
+    tree = graded_task_from_json(value.get("graded_task_tree"))
+    judge_type = value["judge_type"]
+    output = JudgeOutput(
+        judge_type,
+        tree,
+        **{name: _optional(value, name, str) for name in ("model", "model_digest", "prompt_version")},
+        votes=_optional(value, "votes", int) or 1,
+        guess=_number(value, tree.path, "score", 1.0) if judge_type == HEURISTIC else None,
+        warnings=tuple(str(each) for each in _optional(value, "warnings", list) or ()),
+    )
+    if (expected := rescored(tree).score) != tree.score:
+        raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
     for name, figure in output.to_json().items():
-        if name != "graded_task_tree" and value.get(name) != figure:
+        if name not in {"graded_task_tree", *(_LATER_KEYS - set(value))} and value.get(name) != figure:
             raise GradeError(f"{name} is {value.get(name)!r:.60}, but its tree gives {figure!r}. Grade again.")
     return output
 
@@ -67,6 +79,12 @@ def _node_from_json(value: Any, path: str, level: int) -> GradedTask:
         finegrained_task_category=value.get("finegrained_task_category"),
         judge_metadata=value.get("judge_metadata"),
     )
+
+
+def _optional(value: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
+    if (found := value.get(key)) is not None and not isinstance(found, kind):
+        raise GradeError(f"{key!r} is {found!r:.60}, not {kind.__name__}. Give a grade.json.")
+    return found
 
 
 def _field(value: Mapping[str, Any], path: str, key: str, kind: type[_Kind]) -> _Kind:

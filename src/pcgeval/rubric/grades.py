@@ -7,6 +7,7 @@ either and is left out in the same way. PaperBench counts such leaves as 0 inste
 read from its files) a leaf has `valid_score` False and the score 0.0. `score_bounds` says how far either could be off.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -55,6 +56,57 @@ class GradedTask:
 
 
 @dataclass(frozen=True)
+class CallUsage:
+    """What the calls of one kind cost; `seconds` is the time that the model took when it was really asked."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: "CallUsage") -> "CallUsage":
+        """Return the sum; seconds to the millisecond, so that the order of adding does not show."""
+        return CallUsage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.output_tokens + other.output_tokens,
+            round(self.seconds + other.seconds, 3),
+        )
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """What the three kinds of calls cost: ranking files, grading, and reading the answer."""
+
+    rank: CallUsage = CallUsage()
+    grade: CallUsage = CallUsage()
+    parse: CallUsage = CallUsage()
+
+    @property
+    def total(self) -> CallUsage:
+        """All calls together."""
+        return self.rank.plus(self.grade).plus(self.parse)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the model read and wrote."""
+        return self.total.prompt_tokens + self.total.output_tokens
+
+    @property
+    def seconds(self) -> float:
+        """The time that the model took for all calls."""
+        return self.total.seconds
+
+    def plus(self, other: "TokenUsage") -> "TokenUsage":
+        """Return the sum, kind by kind."""
+        return TokenUsage(self.rank.plus(other.rank), self.grade.plus(other.grade), self.parse.plus(other.parse))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the usage as JSON values, by kind."""
+        return {kind: dict(vars(usage)) for kind, usage in vars(self).items()}
+
+
+@dataclass(frozen=True)
 class ScoreBounds:
     """The root's score if all leaves without a grade had failed, and if all had passed."""
 
@@ -87,15 +139,37 @@ class GradeSummary:
 
 @dataclass(frozen=True)
 class JudgeOutput:
-    """A whole grading; every figure is worked out from the tree, so that they cannot disagree."""
+    """A whole grading; every figure is worked out from the tree, so that they cannot disagree.
+
+    Attributes:
+        judge_type: Who judged; `heuristic` is a guess in place of a grading that could not run.
+        graded_task_tree: The rubric with its grades.
+        model: The name of the model that judged, if one did.
+        model_digest: What pins its bytes.
+        prompt_version: What pins the wording of the judge's prompts.
+        votes: How often each leaf was graded by the model.
+        guess: The score of the heuristic.
+        warnings: What a reader must know before the score.
+    """
 
     judge_type: str
     graded_task_tree: GradedTask
+    model: str | None = None
+    model_digest: str | None = None
+    prompt_version: str | None = None
+    votes: int = 1
+    guess: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def score(self) -> float | None:
-        """The root's score over the graded leaves; None if none was graded."""
-        return self.graded_task_tree.score
+        """The root's score over the graded leaves, None if none was graded; of the heuristic its guess."""
+        return self.graded_task_tree.score if self.guess is None else self.guess
+
+    @property
+    def token_usage(self) -> TokenUsage:
+        """What the model's calls cost, by kind, added up over the leaves."""
+        return usage_of_tree(self.graded_task_tree)
 
     @property
     def score_bounds(self) -> ScoreBounds:
@@ -127,6 +201,13 @@ class JudgeOutput:
             "num_leaf_nodes": self.num_leaf_nodes,
             "num_passed": self.num_passed,
             "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
+            "model": self.model,
+            "model_digest": self.model_digest,
+            "prompt_version": self.prompt_version,
+            "votes": self.votes,
+            "token_usage": self.token_usage.to_json(),
+            "seconds": self.token_usage.seconds,
+            "warnings": list(self.warnings),
             "graded_task_tree": self.graded_task_tree.to_json(),
         }
 
@@ -159,6 +240,28 @@ def grade_tree(task: Task, judge: Callable[[Task], Verdict], *, invalid_as_zero:
     if not 0 <= verdict.score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
     return _graded(task, verdict)
+
+
+def usage_of(judge_metadata: Any) -> TokenUsage:
+    """Return what a leaf's calls cost, from `usage` in its metadata; nothing where there is no such note."""
+    noted = judge_metadata.get("usage") if isinstance(judge_metadata, Mapping) else None
+    if not isinstance(noted, Mapping):
+        return TokenUsage()
+    return TokenUsage(**{kind: _call_usage(noted.get(kind)) for kind in vars(TokenUsage())})
+
+
+def _call_usage(noted: Any) -> CallUsage:
+    found: dict[str, Any] = {name: noted.get(name) for name in vars(CallUsage())} if isinstance(noted, Mapping) else {}
+    is_sound = all(isinstance(each, int | float) and 0 <= each < math.inf for each in found.values())
+    return CallUsage(**found) if is_sound else CallUsage()
+
+
+def usage_of_tree(tree: GradedTask) -> TokenUsage:
+    """Return what the calls about all leaves cost."""
+    total = TokenUsage()
+    for leaf in extract_leaf_grades(tree):
+        total = total.plus(usage_of(leaf.judge_metadata))
+    return total
 
 
 def rescored(tree: GradedTask) -> GradedTask:

@@ -1,17 +1,17 @@
-"""Judges: ways to come to a verdict on each leaf. A model that judges leaves would be one more of them."""
+"""Judges: ways to come to a verdict on each leaf."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from pcgeval.rubric.checks import run_check
-from pcgeval.rubric.evidence import Evidence
+from pcgeval.rubric.evidence import Evidence, PaperEvidence
 from pcgeval.rubric.findings import Undecided
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.tree import Task
 
-JudgeType = Literal["checks", "random", "dummy"]
+JudgeType = Literal["simple", "checks", "random", "dummy", "human"]
+AnyEvidence = Evidence | PaperEvidence
 
 
 class Judge(Protocol):
@@ -54,31 +54,36 @@ class RandomJudge:
 class ChecksJudge:
     """Decides the leaves that name a check; the others need another judge and get no grade."""
 
-    evidence: Evidence
+    evidence: AnyEvidence
     judge_type: str = "checks"
 
     def verdict(self, leaf: Task) -> Verdict:
         """Return the check's finding."""
         if leaf.check is None:
             return Verdict(None, "no check; needs a judge")
+        metadata = {"check": leaf.check.name, "arguments": dict(leaf.check.arguments)}
         try:
             finding = run_check(leaf.check, self.evidence)
         except Undecided as reason:
             return Verdict(None, str(reason))
-        return Verdict(
-            finding.score, finding.explanation, {"check": leaf.check.name, "arguments": leaf.check.arguments}
-        )
+        return Verdict(finding.score, finding.explanation, metadata)
 
 
-def make_judge(judge_type: JudgeType, *, seed: int, evidence: Callable[[], Evidence]) -> Judge:
-    """Return a judge by name; `evidence` is gathered only for the one that needs it."""
-    match judge_type:
-        case "checks":
-            return ChecksJudge(evidence())
-        case "random":
-            return RandomJudge(seed)
-        case "dummy":
-            return DummyJudge()
+@dataclass(frozen=True)
+class MixedJudge:
+    """Leaves with a check are decided by it, so that they never cost a call; another judge has all others."""
+
+    checks: ChecksJudge
+    other: Judge
+
+    @property
+    def judge_type(self) -> str:
+        """The other judge's: its verdicts are the ones to doubt."""
+        return self.other.judge_type
+
+    def verdict(self, leaf: Task) -> Verdict:
+        """Return the check's finding, also where it cannot tell, or the other judge's verdict."""
+        return self.other.verdict(leaf) if leaf.check is None else self.checks.verdict(leaf)
 
 
 def judge_rubric(rubric: Task, judge: Judge, *, invalid_as_zero: bool = False) -> JudgeOutput:

@@ -1,73 +1,129 @@
-"""The steps of this package: the evidence of one team and model, and the grade of one team.
+"""The grade of one team of the competition, as the stage `grade` makes it."""
 
-They are apart so that a team's grade depends on one folder of its own, and only on what the checks look at.
-"""
-
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from pcgeval.competition.layout import GRADES, SUBMISSIONS, evidence_file, rubric_file
+from pcgeval.competition.layout import (
+    SUBMISSIONS,
+    TASK_FILE,
+    grade_file,
+    human_grades_files,
+    judge_recording_file,
+    judgement_file,
+    rubric_file,
+)
 from pcgeval.competition.params import Params
-from pcgeval.files import FileError, read_json, sha256_file, write_json
-from pcgeval.rubric.evidence import Evidence, ModelEvidence
-from pcgeval.rubric.gathering import gather_model, gather_submission
+from pcgeval.files import read_text, sha256_file, write_bytes, write_json
+from pcgeval.rubric.asking import OpenBackend, usual_backend
+from pcgeval.rubric.evidence_files import read_evidence
+from pcgeval.rubric.exchanges import Exchanges
 from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.judges import judge_rubric, make_judge
+from pcgeval.rubric.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
 from pcgeval.rubric.loading import load_rubric
-
-GRADE_FILE = "grade.json"
-_MODEL_EVIDENCE = TypeAdapter(ModelEvidence)
+from pcgeval.rubric.simple.subject import Subject
 
 
-def evidence_step(params: Params, model: str, team: str, root: Path = Path()) -> None:
-    """Gather what the stages made of a team's trials with one model into `data/evidence/<team>/<model>.json`.
-
-    Raises:
-        FileError: A stage's output is missing, incomplete or not what it should be.
-    """
-    write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
-
-
-def grade_step(params: Params, team: str, root: Path = Path()) -> JudgeOutput:
+def grade_step(
+    params: Params,
+    team: str,
+    root: Path = Path(),
+    report: Report = no_report,
+    *,
+    opened: OpenBackend = usual_backend,
+) -> JudgeOutput:
     """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
+
+    What a model says is kept in `data/judgements/<team>/exchanges.jsonl` as it comes. So a grading that was killed goes
+    on where it was, and only a call whose criterion, files, model or prompts changed is made again.
 
     Args:
         params: The competition; all its models are looked at.
         team: The team's name.
         root: The competition's folder.
+        report: Called after each leaf.
+        opened: Opens the backend of the judge's model.
 
     Raises:
         RubricError: The rubric is faulty.
-        FileError: The rubric is missing, or evidence is not what it should be.
+        FileError: The rubric is missing, or evidence or a recording is not what it should be.
+        ExchangesError: The team is being graded at this moment.
+        GradingError: The judge lacks what it needs.
     """
     path = root / rubric_file(params.rubric.id)
-    rubric = load_rubric(path)
-    judge = make_judge(params.rubric.judge, seed=params.rubric.seed, evidence=lambda: read_evidence(params, team, root))
-    output = judge_rubric(rubric, judge, invalid_as_zero=params.rubric.official_invalid_as_zero)
-    identity = {"id": params.rubric.id, "sha256": sha256_file(path)}
-    write_json(root / GRADES / team / GRADE_FILE, {"team": team, "rubric": identity, **output.to_json()})
+    matter = competition_matter(params, team, root)
+    settings = judge_settings(params)
+    if settings.judge == "human":
+        settings = replace(settings, human_grades=human_grades(params, team, root))
+    with Exchanges(root / judgement_file(team), [root / judge_recording_file(team)]) as exchanges:
+        output = grade(matter, settings, exchanges, report, opened=opened)
+        if settings.judge == "simple":  # another judge leaves what a model was once paid for
+            exchanges.finish(is_complete=not output.warnings)
+        identity = {"id": params.rubric.id, "sha256": sha256_file(path)}
+        write_json(root / grade_file(team), {"team": team, "rubric": identity, **output.to_json()})
     return output
 
 
-def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
-    """Read a team's submission and its evidence with all models; one without evidence was not run.
+def competition_matter(params: Params, team: str, root: Path = Path(), rubric: Path | None = None) -> Matter:
+    """Return what is judged of a team: its submission, and what the stages made of it.
 
     Raises:
-        FileError: A file of evidence is unreadable or not what `evidence_step` wrote.
+        RubricError: The rubric is faulty.
+        FileError: The rubric or its task is missing or unreadable.
     """
-    evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
-    paths = [root / evidence_file(model, team) for model in params.models]
-    if missing := [model for model, path in zip(params.models, paths, strict=True) if not path.exists()]:
-        return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
-    return replace(evidence, models=tuple(_read_model(path) for path in paths), no_results="")
+    path = rubric or root / rubric_file(params.rubric.id)
+    criteria, subject = load_rubric(path), entry_subject(root / SUBMISSIONS / team, path)
+    return Matter(criteria, criteria, lambda: subject, lambda: read_evidence(params, team, root))
 
 
-def _read_model(path: Path) -> ModelEvidence:
-    try:
-        return _MODEL_EVIDENCE.validate_python(read_json(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FileError(f"{path}: {place}: {first['msg']}. Run `dvc repro` to make it again.") from error
+def entry_subject(folder: Path, rubric: Path) -> Subject:
+    """Return what a model is told of a submission to the competition: its folder, and the task beside the rubric.
+
+    Raises:
+        FileError: The task is unreadable.
+    """
+    path = rubric.with_name(TASK_FILE)
+    task = read_text(path) if path.is_file() else ""
+    return Subject(folder, "competition", task, "", "", reproduce_log=None, log_written=None)
+
+
+def judge_settings(params: Params) -> JudgeSettings:
+    """Return the judge of params.yaml; where a person's grades lie is for each team to say."""
+    rubric = params.rubric
+    return JudgeSettings(
+        judge=rubric.judge,
+        seed=rubric.seed,
+        invalid_as_zero=rubric.official_invalid_as_zero,
+        model=rubric.model,
+        votes=rubric.votes,
+        context=rubric.context,
+        call_seconds=rubric.call_seconds,
+        deadline=rubric.deadline,
+    )
+
+
+def record_judgements(params: Params, root: Path = Path()) -> list[Path]:
+    """Keep the judge's exchanges about each team as a recording that others replay; return the files written.
+
+    A team that no model has judged has none.
+    """
+    written = []
+    for team in params.teams:
+        source = root / judgement_file(team)
+        if source.is_file() and (content := source.read_bytes()):
+            write_bytes(root / judge_recording_file(team), content)
+            written.append(root / judge_recording_file(team))
+    return written
+
+
+def human_grades(params: Params, team: str, root: Path = Path()) -> Path:
+    """Return the file of a person's grades of a team.
+
+    Raises:
+        GradingError: There is none, or there are two.
+    """
+    places = [root / path for path in human_grades_files(params.rubric.id, team)]
+    found = [path for path in places if path.is_file()]
+    if len(found) != 1:
+        what = "both are there; keep one" if found else "neither is there"
+        raise GradingError(f"team {team}: a person's grades belong into {places[0]} or {places[1]}: {what}.")
+    return found[0]

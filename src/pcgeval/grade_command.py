@@ -1,0 +1,138 @@
+"""The command `pcgeval grade`: a team, a submission that was not run, or an attempt to reproduce a paper."""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from pcgeval.competition import layout
+from pcgeval.competition.params import Params, load_params
+from pcgeval.console import EXIT_CHECK_FAILED, say
+from pcgeval.files import FileError, write_json
+from pcgeval.rehearsal.setting import rehearsed_model, usual_params
+from pcgeval.rubric.computer import Computer
+from pcgeval.rubric.exchanges import Exchanges
+from pcgeval.rubric.gathering import gather_submission
+from pcgeval.rubric.grade_files import HEURISTIC
+from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
+from pcgeval.rubric.rendering import GradingProgress, render_tree, summary_lines
+from pcgeval.rubric.run import Cut, grade_submission, kept_state
+from pcgeval.rubric.step import competition_matter, entry_subject, human_grades, judge_settings
+
+_OWN_OPTIONS = ("num_ctx", "num_predict", "seed", "temperature")  # what a judge says itself, or has another usual value
+
+
+def run_grade(arguments: argparse.Namespace) -> int:
+    """Grade a submission and print the tree; exit code 1 says that there is only a guess."""
+    is_competition = arguments.paper is None
+    params = load_params() if is_competition or Path("params.yaml").is_file() else usual_params()
+    settings = _settings(arguments, params)
+    report = GradingProgress(f"grade {arguments.submission}") if settings.judge == "simple" else no_report
+    output = (_entry if is_competition else _attempt)(arguments, params, settings, report)
+    if arguments.out is not None:
+        write_json(arguments.out, output.to_json())
+    if arguments.json:
+        sys.stdout.write(json.dumps(output.to_json(), ensure_ascii=False) + "\n")
+    else:
+        sys.stdout.write(render_tree(output.graded_task_tree) + "\n")
+    for line in summary_lines(output):
+        say(line)
+    return EXIT_CHECK_FAILED if output.judge_type == HEURISTIC else 0
+
+
+def _settings(arguments: argparse.Namespace, params: Params) -> JudgeSettings:
+    """Return the judge of params.yaml, with what the command line says instead."""
+    settings = replace(
+        judge_settings(params),
+        human_grades=arguments.grades,
+        ignore_checks=arguments.ignore_checks,
+        invalid_as_zero=arguments.invalid_as_zero or params.rubric.official_invalid_as_zero,
+    )
+    if arguments.judge is not None:
+        settings = replace(settings, judge=arguments.judge)
+    elif arguments.grades is not None:
+        settings = replace(settings, judge="human")
+    elif arguments.model is not None:
+        settings = replace(settings, judge="simple")
+    if arguments.model is not None:
+        model = rehearsed_model(params, arguments.model, arguments.host)
+        options = {name: value for name, value in model.options.items() if name not in _OWN_OPTIONS}
+        settings = replace(settings, model=model.model_copy(update={"options": options}))
+    if arguments.votes is not None:
+        settings = replace(settings, votes=arguments.votes)
+    if arguments.deadline is not None:
+        settings = replace(settings, deadline=arguments.deadline)
+    return settings
+
+
+def _attempt(arguments: argparse.Namespace, params: Params, settings: JudgeSettings, report: Report) -> JudgeOutput:
+    """Grade an attempt to reproduce a paper."""
+    return grade_submission(
+        arguments.submission,
+        arguments.paper,
+        settings.judge,
+        arguments.code_only,
+        settings.model,
+        _computer(arguments),
+        papers_dir=arguments.papers_dir or params.rubric.papers_dir,
+        resources_provided=arguments.resources_provided,
+        max_depth=arguments.max_depth,
+        seed=settings.seed,
+        votes=settings.votes,
+        context=settings.context,
+        call_seconds=settings.call_seconds,
+        deadline=settings.deadline,
+        ignore_checks=settings.ignore_checks,
+        invalid_as_zero=settings.invalid_as_zero,
+        human_grades=settings.human_grades,
+        exchanges=arguments.exchanges,
+        recording=arguments.recording,
+        report=report,
+    )
+
+
+def _computer(arguments: argparse.Namespace) -> Computer | None:
+    if not arguments.reproduce:
+        return None
+    from pcgeval.programs.reproduction import SandboxComputer
+
+    return SandboxComputer(trust_programs=arguments.trust_programs)
+
+
+def _entry(arguments: argparse.Namespace, params: Params, settings: JudgeSettings, report: Report) -> JudgeOutput:
+    """Grade a team of the competition by its results, or any submission's folder, which has none."""
+    submission = arguments.submission
+    folder = layout.SUBMISSIONS / submission if submission in params.teams else Path(submission)
+    if submission not in params.teams and not folder.is_dir():
+        known = ", ".join(params.teams)
+        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
+    recordings = [arguments.recording] if arguments.recording else []
+    if submission in params.teams:
+        recordings += [layout.judge_recording_file(submission), layout.judgement_file(submission)]
+        if settings.judge == "human" and settings.human_grades is None:
+            settings = replace(settings, human_grades=human_grades(params, submission))
+    journal = arguments.exchanges or kept_state(folder) / "exchanges.jsonl"
+    matter = _entry_matter(arguments, params, folder)
+    with Exchanges(journal if settings.judge == "simple" else None, recordings) as exchanges:
+        return grade(matter, settings, exchanges, report)
+
+
+def _entry_matter(arguments: argparse.Namespace, params: Params, folder: Path) -> Matter:
+    if arguments.reproduce:
+        raise GradingError(
+            "--reproduce is for attempts to reproduce a paper. Name the paper with --paper, or leave it out."
+        )
+    named = Path(arguments.rubric or params.rubric.id)
+    rubric = named if named.is_file() else layout.rubric_file(str(named))
+    matter = competition_matter(params, arguments.submission, rubric=rubric)
+    if arguments.submission not in params.teams:
+        name = folder.resolve().name
+        matter = replace(
+            matter,
+            subject=lambda: entry_subject(folder, rubric),
+            evidence=lambda: gather_submission(folder, name, params.limits.prompt_words),
+        )
+    cut = Cut(arguments.code_only, arguments.resources_provided, max_depth=arguments.max_depth)
+    return replace(matter, rubric=cut.applied(matter.rubric))

@@ -1,0 +1,178 @@
+"""The measures of how far two gradings agree, with intervals from resampled leaves; see `pcgeval.rubric.agreement`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.90  # of the intervals, as in the ranking
+_DIGITS = 6  # of an interval's ends: far above what the order of float sums can change
+_DRAWS_AT_ONCE = 2_000_000  # bounds the memory
+_NOTHING = "no leaf could be compared"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The central 90 % of a measure over resamples of the leaves, of which `undefined` gave no value."""
+
+    low: float
+    high: float
+    undefined: int = 0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure; None where it is not defined, and then `note` says why."""
+
+    value: float | None
+    interval: Interval | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """How many leaves passed with both, with one alone, or with none."""
+
+    both_pass: int
+    only_a: int
+    only_b: int
+    both_fail: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The agreement over some leaves.
+
+    Attributes:
+        leaves: How many were compared.
+        confusion: The same by what each grading says.
+        accuracy: The share of leaves that both pass or both fail.
+        macro_f1: The mean, over those of the classes pass and fail that occur, of 2 both / (number in A + number in B).
+        kappa: Cohen's kappa: (accuracy - chance) / (1 - chance), chance from how often each grading passes a leaf.
+        score_difference: The mean of |a - b| over the uncut scores.
+        between_a: How many of A's scores lie between 0 and 1.
+        between_b: How many of B's.
+    """
+
+    leaves: int
+    confusion: Confusion
+    accuracy: Measure
+    macro_f1: Measure
+    kappa: Measure
+    score_difference: Measure
+    between_a: int
+    between_b: int
+
+
+def agreement_figures(
+    scores_a: Sequence[float], scores_b: Sequence[float], *, pass_at: float, bootstrap: int, seed: int
+) -> Figures:
+    """Work out all measures for leaves that both gradings scored, given in the same order; see `agreement`."""
+    a, b = np.array(scores_a, dtype=np.float64), np.array(scores_b, dtype=np.float64)
+    cells = np.where(a >= pass_at, np.where(b >= pass_at, 0, 1), np.where(b >= pass_at, 2, 3))
+    confusion = Confusion(*(int(each) for each in _cell_counts(cells[None, :])[0]))
+    drawn = _draw(cells, np.abs(a - b), bootstrap if a.size > 1 else 0, seed)
+
+    def measure(formula: Callable[[Floats], Floats], note: str) -> Measure:
+        value = float(formula(_cell_counts(cells[None, :]))[0])
+        return Measure(None if np.isnan(value) else value, _interval(formula(drawn.counts)), note)
+
+    return Figures(
+        leaves=int(a.size),
+        confusion=confusion,
+        accuracy=measure(_accuracy, _accuracy_note(confusion)),
+        macro_f1=measure(_macro_f1, "" if a.size else _NOTHING),
+        kappa=measure(_kappa, _kappa_note(confusion)),
+        score_difference=Measure(
+            float(np.abs(a - b).mean()) if a.size else None, _interval(drawn.differences), "" if a.size else _NOTHING
+        ),
+        between_a=int(((a > 0) & (a < 1)).sum()),
+        between_b=int(((b > 0) & (b < 1)).sum()),
+    )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """The resamples: counts (R, 4) in the order of `Confusion`, mean differences (R,)."""
+
+    counts: Floats
+    differences: Floats
+
+
+def _draw(cells: NDArray[np.int64], differences: Floats, resamples: int, seed: int) -> _Drawn:
+    """Draw as many leaves as there are, with replacement, so many times."""
+    generator = np.random.default_rng(seed)
+    chunk = max(1, _DRAWS_AT_ONCE // max(1, cells.size))
+    counts, means = [np.empty((0, 4))], [np.empty(0)]
+    for start in range(0, resamples, chunk):
+        chosen = generator.integers(cells.size, size=(min(chunk, resamples - start), cells.size))
+        counts.append(_cell_counts(cells[chosen]))
+        means.append(differences[chosen].mean(axis=1))
+    return _Drawn(np.concatenate(counts), np.concatenate(means))
+
+
+def _cell_counts(cells: NDArray[np.int64]) -> Floats:
+    return np.stack([(cells == cell).sum(axis=1) for cell in range(4)], axis=1).astype(np.float64)
+
+
+def _interval(values: Floats) -> Interval | None:
+    defined = values[~np.isnan(values)]
+    if not defined.size:
+        return None
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(round(float(low), _DIGITS), round(float(high), _DIGITS), int(values.size - defined.size))
+
+
+def _divided(above: Floats, below: Floats) -> Floats:
+    """Divide, with NaN where the divisor is 0: not defined."""
+    shares: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
+    return shares
+
+
+def _accuracy(counts: Floats) -> Floats:
+    return _divided(counts[:, 0] + counts[:, 3], counts.sum(axis=1))
+
+
+def _macro_f1(counts: Floats) -> Floats:
+    both_pass, only_a, only_b, both_fail = counts.T
+    of_pass = _divided(2 * both_pass, 2 * both_pass + only_a + only_b)
+    of_fail = _divided(2 * both_fail, 2 * both_fail + only_a + only_b)
+    occurring = (~np.isnan(of_pass)).astype(np.float64) + ~np.isnan(of_fail)
+    return _divided(np.nan_to_num(of_pass) + np.nan_to_num(of_fail), occurring)
+
+
+def _kappa(counts: Floats) -> Floats:
+    """Cohen 1960, in whole numbers times 1 / n^2, so that a chance of exactly 1 is seen as such."""
+    both_pass, only_a, only_b, both_fail = counts.T
+    whole = counts.sum(axis=1)
+    chance = (both_pass + only_a) * (both_pass + only_b) + (both_fail + only_a) * (both_fail + only_b)
+    return _divided(whole * (both_pass + both_fail) - chance, whole * whole - chance)
+
+
+def _accuracy_note(confusion: Confusion) -> str:
+    agreed, whole = confusion.both_pass + confusion.both_fail, sum(vars(confusion).values())
+    if not whole:
+        return _NOTHING
+    if agreed < whole:
+        return ""
+    # Hanley and Lippman-Hand 1983: nothing seen in n cases bounds its share by 3 / n with 95 % confidence
+    return f"no disagreement in {whole} leaves rules out only that more than {min(1.0, 3 / whole):.0%} would disagree"
+
+
+def _kappa_note(confusion: Confusion) -> str:
+    whole = sum(vars(confusion).values())
+    if not whole:
+        return _NOTHING
+    if whole in (confusion.both_pass, confusion.both_fail):
+        word = "pass" if confusion.both_pass else "fail"
+        return f"not defined: both {word} every leaf, so that chance alone would agree"
+    for name, passes in (
+        ("A", confusion.both_pass + confusion.only_a),
+        ("B", confusion.both_pass + confusion.only_b),
+    ):
+        if passes in (0, whole):
+            return f"{name} {'passes' if passes else 'fails'} every leaf, so that kappa can only be 0"
+    return ""

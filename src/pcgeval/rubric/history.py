@@ -1,0 +1,210 @@
+"""Kept states of the grades, so that the report can show what changed since one was kept.
+
+`data/grade_history.jsonl` is an input in git, like a recording: one line a label and team, written by
+`pcgeval rubric keep` and by nothing else. So the page of a later grading says the same wherever it is made.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from pcgeval.competition.layout import DATA, GRADE_FILE, GRADES
+from pcgeval.competition.params import Params
+from pcgeval.files import FileError, read_json, read_text, to_json, write_text
+from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grades import GradeError, extract_leaf_grades
+
+HISTORY = DATA / "grade_history.jsonl"
+NOW = "now"  # stands for the label of a grade that nobody has kept
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True)
+class RubricIdentity:
+    """Which rubric it was: its id in params.yaml, and the SHA-256 of its file."""
+
+    id: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class KeptGrade:
+    """A team's grade as it was under a label; `leaves` maps paths to scores, None where there was no grade.
+
+    `score` is None where no leaf was graded, and for a guess in place of a grading; `model`, `model_digest` and
+    `prompt_version` are None where no model judged.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    label: str
+    round: str
+    team: str
+    rubric: RubricIdentity
+    judge: str
+    model: str | None
+    model_digest: str | None
+    prompt_version: str | None
+    score: Share | None
+    leaves: Mapping[str, Share | None]
+
+
+@dataclass(frozen=True)
+class LeafChange:
+    """A leaf whose grade is not what it was; `is_new` or `is_gone` where only one state has it at all."""
+
+    path: str
+    before: float | None
+    now: float | None
+    is_new: bool = False
+    is_gone: bool = False
+
+
+@dataclass(frozen=True)
+class GradeChange:
+    """What changed between two states of a team's grade; `causes` names what else was different."""
+
+    since: str
+    before: float | None
+    now: float | None
+    causes: tuple[str, ...]
+    leaves: tuple[LeafChange, ...]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether every score is as it was."""
+        return self.before == self.now and not self.leaves
+
+
+@dataclass(frozen=True)
+class _GradeFile:
+    """The keys of a grade.json beside those that are worked out from its tree."""
+
+    rubric: RubricIdentity
+    judge_type: str
+    model: str | None = None
+    model_digest: str | None = None
+    prompt_version: str | None = None
+
+
+def grade_state(value: Any, team: str, round_: str, label: str = NOW) -> KeptGrade:
+    """Return what is kept of a grade.json.
+
+    Raises:
+        GradeError: It is not what the stage `grade` writes.
+    """
+    output = judge_output_from_json(value)
+    tree = output.graded_task_tree
+    try:
+        file = _adapter(_GradeFile).validate_python(value)
+    except ValidationError as error:
+        raise GradeError(f"{_first(error)}. Run `dvc repro` to grade again.") from error
+    return KeptGrade(
+        label=label,
+        round=round_,
+        team=team,
+        rubric=file.rubric,
+        judge=file.judge_type,
+        model=file.model,
+        model_digest=file.model_digest,
+        prompt_version=file.prompt_version,
+        score=None if output.guess is not None else output.score,
+        leaves={leaf.path: leaf.score if leaf.valid_score else None for leaf in extract_leaf_grades(tree)},
+    )
+
+
+def read_history(root: Path = Path()) -> tuple[KeptGrade, ...]:
+    """Read all kept states, the oldest first; none where there is no file.
+
+    Raises:
+        FileError: A line is not what `keep_grades` writes; the message names it.
+    """
+    path = root / HISTORY
+    if not path.exists():
+        return ()
+    kept = []
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line:
+            try:
+                kept.append(_adapter(KeptGrade).validate_python(json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                what = _first(error) if isinstance(error, ValidationError) else f"not valid JSON: {error}"
+                raise FileError(f"{path}:{number}: {what}. Restore the file from git, or drop the line.") from error
+    return tuple(kept)
+
+
+def keep_grades(params: Params, label: str, root: Path = Path()) -> tuple[KeptGrade, ...]:
+    """Add the present grades of all teams to the history under a label and return them; nothing if none changed.
+
+    Raises:
+        GradeError: The label cannot be used or is taken, or a grade is not what its stage writes.
+        FileError: A grade is missing, or the history is broken.
+    """
+    history = read_history(root)
+    if not _LABEL.fullmatch(label):
+        raise GradeError(f"{label!r:.80}: a label is 1 to 64 of A-Z a-z 0-9 . _ - and starts with none of . _ -")
+    if label in {each.label for each in history} | {NOW}:
+        raise GradeError(f"{label!r} is taken. Choose another label; kept grades are not overwritten.")
+    present = tuple(
+        grade_state(read_json(root / GRADES / team / GRADE_FILE), team, params.competition.round, label)
+        for team in params.teams
+    )
+    if all(_is_last(kept_before(history, each), each) for each in present):
+        return ()
+    lines = [to_json(asdict(each), indent=None) + "\n" for each in (*history, *present)]
+    write_text(root / HISTORY, "".join(lines))
+    return present
+
+
+def kept_before(history: tuple[KeptGrade, ...], present: KeptGrade) -> tuple[KeptGrade, ...]:
+    """Return the kept states of the same team in the same round, the oldest first."""
+    return tuple(each for each in history if (each.team, each.round) == (present.team, present.round))
+
+
+def changes(before: KeptGrade, now: KeptGrade) -> GradeChange:
+    """Compare two states of a team's grade: leaves in the order of the present rubric, those that are gone last."""
+    leaves = [
+        LeafChange(path, before.leaves.get(path), score, is_new=path not in before.leaves)
+        for path, score in now.leaves.items()
+        if path not in before.leaves or before.leaves[path] != score
+    ]
+    leaves += [
+        LeafChange(path, score, None, is_gone=True) for path, score in before.leaves.items() if path not in now.leaves
+    ]
+    return GradeChange(before.label, before.score, now.score, tuple(_causes(before, now)), tuple(leaves))
+
+
+def _causes(before: KeptGrade, now: KeptGrade) -> list[str]:
+    pairs = {
+        "rubric": (before.rubric.id, now.rubric.id),
+        "judge": (before.judge, now.judge),
+        "model": (before.model, now.model),
+        "prompts": (before.prompt_version, now.prompt_version),
+    }
+    found = [f"{what} {old or 'none'} → {new or 'none'}" for what, (old, new) in pairs.items() if old != new]
+    if before.rubric.id == now.rubric.id and before.rubric.sha256 != now.rubric.sha256:
+        found.append(f"rubric {now.rubric.id} was edited")
+    if before.model == now.model and before.model_digest != now.model_digest:
+        found.append(f"other bytes of the model {now.model}")
+    return found
+
+
+def _is_last(kept: tuple[KeptGrade, ...], present: KeptGrade) -> bool:
+    return bool(kept) and replace(kept[-1], label=present.label) == present
+
+
+def _adapter(kind: type[_Kind]) -> TypeAdapter[_Kind]:
+    return TypeAdapter(kind)
+
+
+def _first(error: ValidationError) -> str:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in fault['loc'])[:200]}: {fault['msg'][:200]}"

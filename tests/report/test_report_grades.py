@@ -1,0 +1,274 @@
+"""The grades on the page: the judge's own words, what changed since they were kept, and guesses that look like none."""
+
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+from evaluated_round import PARAMS, grade_path
+from page_for_tests import Page
+
+from pcgeval.competition.layout import RUBRICS
+from pcgeval.files import read_json, write_json, write_text
+from pcgeval.report import grades as grades_module
+from pcgeval.report.page import write_report
+from pcgeval.report.reading import ReportError
+from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.heuristic import heuristic_output
+from pcgeval.rubric.history import HISTORY, keep_grades
+from pcgeval.rubric.loading import load_rubric
+
+ATTACK = "</pre></details><script>alert(1)</script>\u202e"
+DIGEST = "d" * 64
+
+
+def rubric_of(root):
+    return load_rubric(root / RUBRICS / PARAMS.rubric.id / "rubric.json")
+
+
+def write_grade(root, team, verdicts, judge_type="simple", **more):
+    output = JudgeOutput(judge_type, grade_tree(rubric_of(root), lambda leaf: verdicts[leaf.id]), **more)
+    return write_output(root, team, output)
+
+
+def write_output(root, team, output):
+    identity = read_json(grade_path(root, team))["rubric"]
+    write_json(grade_path(root, team), {"team": team, "rubric": identity, **output.to_json()})
+
+
+def noted(answer, score=1.0, votes=1, reason=None):
+    vote = {"score": score, "explanation": "", "reason": reason, "answer": answer}
+    return {
+        "files": {
+            "offered": ["README.md"],
+            "num_offered": 7,
+            "picked": ["README.md", f"notes{ATTACK}.txt"],
+            "notes": {},
+            "refused": [{"name": "big.bin", "reason": "it is binary"}],
+            "how": "",
+        },
+        "votes": [vote] * votes,
+        "agreement": 1.0,
+        "usage": {
+            "rank": {"calls": 1, "prompt_tokens": 1000, "output_tokens": 20, "seconds": 2.0},
+            "grade": {"calls": votes, "prompt_tokens": 5000, "output_tokens": 200, "seconds": 20.0},
+            "parse": {"calls": votes, "prompt_tokens": 300, "output_tokens": 30, "seconds": 3.0},
+        },
+        "reason": reason,
+    }
+
+
+def judged(root, answer="# Expectations\nA short one.\n# Score\n1", **more):
+    verdicts = {
+        "prompt": Verdict(1.0, "it is short", noted(answer, **more)),
+        "levels": Verdict(None, f"answered twice {ATTACK}", noted("ten scores", None, reason="two scores")),
+    }
+    write_grade(root, "builders", verdicts, model="judge:7b", model_digest=DIGEST, prompt_version="p1")
+
+
+def page_of(root, tmp_path):
+    return write_report(PARAMS, root, tmp_path / "out").read_text(encoding="utf-8")
+
+
+def section_of(markup, team):
+    """Return what stands on the page about a team's grade, its warning included."""
+    grades = markup[markup.index('<section id="grades">') :]
+    start = grades.index(f'id="grade-{team}"')
+    end = grades.find('class="grade" id=', start + 20)
+    return grades[grades.rindex("<details", 0, start) : end if end > 0 else None]
+
+
+def row_of(markup, team):
+    return next(each for each in re.findall(r"<tr.*?</tr>", markup, re.DOTALL) if f'"#team-{team}"' in each)
+
+
+def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_path):
+    judged(workspace)
+    page = Page(closed(section_of(page_of(workspace, tmp_path), "builders")))
+    for words in (
+        "Judged by simple",
+        "with the model judge:7b, SHA-256",
+        DIGEST,
+        ", prompts p1",
+        "6 calls: 12,600 tokens read, 500 written, 50 s",
+        "# Expectations\nA short one.",
+        "Files shown, 2 of 7: README.md, notes",
+        "not looked at: big.bin, it is binary",
+        "rank 1 call, 1,000 + 20 tokens; grade 1 call, 5,000 + 200 tokens",
+        "Not graded",
+        "two scores",
+        "weight 1, 100.0 % of all",
+    ):
+        assert words in page.text
+
+
+def closed(section):
+    """Cut a team's part of the page after the last element that it closes."""
+    depth = 0
+    for tag in re.finditer(r"<(/?)details", section):
+        depth += -1 if tag[1] else 1
+        if depth == 0:
+            return section[: tag.end() + 1]
+    raise AssertionError(section)
+
+
+def test_hostile_answers_names_and_reasons_stay_text(workspace, tmp_path):
+    judged(workspace, answer=ATTACK)
+    page = Page(page_of(workspace, tmp_path))
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img"})
+    assert page.text.count("<script>alert(1)</script>") >= 3
+    assert "\u202e" not in page.text
+
+
+@pytest.mark.parametrize(
+    "metadata", [3, [], "x" * 10_000, {"files": 3}, {"files": {"picked": [{}]}, "votes": [None, 3]}]
+)
+def test_metadata_of_any_other_form_makes_a_page_all_the_same(workspace, tmp_path, metadata):
+    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x", metadata), "levels": Verdict(0.0, "y")})
+    Page(page_of(workspace, tmp_path))
+
+
+def test_long_answers_are_cut_and_all_of_them_bounded(workspace, tmp_path, monkeypatch):
+    judged(workspace, answer="w" * 50_000)
+    assert "w" * 2000 + "… (20000 characters in all)" in page_of(workspace, tmp_path)
+    monkeypatch.setattr(grades_module, "ANSWERS", 600)
+    markup = page_of(workspace, tmp_path)
+    assert "w" * 100 + "…" in markup
+    assert "w" * 101 not in markup
+
+
+def test_votes_are_told_apart(workspace, tmp_path):
+    judged(workspace, votes=3)
+    markup = page_of(workspace, tmp_path)
+    assert "Vote 3: 1.00" in markup
+    assert "votes agree to 100%" in markup
+
+
+def test_a_check_is_named_beside_its_finding(workspace, tmp_path):
+    check = {"check": "readme_length", "arguments": {"at_least_words": 20}}
+    verdicts = {"prompt": Verdict(1.0, "39 words", check), "levels": Verdict(0.0, "none", noted("no", 0.0))}
+    write_grade(workspace, "builders", verdicts, model="judge:7b")
+    markup = page_of(workspace, tmp_path)
+    assert "<small>check <code>readme_length(at_least_words=20)</code></small>" in markup
+    assert "; 1 of 2 leaves by checks" in markup
+    assert "not pinned" in markup
+
+
+def test_a_persons_grades_name_them_and_keep_their_history(workspace, tmp_path):
+    earlier = [{"score": 0.0, "author": "Bo", "date": "2026-01-01", "reason": "I missed it"}]
+    metadata = {"author": "Ada", "date": "2026-02-02", "history": earlier}
+    write_grade(
+        workspace, "builders", {"prompt": Verdict(1.0, "x", metadata), "levels": Verdict(0.0, "y")}, judge_type="human"
+    )
+    page = Page(page_of(workspace, tmp_path))
+    assert "Ada, 2026-02-02" in page.text
+    assert "Earlier 0, by Bo on 2026-01-01: I missed it" in page.text
+
+
+@pytest.fixture
+def guessed(workspace, tmp_path):
+    tree = grade_tree(rubric_of(workspace), lambda _: Verdict(None, "not judged: the endpoint died"))
+    output = heuristic_output(tree, has_reproduced=True)
+    write_output(workspace, "builders", output)
+    return output, page_of(workspace, tmp_path)
+
+
+def test_a_guess_warns_outside_of_what_is_closed(guessed):
+    output, markup = guessed
+    (warning,) = output.warnings
+    before = markup[: markup.index('id="grade-builders"')]
+    assert f'<p class="alarm"><b>The Builders: </b>{warning}</p>' in before
+    assert before.count("<details") == before.count("</details>") + 1  # the one with the id
+
+
+def test_a_guess_shows_no_figure_where_grades_do(guessed):
+    output, markup = guessed
+    row, section = row_of(markup, "builders"), closed(section_of(markup, "builders"))
+    assert output.score == 0.5
+    assert "no grade, a guess" in row
+    assert 'class="badge warning">no grade' in row
+    assert "0.50" not in row
+    assert '<b class="grade-score nil" title="no leaf was graded; this is no rubric score">guess</b>' in section
+    assert not re.search(r'class="grade-score[^>]*>0\.50', section)
+    assert "Guessed, not judged." in section
+
+
+def test_a_warning_of_a_grading_that_stopped_is_shown_too(workspace, tmp_path):
+    verdicts = {"prompt": Verdict(1.0, "x"), "levels": Verdict(None, "not judged: the deadline has passed")}
+    write_grade(workspace, "builders", verdicts, warnings=(f"1 leaf was not asked {ATTACK}",))
+    markup = page_of(workspace, tmp_path)
+    assert '<p class="alarm"><b>The Builders: </b>1 leaf was not asked &lt;/pre' in markup
+
+
+def test_without_kept_grades_nothing_is_said_of_changes(evaluated, tmp_path):
+    markup = page_of(evaluated, tmp_path)
+    assert 'class="change"' not in markup
+    assert 'class="changes"' not in markup
+
+
+def test_changes_stand_beside_the_ranking_and_leaf_by_leaf(workspace, tmp_path):
+    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.0, "y")}, judge_type="checks")
+    keep_grades(PARAMS, "before", workspace)
+    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.5, "y")}, model="judge:7b")
+    markup = page_of(workspace, tmp_path)
+    assert "<small>+0.33 since before</small>" in row_of(markup, "builders")
+    section = closed(section_of(markup, "builders"))
+    assert "Since before: 0.33 → 0.67, 1 leaf changed" in section
+    assert "judge checks → simple; model none → judge:7b." in section
+    assert "<li><b>0 → 0.50</b> <code>root/levels</code></li>" in section
+    assert section.count("was 0<") == 1
+    assert "unchanged since before" in row_of(markup, "zero-shot")
+
+
+def test_a_grade_that_fell_or_is_gone_says_so(workspace, tmp_path):
+    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(1.0, "y")})
+    keep_grades(PARAMS, "v1", workspace)
+    write_grade(workspace, "builders", {"prompt": Verdict(0.0, "x"), "levels": Verdict(1.0, "y")})
+    assert "−0.33 since v1" in row_of(page_of(workspace, tmp_path), "builders")
+    write_grade(workspace, "builders", {"prompt": Verdict(None, "x"), "levels": Verdict(None, "y")})
+    row = row_of(page_of(workspace, tmp_path), "builders")
+    assert "was 1.00 (v1)" in row
+    assert ">none</a>" in row
+
+
+def test_all_kept_grades_are_listed(workspace, tmp_path):
+    for label, score in (("v1", 0.0), ("v2", 0.5), ("v3", 1.0)):
+        write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(score, "y")})
+        keep_grades(PARAMS, label, workspace)
+    page = Page(page_of(workspace, tmp_path))
+    assert "Kept grades, the oldest first: v1 0.33 · v2 0.67 · v3 1.00" in page.text
+    assert "unchanged since v3" in page.text
+
+
+def test_kept_grades_of_another_round_are_left_out(workspace, tmp_path):
+    competition = PARAMS.competition.model_copy(update={"round": "midterm"})
+    keep_grades(PARAMS.model_copy(update={"competition": competition}), "midterm", workspace)
+    assert "since midterm" not in page_of(workspace, tmp_path)
+
+
+def test_the_same_history_gives_the_same_bytes(workspace, tmp_path):
+    judged(workspace)
+    keep_grades(PARAMS, "v1", workspace)
+    elsewhere = shutil.copytree(workspace, tmp_path / "elsewhere")
+    assert page_of(workspace, tmp_path / "1") == page_of(elsewhere, tmp_path / "2")
+
+
+def test_a_broken_history_is_named(workspace, tmp_path):
+    write_text(workspace / HISTORY, "{}\n")
+    with pytest.raises(ReportError, match=r"grade_history\.jsonl:1"):
+        page_of(workspace, tmp_path)
+
+
+def test_a_grade_without_its_rubric_is_named(workspace, tmp_path):
+    value = read_json(grade_path(workspace, "builders"))
+    del value["rubric"]
+    write_json(grade_path(workspace, "builders"), value)
+    with pytest.raises(ReportError, match="rubric"):
+        page_of(workspace, tmp_path)
+
+
+def test_a_changed_score_in_the_file_is_found(workspace, tmp_path):
+    output = JudgeOutput("checks", grade_tree(rubric_of(workspace), lambda _: Verdict(0.0, "")))
+    write_output(workspace, "builders", JudgeOutput("checks", replace(output.graded_task_tree, score=1.0)))
+    with pytest.raises(ReportError, match="its leaves give"):
+        page_of(workspace, tmp_path)

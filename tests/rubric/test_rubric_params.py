@@ -1,0 +1,53 @@
+import pytest
+
+from pcgeval.competition.params import ParamsError, parse_params
+
+MODEL = {"backend": "ollama", "name": "m:1"}
+VALUES = {
+    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
+    "teams": ["one"],
+    "models": {"m": {"backend": "recorded", "name": "m"}},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    **{section: {} for section in ("physics", "similarity", "diversity", "scoring")},
+}
+
+
+def parsed(rubric, **more):
+    return parse_params({**VALUES, **more, "rubric": rubric}, "params.yaml").rubric
+
+
+def test_the_usual_judge_needs_nothing():
+    assert (parsed({}).judge, parsed({}).model, parsed({}).votes) == ("checks", None, 1)
+
+
+def test_a_model_judge():
+    rubric = parsed({"judge": "simple", "model": MODEL, "votes": 3, "context": 4096, "deadline": 60})
+    assert (rubric.model.name, rubric.votes, rubric.context, rubric.deadline) == ("m:1", 3, 4096, 60)
+
+
+@pytest.mark.parametrize(
+    ("rubric", "expected"),
+    [
+        ({"judge": "simple"}, "rubric: the judge simple needs a model"),
+        ({"judge": "simpel"}, r"rubric\.judge: .*'simple'"),
+        ({"judge": "simple", "model": {**MODEL, "option": {}}}, r"'rubric\.model\.option'\. Did you mean 'options'\?"),
+        (
+            {"judge": "simple", "model": {**MODEL, "options": {"num_ctx": 1}}},
+            r"num_ctx: this is said by rubric\.context",
+        ),
+        ({"judge": "simple", "model": {**MODEL, "options": {"seed": 1}}}, r"seed: this is said by rubric\.seed"),
+        ({"judge": "simple", "model": {**MODEL, "host": "http://me:secret@x"}}, "password"),
+        ({"votes": 0}, r"rubric\.votes"),
+        ({"deadline": 0}, r"rubric\.deadline"),
+        ({"context": 10}, r"rubric\.context"),
+        ({"vote": 1}, r"Did you mean 'votes'\?"),
+    ],
+)
+def test_faults_are_named(rubric, expected):
+    with pytest.raises(ParamsError, match=expected):
+        parsed(rubric)
+
+
+def test_a_model_cannot_be_named_like_the_folder_of_the_judges_recordings():
+    with pytest.raises(ParamsError, match="reserved for the judge's recordings"):
+        parsed({}, models={"Judge": {"backend": "recorded", "name": "m"}})
