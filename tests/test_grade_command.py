@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from pcgeval import grade_command
 from pcgeval.cli import main
 from pcgeval.competition.layout import GRADES, judge_recording_file, judgement_file
 from pcgeval.competition.params import load_params
 from pcgeval.files import write_text
 from pcgeval.llm.local_models import cached_path, find_model
+from pcgeval.rubric.grading import GradingError
 from pcgeval.rubric.step import record_judgements
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +84,14 @@ def test_the_rubric_can_be_cut(capsys):
         (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce is for attempts to reproduce a paper"),
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
         (["data/submissions/zero-shot", "--paper", "none", "--judge", "dummy"], "no paper 'none'"),
+        (["zero-shot", "--host", "http://127.0.0.1:9"], "Name the model with --model"),
+        (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: no such recording"),
+        (["zero-shot", "--model", "m:1", "--votes", "3"], "at temperature 0 all votes are the same"),
+        (["zero-shot", "--model", "m:1", "--temperature", "nan"], "--temperature is nan"),
+        (["zero-shot", "--model", "m:1", "--context", "3"], "--context is 3"),
+        (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--code-only"], "Leave one of them out"),
+        (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
+        (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "holds no exchanges of a judge"),
     ],
 )
 @pytest.mark.usefixtures("competition")
@@ -127,6 +137,23 @@ def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys)
         output["num_leaf_nodes"],
     )
     assert "is only a guess" in output["warnings"][0]
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_words_for_the_model_reach_it(monkeypatch):
+    def seen(_matter, settings, *_):
+        found.append(settings)
+        raise GradingError("seen")
+
+    found = []
+    monkeypatch.setattr(grade_command, "grade", seen)
+    words = ["--votes", "3", "--temperature", "0.7", "--context", "5000"]
+    main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
+    main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
+    main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])
+    assert [(each.votes, each.context) for each in found[:2]] == [(3, 5000)] * 2
+    # a model's temperature for the competition is not the judge's
+    assert [each.model.options.get("temperature") for each in found] == [0.7, 0.7, None]
 
 
 @pytest.mark.usefixtures("competition")

@@ -130,6 +130,8 @@ def _grading(add: Add) -> None:
     command.add_argument("--model", metavar="M", help="who judges: a model of params.yaml, a local one, or Ollama's")
     command.add_argument("--host", metavar="ADDRESS", help="an Ollama server, or `pcgeval serve-local`")
     command.add_argument("--votes", metavar="N", type=int, help="how often the model grades each leaf")
+    command.add_argument("--temperature", metavar="T", type=float, help="of the model; votes differ from above 0 on")
+    command.add_argument("--context", metavar="N", type=int, help="tokens of one call, the answer included")
     command.add_argument("--deadline", metavar="SECONDS", type=float, help="ask the model nothing more after that")
     command.add_argument("--grades", metavar="FILE", type=Path, help="a person's grades, as YAML or CSV")
     command.add_argument("--code-only", action="store_true", help="grade the leaves about code only")

@@ -12,7 +12,7 @@ from pcgeval.console import EXIT_CHECK_FAILED, say
 from pcgeval.files import FileError, write_json
 from pcgeval.rehearsal.setting import rehearsed_model, usual_params
 from pcgeval.rubric.computer import Computer
-from pcgeval.rubric.exchanges import Exchanges
+from pcgeval.rubric.exchanges import Exchanges, named_recordings
 from pcgeval.rubric.gathering import gather_submission
 from pcgeval.rubric.grade_files import HEURISTIC
 from pcgeval.rubric.grades import JudgeOutput
@@ -21,6 +21,8 @@ from pcgeval.rubric.rendering import GradingProgress, render_tree, summary_lines
 from pcgeval.rubric.run import Cut, grade_submission, kept_state
 from pcgeval.rubric.step import competition_matter, entry_subject, human_grades, judge_settings
 
+MAX_TEMPERATURE = 2  # of the common endpoints
+MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
 _OWN_OPTIONS = ("num_ctx", "num_predict", "seed", "temperature")  # what a judge says itself, or has another usual value
 
 
@@ -29,6 +31,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     is_competition = arguments.paper is None
     params = load_params() if is_competition or Path("params.yaml").is_file() else usual_params()
     settings = _settings(arguments, params)
+    _check_meant(arguments, settings)
     report = GradingProgress(f"grade {arguments.submission}") if settings.judge == "simple" else no_report
     output = (_entry if is_competition else _attempt)(arguments, params, settings, report)
     if arguments.out is not None:
@@ -60,11 +63,33 @@ def _settings(arguments: argparse.Namespace, params: Params) -> JudgeSettings:
         model = rehearsed_model(params, arguments.model, arguments.host)
         options = {name: value for name, value in model.options.items() if name not in _OWN_OPTIONS}
         settings = replace(settings, model=model.model_copy(update={"options": options}))
+    if arguments.temperature is not None and settings.model is not None:
+        options = {**settings.model.options, "temperature": arguments.temperature}
+        settings = replace(settings, model=settings.model.model_copy(update={"options": options}))
+    if arguments.context is not None:
+        settings = replace(settings, context=arguments.context)
     if arguments.votes is not None:
         settings = replace(settings, votes=arguments.votes)
     if arguments.deadline is not None:
         settings = replace(settings, deadline=arguments.deadline)
     return settings
+
+
+def _check_meant(arguments: argparse.Namespace, settings: JudgeSettings) -> None:
+    """Refuse words that contradict each other, or would have no effect."""
+    if arguments.host is not None and arguments.model is None:
+        raise GradingError("--host says where a model is asked. Name the model with --model, or leave --host out.")
+    if arguments.temperature is not None and not 0 <= arguments.temperature <= MAX_TEMPERATURE:
+        raise GradingError(f"--temperature is {arguments.temperature:g}. Give a number from 0 to {MAX_TEMPERATURE}.")
+    if arguments.context is not None and not MIN_CONTEXT <= arguments.context <= MAX_CONTEXT:
+        raise GradingError(f"--context is {arguments.context}. Give {MIN_CONTEXT} to {MAX_CONTEXT} tokens.")
+    if arguments.reproduce and arguments.code_only:
+        raise GradingError("--reproduce runs the code, --code-only says that it is only read. Leave one of them out.")
+    if arguments.reproduce and settings.judge not in {"simple", "checks"}:
+        raise GradingError(
+            f"the judge {settings.judge} looks at no results, so nothing is to be run for it. Leave --reproduce out, "
+            "or let the judge be simple or checks."
+        )
 
 
 def _attempt(arguments: argparse.Namespace, params: Params, settings: JudgeSettings, report: Report) -> JudgeOutput:
@@ -108,7 +133,7 @@ def _entry(arguments: argparse.Namespace, params: Params, settings: JudgeSetting
     if submission not in params.teams and not folder.is_dir():
         known = ", ".join(params.teams)
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
-    recordings = [arguments.recording] if arguments.recording else []
+    recordings = named_recordings(arguments.recording)
     if submission in params.teams:
         recordings += [layout.judge_recording_file(submission), layout.judgement_file(submission)]
         if settings.judge == "human" and settings.human_grades is None:

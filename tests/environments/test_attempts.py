@@ -3,13 +3,16 @@
 import shutil
 import socket
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pcgeval.environments import attempts
 from pcgeval.environments.attempts import Attempt, CommandResult, prepare_attempt, run_command
-from pcgeval.programs.sandbox import Sandbox, open_sandbox
+from pcgeval.programs import disk_watch
+from pcgeval.programs.sandbox import Sandbox, SandboxError, open_sandbox
 from pcgeval.rubric.papers import Paper
 from pcgeval.rubric.tree import Task
 
@@ -130,14 +133,29 @@ def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "reason"),
+    "command",
     [
-        ("for i in $(seq 90); do head -c 500000 /dev/urandom > f$i; sleep 0.1; done", "holds more than 2 MB"),
-        ("for i in $(seq 90); do for j in $(seq 10); do : > f$i-$j; done; sleep 0.1; done", "more than 100 files"),
+        "for i in $(seq 90); do head -c 500000 /dev/urandom > f$i; sleep 0.1; done",
+        "for i in $(seq 90); do for j in $(seq 10); do : > f$i-$j; done; sleep 0.1; done",
     ],
 )
-def test_a_folder_that_grows_too_large_ends_it_but_can_be_cleared(shell, attempt, monkeypatch, command, reason):
+def test_a_folder_that_grows_too_large_ends_it_but_can_be_cleared(shell, attempt, monkeypatch, command):
     monkeypatch.setattr(attempts, "MOST_FILES", 100)
-    assert reason in shell(command).reason
+    assert shell(command).reason == "made more than 100 files or 2 MB"
     assert shell("sleep 1; rm f*; ls").to_text() == "[exit code 0]"
     assert list(attempt.work.iterdir()) == []
+
+
+def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shell, attempt, monkeypatch):
+    """The host's disk seems to be filling once the command has begun to hold a file that it has removed."""
+    full = attempt.folder / "paper" / "full"
+
+    def disk_usage(_):
+        return SimpleNamespace(free=disk_watch.MIN_FREE_BYTES - full.exists())
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    threading.Timer(1, full.touch).start()
+    found = shell("exec 3> hole; rm hole; while true; do head -c 9999 /dev/zero >&3; sleep 0.1; done", seconds=60)
+    assert (found.code, found.reason) == (None, "left less than 200 MB of the disk free")
+    with pytest.raises(SandboxError, match="Make room there"):
+        shell("echo never")

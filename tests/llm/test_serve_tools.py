@@ -17,6 +17,7 @@ from pcgeval.llm.serve_requests import parse_body
 from pcgeval.llm.serve_tools import Offer, ToolBody, ToolCall
 from pcgeval.llm.shelf import ShelfModel
 
+NAN = float("nan")
 SMOLLM = LOCAL_MODELS[-1]
 BASH = {
     "type": "function",
@@ -138,6 +139,12 @@ def test_a_conversation_with_tools_is_shown_as_text(tmp_path):
     assert shown(tmp_path, tools=[BASH], tool_choice="none") == (Message("user", USER[0]["content"]),)
 
 
+def test_arguments_that_no_json_can_say_are_shown_as_text(tmp_path):
+    called = {"function": {"name": "bash", "arguments": '{"n": NaN}'}}
+    (message,) = shown(tmp_path, messages=[{"role": "assistant", "tool_calls": [called]}])
+    assert '"arguments": "{\\"n\\": NaN}"' in message.content
+
+
 def answers(offer):
     return CompletionAnswers("toy", "fp", include_usage=True, offer=offer)
 
@@ -167,6 +174,10 @@ def test_calls_are_worded_whole_and_streamed():
         ({"tools": [{}]}, "tools.0.type"),
         ({"tools": [{"type": "code", "function": {"name": "a"}}]}, "tools.0.type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.0.function.name"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "parameters": {"x": NAN}}}]},
+            "tools.0: Out",
+        ),
         ({"tools": [BASH, BASH]}, "the same name"),
         ({"tools": [BASH] * 200}, "tools"),
         ({"tools": [BASH], "tool_choice": "maybe"}, "tool_choice"),

@@ -1,5 +1,6 @@
 """Running reproduce.sh: what comes back of honest, broken and hostile submissions."""
 
+import errno
 import os
 import shutil
 import stat
@@ -10,7 +11,8 @@ from textwrap import dedent
 
 import pytest
 
-from pcgeval.programs.reproduction import KEPT_LOG_BYTES, LOG, DiskAllowance, ReproductionRun, SandboxComputer
+from pcgeval.programs.disk_watch import DiskAllowance
+from pcgeval.programs.reproduction import KEPT_LOG_BYTES, LOG, ReproductionRun, SandboxComputer
 from pcgeval.programs.sandbox import SandboxError
 
 pytestmark = pytest.mark.skipif(
@@ -331,6 +333,46 @@ def test_folders_in_folders_without_end(submission: Path) -> None:
     assert run.exit_code == 0
     assert "lies in more than 64 folders" in run.log
     assert scratch_folders() == before  # all of it was removed
+
+
+def test_folders_whose_copy_would_lie_too_deep_are_left_out(submission: Path) -> None:
+    script = submission / "reproduce.sh"
+    script.write_text("d=$(printf %0220d 0); for i in $(seq 18); do mkdir $d && cd $d; done; echo deep > file")
+    far = submission.parent.joinpath(*["into" * 50] * 2)
+    run = SandboxComputer(disk=DISK).reproduce(submission, far)
+    assert run.exit_code == 0
+    assert "(cannot be copied: File name too long)" in run.log
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("function", ["shutil.copyfile", "os.scandir", "pathlib.Path.lstat", "pathlib.Path.mkdir"])
+def test_a_fault_of_ours_is_not_put_down_to_the_submission(
+    submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, function: str
+) -> None:
+    (submission / "reproduce.sh").write_text("true")
+    into = submission.parent / "into"
+    into.mkdir()
+    computer = SandboxComputer(disk=DISK)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    whole = Path.mkdir
+    if function == "pathlib.Path.mkdir":
+        monkeypatch.setattr(Path, "mkdir", lambda path, *a, **k: whole(path, *a, **k) if path == into else fail())
+    else:
+        monkeypatch.setattr(function, fail)
+    with pytest.raises(SandboxError, match=r"^a copy of the submission cannot be made: .+ Make room .+ run again"):
+        computer.reproduce(submission, into)
+
+
+def test_another_fault_leaves_the_file_out(submission: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    run = reproduce(submission, "true")
+    assert "'reproduce.sh' (cannot be copied: Permission denied)" in run.log
 
 
 def test_names_that_are_no_text(submission: Path) -> None:

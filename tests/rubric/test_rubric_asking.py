@@ -9,10 +9,12 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
 from pcgeval.competition.params import Model
 from pcgeval.files import to_json, write_text
-from pcgeval.llm.protocol import CallError, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.rubric import asking
 from pcgeval.rubric.exchanges import read_exchanges
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import extract_leaf_grades
+from pcgeval.rubric.grading import GradingError
 from pcgeval.rubric.run import grade_submission
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
@@ -72,15 +74,16 @@ def test_every_leaf_is_judged_by_three_calls(attempt):
     assert judge_output_from_json(json.loads(in_bytes(output))) == output
 
 
-def test_calls_have_a_seed_no_temperature_and_the_context(attempt):
+@pytest.mark.parametrize("temperature", [0, 0.5])
+def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     backend = ScriptedModel()
-    model = MODEL.model_copy(update={"options": {"top_k": 5}})
-    grade(attempt, backend, model, seed=11, context=5000, votes=2, call_seconds=7)
+    model = MODEL.model_copy(update={"options": {"top_k": 5, **({"temperature": 0.5} if temperature else {})}})
+    grade(attempt, backend, model, seed=11, context=5000, votes=2 if temperature else 1, call_seconds=7)
     options = [dict(request.options) for request in backend.requests]
-    assert {each["temperature"] for each in options} == {0}
+    assert {each["temperature"] for each in options} == {temperature}
     assert {each["num_ctx"] for each in options} == {5000}
     assert {each["top_k"] for each in options} == {5}
-    assert {each["seed"] for each in options} == {11, 12}
+    assert {each["seed"] for each in options} == ({11, 12} if temperature else {11})
     assert all(0 < each <= 7 for each in backend.timeouts)
     assert all(each["num_predict"] > 0 for each in options)
 
@@ -91,6 +94,89 @@ def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
     output = grade(attempt, backend, model)
     assert all("num_ctx" not in request.options for request in backend.requests)
     assert output.model_digest == "unpinned:" + DIGEST
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"temperature": 0.0}])
+def test_several_votes_without_a_temperature_are_refused(attempt, options):
+    with pytest.raises(GradingError, match="at temperature 0 all votes are the same"):
+        grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
+
+
+class Wordy(ScriptedModel):
+    """Takes no schemas, and answers in words: what it is to parse has the heading of a score."""
+
+    def chat(self, request, timeout):
+        reply = super().chat(request, timeout)
+        stated = request.messages[-1].content.partition("# Score\n")[2][:1]
+        text = f"I read it so. Score: {stated}" if stated.isdigit() else reply.text
+        return ChatReply(text, 10, 5, "stop", 0.1)
+
+
+def refuses_schemas(_: int, request: ChatRequest) -> None:
+    if request.schema is not None:
+        raise RefusedError("model m:1: the endpoint refused the request (400: no response_format)")
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
+    model = MODEL.model_copy(update={"concurrency": concurrency})
+    backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
+    output = grade(attempt, backend, model, exchanges=kept)
+    assert output.num_invalid_leaf_nodes == 0
+    refused = [request for request in backend.requests if request.schema is not None]
+    assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
+    assert in_bytes(grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)) == in_bytes(output)
+
+
+def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_one(attempt):
+    def fails(_, request):
+        if "riterion: Do leaf-2." in request.messages[-1].content:
+            raise RefusedError("model m:1: refused (400)")
+
+    backend = ScriptedModel(fails=fails)
+    assert list(reasons(grade(attempt, backend))) == ["leaf-2"]
+    about = [request for request in backend.requests if "riterion: Do leaf-2." in request.messages[-1].content]
+    assert [request.schema is None for request in about] == [False, True]
+    assert sum(request.schema is not None for request in backend.requests) == 1 + 2 * (len(LEAVES) - 1)
+
+
+def test_a_pause_that_took_all_the_time_leaves_none_below_zero(attempt, monkeypatch):
+    class Clock:
+        """Goes on by a second with each look."""
+
+        now = 0.0
+
+        def monotonic(self):
+            self.now += 1
+            return self.now
+
+    monkeypatch.setattr(asking, "time", Clock())
+    backend = ScriptedModel()
+    grade(attempt, backend, call_seconds=0.1)
+    assert all(each > 0 for each in backend.timeouts)
+
+
+def test_another_endpoint_is_asked_again_where_the_digest_pins_only_a_name(attempt):
+    digest = "unpinned:" + DIGEST
+    here = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
+    grade(attempt, ScriptedModel(digest_=digest), here)
+    assert asked_again(attempt, digest=digest, model=here) == []
+    there = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})
+    assert len(asked_again(attempt, digest=digest, model=there)) == CALLS
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_grading_that_breaks_off_asks_nothing_more(attempt, fault):
+    def report(*_):
+        raise fault
+
+    backend = ScriptedModel(seconds=0.02)
+    with pytest.raises(fault):
+        grade(attempt, backend, MODEL.model_copy(update={"concurrency": 2}), report=report)
+    for thread in threading.enumerate():
+        if "_work_off" in thread.name:
+            thread.join()
+    assert len(backend.requests) < CALLS / 2
 
 
 def test_nothing_is_asked_twice(attempt):
@@ -122,8 +208,8 @@ def test_the_same_bytes_for_any_concurrency(attempt, tmp_path, concurrency):
     assert first.read_bytes() == second.read_bytes()
 
 
-def asked_again(attempt, **more):
-    backend = ScriptedModel()
+def asked_again(attempt, digest=DIGEST, **more):
+    backend = ScriptedModel(digest_=digest)
     grade(attempt, backend, **more)
     return backend.kinds
 

@@ -3,6 +3,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,14 @@ from hypothesis import strategies as st
 from pcgeval.files import FileError
 from pcgeval.llm.protocol import ChatReply, LlmError
 from pcgeval.rubric import exchanges as module
-from pcgeval.rubric.exchanges import CALL_KINDS, Exchanges, ExchangesError, JudgeExchange, read_exchanges
+from pcgeval.rubric.exchanges import (
+    CALL_KINDS,
+    Exchanges,
+    ExchangesError,
+    JudgeExchange,
+    named_recordings,
+    read_exchanges,
+)
 
 REPLY = ChatReply("Sc\u00f6re: 1\n\u2028", 100, 20, "stop", 1.25)
 
@@ -117,9 +125,42 @@ def test_garbage_that_a_disk_left_in_a_journal_is_passed_over(tmp_path):
     journal = tmp_path / "journal.jsonl"
     with Exchanges(journal) as store:
         store.keep(exchange("k1"))
-    journal.write_bytes(b"\0\0\0\n" + journal.read_bytes() + b"\xff\n")
+    journal.write_bytes(journal.read_bytes() + b"\0\0\0\n" + b"\xff\n")
     with Exchanges(journal) as store:
         assert store.find("k1", failed_too=False)
+
+
+@pytest.mark.parametrize("content", [b"# Notes\n", b"no end of line", b"\n", b'{"id": 1}\n', b"\0\0\0\n"])
+def test_a_file_of_another_kind_stays_as_it_is(tmp_path, content):
+    path = tmp_path / "notes.md"
+    path.write_bytes(content)
+    with pytest.raises(
+        FileError, match=r"notes\.md: holds no exchanges of a judge\. Name another file, or remove it\."
+    ):
+        Exchanges(path)
+    assert path.read_bytes() == content
+
+
+def test_a_recording_that_somebody_named_has_to_be_there(tmp_path):
+    assert named_recordings(None) == []
+    with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
+        named_recordings(tmp_path / "none.jsonl")
+
+
+def test_a_journal_is_not_closed_while_a_reply_is_being_kept(tmp_path, monkeypatch):
+    def slow(file, content):
+        closing.start()
+        closing.join(0.05)
+        assert closing.is_alive()
+        append(file, content)
+
+    append = module._append
+    monkeypatch.setattr(module, "_append", slow)
+    store = Exchanges(tmp_path / "journal.jsonl")
+    closing = threading.Thread(target=store.close)
+    store.keep(exchange("k1"))
+    closing.join()
+    assert [each.key for each in kept(store.journal)] == ["k1"]
 
 
 @pytest.mark.parametrize(

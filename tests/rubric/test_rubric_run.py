@@ -3,8 +3,10 @@
 import asyncio
 import json
 import os
+import shutil
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from rubric_trees import CODE, RESULT, RUN, leaf, node
@@ -12,8 +14,10 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after
 
 import pcgeval
 from pcgeval.competition.params import Model
-from pcgeval.files import write_text
+from pcgeval.files import FileError, write_text
+from pcgeval.rubric import run as module
 from pcgeval.rubric.computer import ReproductionRun
+from pcgeval.rubric.exchanges import ExchangesError
 from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.grading import GradingError
 from pcgeval.rubric.papers import PaperError
@@ -62,7 +66,7 @@ def by_id(output):
 
 
 def simple(attempt, backend, **more):
-    return grade_submission(attempt, "toy", completer_config=MODEL, opened=lambda _: backend, **more)
+    return grade_submission(attempt, "toy", **{"completer_config": MODEL, "opened": lambda _: backend, **more})
 
 
 def test_the_public_interface(attempt):
@@ -165,6 +169,60 @@ def test_a_run_that_was_killed_or_of_other_files_is_made_again(attempt):
     assert computer.runs == 1
 
 
+def test_a_kept_run_whose_folder_is_gone_is_made_again(attempt):
+    def report(*_):
+        raise KeyboardInterrupt
+
+    computer = FakeComputer()
+    with pytest.raises(KeyboardInterrupt):
+        grade_submission(attempt, "toy", "checks", computer=computer, report=report)
+    (copy,) = attempt.parent.rglob("reproduction/copy")
+    shutil.rmtree(copy)
+    output = grade_submission(attempt, "toy", "checks", computer=computer)
+    assert computer.runs == 2
+    assert by_id(output)["ran"].score == 1.0
+
+
+def test_two_gradings_do_not_share_a_run(attempt):
+    def report(*_):
+        with pytest.raises(ExchangesError, match=r"reproduction\.lock: another grading of it is running"):
+            grade_submission(attempt, "toy", "checks", computer=second)
+
+    first, second = FakeComputer(), FakeComputer()
+    output = grade_submission(attempt, "toy", "checks", computer=first, report=report)
+    assert by_id(output)["ran"].score == 1.0
+    assert second.runs == 0
+    grade_submission(attempt, "toy", "checks", computer=second)
+    assert second.runs == 1
+
+
+def test_the_present_folder_can_be_the_submission(attempt, monkeypatch):
+    class Strict(FakeComputer):
+        def reproduce(self, submission, into):
+            assert not into.resolve().is_relative_to(submission.resolve())
+            into.mkdir(parents=True)
+            return ReproductionRun(into, "it ran\n", 0, None, 1.5, 1000.0)
+
+    monkeypatch.chdir(attempt)
+    papers = attempt.parent / "data/papers"
+    output = simple(Path(), ScriptedModel(), papers_dir=papers, computer=Strict())
+    assert by_id(output)["ran"].score == 1.0
+    assert not list(attempt.rglob("reproduction*"))
+
+
+def test_what_gradings_keep_in_a_submission_makes_it_no_other_one(attempt):
+    state = module._state_of(attempt)
+    write_text(attempt / ".pcgeval/judgements/attempt/exchanges.jsonl", "{}")
+    assert module._state_of(attempt) == state
+    write_text(attempt / "new.py", "")
+    assert module._state_of(attempt) != state
+
+
+def test_a_recording_that_is_not_there_is_no_grading(attempt):
+    with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
+        simple(attempt, ScriptedModel(), recording="none.jsonl")
+
+
 def test_code_only_runs_nothing_and_grades_code(attempt):
     computer = FakeComputer()
     output = simple(attempt, ScriptedModel(), computer=computer, code_only=True)
@@ -218,7 +276,8 @@ def test_human_grades_are_those_of_a_file(attempt, tmp_path):
 
 
 def test_votes_are_counted(attempt):
-    output = simple(attempt, ScriptedModel(), votes=3)
+    warm = MODEL.model_copy(update={"options": {"temperature": 0.7}})
+    output = simple(attempt, ScriptedModel(), votes=3, completer_config=warm)
     code = by_id(output)["code"]
     assert output.votes == 3
     assert code.judge_metadata["usage"]["grade"]["calls"] == 3

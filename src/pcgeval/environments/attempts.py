@@ -2,20 +2,19 @@
 
 import os
 import tempfile
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from pcgeval.files import write_text
+from pcgeval.programs.disk_watch import DiskAllowance, disk_use, make_sure_of_room, watched_disk
 from pcgeval.programs.limits import MEGABYTE, Allowance
-from pcgeval.programs.sandbox import TRUST_PROGRAMS, Confined, Sandbox, open_sandbox
+from pcgeval.programs.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 from pcgeval.rubric.papers import Paper
 
 MOST_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
 SHOWN_BYTES = 8_000  # of the beginning and of the end of what a command prints
 MOST_FILES = 20_000
-WATCH_SECONDS = 0.2
 ALLOWANCE = Allowance(file_bytes=256 * MEGABYTE)
 
 
@@ -87,14 +86,17 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
         attempt: Whose command it is.
         command: What the agent wrote.
         seconds: After so long it is stopped.
-        most_bytes: Stopped as well once the working folder is larger, unless it was before.
+        most_bytes: Stopped as well once the working folder is larger, unless it was before; and where hardly any of
+            the disk is free.
 
     Raises:
-        SandboxError: The sandbox itself could not be set up.
+        SandboxError: The sandbox itself could not be set up, or the disk is full already.
     """
     text = command.encode("utf-8", errors="replace").decode()  # a lone surrogate can be no argument
     if "\0" in text or len(text.encode()) > MOST_COMMAND_BYTES:
         return CommandResult("", None, f"was not run: give one without NUL and of at most {MOST_COMMAND_BYTES} bytes")
+    make_sure_of_room(attempt.work)
+    allowed = _allowed(attempt.work, most_bytes)
     with tempfile.TemporaryFile() as printed:
         number = printed.fileno()
         script = f'exec >&{number} 2>&1 {number}>&-; cd -- "$1" && exec /bin/bash -c "$2"'
@@ -105,52 +107,15 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
             writable=(attempt.work,),
             descriptors=(number,),
         )
-        with _Watch(confined, attempt.work, most_bytes):
+        with watched_disk(confined, attempt.work, allowed):
             ending = confined.wait(seconds)
         return CommandResult(_shortened(printed), ending.code, ending.reason)
 
 
-class _Watch:
-    """Stops a command whose files grow too many or too large; the sandbox limits only each single file."""
-
-    def __init__(self, confined: Confined, folder: Path, most_bytes: int) -> None:
-        self._confined, self._folder = confined, folder
-        self._ended = threading.Event()
-        size, files = _contents(folder)  # in a folder that is too large, what clears it up may still run
-        self._most = (
-            max(most_bytes, size),
-            max(MOST_FILES, files),
-        )
-        self._thread = threading.Thread(target=self._look, name="working folder watcher", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        most_bytes, most_files = self._most
-        while not self._ended.wait(WATCH_SECONDS):
-            size, files = _contents(self._folder)
-            if size > most_bytes:
-                self._confined.kill(f"was stopped: the folder holds more than {most_bytes / MEGABYTE:g} MB")
-            elif files > most_files:
-                self._confined.kill(f"was stopped: the folder holds more than {most_files} files")
-
-
-def _contents(folder: Path) -> tuple[int, int]:
-    """Return the bytes on disk and the number of files and folders; what cannot be listed counts as empty."""
-    size = files = 0
-    for inside, folders, names in os.walk(folder):
-        files += len(folders) + len(names)
-        for name in names:
-            try:
-                size += 512 * os.lstat(os.path.join(inside, name)).st_blocks  # noqa: PTH118 - thousands, five times a second
-            except OSError:  # gone in the meantime
-                continue
-    return size, files
+def _allowed(folder: Path, most_bytes: int) -> DiskAllowance:
+    """Return what may lie in a folder; in one that is too large already, what clears it up may still run."""
+    before = disk_use(folder)
+    return DiskAllowance(max(most_bytes, before.total_bytes), max(MOST_FILES, before.files))
 
 
 def _shortened(printed: BinaryIO) -> str:

@@ -10,9 +10,10 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.serve_requests import Body
@@ -47,7 +48,13 @@ class ToolBody(Body):
     type: Literal["function"]
     function: _Function
 
-    @property
+    @model_validator(mode="after")
+    def _can_be_shown(self) -> "ToolBody":
+        """Refuse what no JSON can say, such as NaN, with the request."""
+        _ = self.signature
+        return self
+
+    @cached_property
     def signature(self) -> str:
         """The tool as the model is shown it."""
         return _json({"type": "function", "function": self.function.model_dump(exclude_none=True)})
@@ -94,11 +101,11 @@ class ToolCallBody(Body):
     @property
     def text(self) -> str:
         """The call as the model wrote it, or could have."""
+        name, arguments = self.function.name, self.function.arguments
         try:
-            arguments = json.loads(self.function.arguments)
+            return _call_text(_json({"name": name, "arguments": json.loads(arguments)}))
         except (ValueError, RecursionError):
-            arguments = self.function.arguments
-        return _call_text(_json({"name": self.function.name, "arguments": arguments}))
+            return _call_text(_json({"name": name, "arguments": arguments}))
 
 
 @dataclass(frozen=True)

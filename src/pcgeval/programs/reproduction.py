@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Self
 
 from pcgeval.programs.confined import Confined, Ending
+from pcgeval.programs.disk_watch import DiskAllowance, make_sure_of_room, watched_disk
 from pcgeval.programs.limits import MEGABYTE, Allowance, tool
 from pcgeval.programs.mounts import interpreter_paths
 from pcgeval.programs.sandbox import SandboxError, open_sandbox
@@ -30,10 +31,10 @@ SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
-MIN_FREE_BYTES = 200 * MEGABYTE
-WATCH_SECONDS = 0.5
 READING_SECONDS = 5.0  # to read what was printed last
 SHOWN_NAMES = 20
+# no submission is to blame for these: a full disk or quota, a broken disk, too many open files
+_OUR_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 # all that is printed goes into the pipe whose number is the second argument
 _COMMAND = 'cd "$1" && eval "exec >&$2 2>&1 $2>&-" && exec bash reproduce.sh'
 
@@ -59,14 +60,6 @@ class ReproductionRun:
     reason: str | None
     seconds: float
     started_at: float
-
-
-@dataclass(frozen=True)
-class DiskAllowance:
-    """The most that a submission may have on disk, before its run and after."""
-
-    total_bytes: int = 2_000 * MEGABYTE
-    files: int = 50_000  # and folders
 
 
 class SandboxComputer:
@@ -113,7 +106,7 @@ class SandboxComputer:
             into: Where the copy goes after the run; a folder that is empty or not there yet.
 
         Raises:
-            SandboxError: The submission is no folder, `into` has files or lies in it, or there is no sandbox.
+            SandboxError: The submission is no folder, `into` has files or lies in it, there is no sandbox, or no room.
         """
         if not submission.is_dir():
             raise SandboxError(f"{submission}: not a folder. Name the submission's folder.")
@@ -122,7 +115,7 @@ class SandboxComputer:
         into.mkdir(parents=True, exist_ok=True)
         if any(into.iterdir()):
             raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
-        with _scratch_folder() as scratch:
+        with _our_faults(into), _scratch_folder() as scratch:
             work = scratch / "work"
             before = _surveyed(submission.resolve(), self._disk)
             before = _copied(before, work, newest=_disk_time(scratch) - 1_000_000_000)
@@ -147,8 +140,7 @@ class SandboxComputer:
             return Ending(None, f"was not started: the submission has {before.too_much}", "")
         if not script.is_file():
             return Ending(None, f"was not started: {SCRIPT} is missing or no file", "")
-        if shutil.disk_usage(work).free < MIN_FREE_BYTES:
-            raise SandboxError(f"{work.parent}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
+        make_sure_of_room(work)
         has_crlf = b"\r\n" in script.read_bytes()
         ending = self._confined_ending(work, pipe)
         if ending.code and ending.reason is None and has_crlf:
@@ -166,16 +158,12 @@ class SandboxComputer:
             descriptors=(pipe.guest_end,),
             environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
         )
-        ended = threading.Event()
-        watcher = threading.Thread(target=_watch_disk, args=(work, self._disk, confined, ended), daemon=True)
         try:
             pipe.start_reading(confined)
-            watcher.start()
-            return confined.wait(self._seconds)
+            with watched_disk(confined, work, self._disk):
+                return confined.wait(self._seconds)
         finally:
             confined.kill()
-            ended.set()
-            watcher.join()
 
 
 class _LogPipe:
@@ -282,7 +270,8 @@ def _names(folder: Path, most: int) -> list[str] | None:
                 names.append(entry.name)
                 if len(names) > most:
                     break
-    except OSError:
+    except OSError as error:
+        _pass_on_ours(error)
         return None
     return sorted(names, key=os.fsencode)
 
@@ -295,7 +284,8 @@ def _status(source: Path, path: str) -> os.stat_result | None:
             target = Path(os.path.realpath(source / path))
             status = target.lstat()
             return status if target.is_relative_to(source) and S_ISREG(status.st_mode) else None
-    except OSError:
+    except OSError as error:
+        _pass_on_ours(error)
         return None
     return status if S_ISREG(status.st_mode) or S_ISDIR(status.st_mode) else None
 
@@ -305,22 +295,31 @@ def _named(path: str, why: str) -> str:
 
 
 def _copied(survey: _Survey, target: Path, newest: int | None = None) -> _Survey:
-    """Copy what may be copied, with times no later than `newest` (nanoseconds); return the survey with what failed."""
+    """Copy what may be copied, with times no later than `newest` (nanoseconds); return the survey with what failed.
+
+    Raises:
+        OSError: A fault of ours.
+    """
     failed = []
-    for folder in survey.folders:
-        (target / folder).mkdir(mode=0o755, exist_ok=True)
-    for name in survey.files:
-        source, copy = survey.source / name, target / name
+    folders = set(survey.folders)
+    for name in (*survey.folders, *survey.files):
         try:
-            status = source.stat()
-            shutil.copyfile(source, copy)
+            if name in folders:
+                (target / name).mkdir(mode=0o755, exist_ok=True)
+            else:
+                _copy_file(survey.source / name, target / name, newest)
         except OSError as error:
+            _pass_on_ours(error)
             failed.append(_named(name, f"cannot be copied: {error.strerror}"))
-            continue
-        copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
-        changed = status.st_mtime_ns if newest is None else min(status.st_mtime_ns, newest)
-        os.utime(copy, ns=(changed, changed))
     return replace(survey, left_out=(*survey.left_out, *failed))
+
+
+def _copy_file(source: Path, copy: Path, newest: int | None) -> None:
+    status = source.stat()
+    shutil.copyfile(source, copy)
+    copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
+    changed = status.st_mtime_ns if newest is None else min(status.st_mtime_ns, newest)
+    os.utime(copy, ns=(changed, changed))
 
 
 def _told(survey: _Survey, when: str) -> str:
@@ -353,37 +352,24 @@ def _disk_time(folder: Path) -> int:
     return marker.stat().st_mtime_ns
 
 
-def _watch_disk(work: Path, disk: DiskAllowance, confined: Confined, ended: threading.Event) -> None:
-    """Stop a run that fills the disk."""
-    pause = WATCH_SECONDS
-    while not ended.wait(pause):
-        started = monotonic()
-        if (why := _overuse(work, disk)) is not None:
-            confined.kill(why)
-        pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+def _pass_on_ours(error: OSError) -> None:
+    """Raise an error again that is no reason to leave a file out."""
+    if error.errno in _OUR_FAULTS:
+        raise error
 
 
-def _overuse(work: Path, disk: DiskAllowance) -> str | None:
-    """Return what a run has too much of on disk, in words that follow "the program"."""
-    if shutil.disk_usage(work.parent).free < MIN_FREE_BYTES:  # also by files that have no name any more
-        return f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free"
-    count = size = 0
-    waiting = [str(work)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    count += 1
-                    with suppress(FileNotFoundError):
-                        size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if count > disk.files or size > disk.total_bytes:
-                        return f"made more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                return "made folders in folders without end"
-    return None
+@contextmanager
+def _our_faults(into: Path) -> Iterator[None]:
+    """Say what to do about a fault that is none of the submission's."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _OUR_FAULTS:
+            raise
+        raise SandboxError(
+            f"a copy of the submission cannot be made: {error.strerror}. "
+            f"Make room in {tempfile.gettempdir()} and for {into}, then run again."
+        ) from error
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Asking the judge's model: what was asked before is answered from the exchanges, everything else for real and kept.
 
 The key of an exchange is made of the whole call before anything was cut out of it, the model, its digest, its options
-and its context. So a replay needs neither the model nor its tokenizer, and only a call whose criterion, files, model or
-prompt changed is made again.
+and its context, and its endpoint where the digest pins only a name. So a replay needs neither the model nor its
+tokenizer, and only a call whose criterion, files, model or prompt changed is made again.
 """
 
 import threading
@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pcgeval.competition.params import Model
 from pcgeval.files import sha256_json
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, Option
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
 from pcgeval.llm.tokens import TokenCounter, token_counter
 from pcgeval.rubric.exchanges import Exchanges, JudgeExchange
 from pcgeval.rubric.simple.calls import Call, DoesNotFit
@@ -24,6 +24,7 @@ OpenBackend = Callable[[Model], Backend]
 _Result = TypeVar("_Result")
 ATTEMPTS = 2  # of one call; servers bear faults that pass by themselves, this is for what they give up
 PAUSE = 0.5  # seconds between them
+_LEAST_SECONDS = 0.001  # for an attempt after a pause that took all its time; backends take no negative time
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has loaded its model with its own
 
 
@@ -73,6 +74,7 @@ class JudgeAsker:
         self._counter: TokenCounter | None = None
         self._digest = model.digest
         self._asked: set[str] = set()
+        self._takes_no_schemas = threading.Event()
         self.stopped: str | None = None  # why nothing is asked any more
 
     @property
@@ -106,13 +108,15 @@ class JudgeAsker:
         return exchange.reply
 
     def _key(self, call: Call) -> str:
-        values = {
+        values: dict[str, Any] = {
             "call": call.identity(),
             "model": self._model.name,
             "digest": self._digest or self._found_digest(),
             "options": self._options(call),
             "context": self._context,
         }
+        if self._model.base_url is not None:
+            values["endpoint"] = self._model.base_url
         return sha256_json(values)
 
     def _options(self, call: Call) -> dict[str, Option]:
@@ -170,17 +174,31 @@ class JudgeAsker:
         reply = reason = None
         self._stop_on_fault(self._exchanges.check_room)
         try:
-            reply = _whole(self._asked_patiently(backend, request))
+            reply = _whole(self._obeyed(backend, request))
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
             reason = str(error)
         return JudgeExchange(key, call.leaf, call.kind, call.vote, call.attempt, sent, reply, reason)
 
-    def _asked_patiently(self, backend: Backend, request: ChatRequest) -> ChatReply:
+    def _obeyed(self, backend: Backend, request: ChatRequest) -> ChatReply:
+        """Ask without the schema where the endpoint refuses one: an answer in words can be read too."""
         ends = time.monotonic() + self._call_seconds
+        bare = replace(request, schema=None)
+        if request.schema is not None and not self._takes_no_schemas.is_set():
+            try:
+                return self._asked_patiently(backend, request, ends)
+            except RefusedError:
+                reply = self._asked_patiently(backend, bare, ends)
+                self._takes_no_schemas.set()  # only now: the fault was the schema's and not the prompt's
+                return reply
+        return self._asked_patiently(backend, bare, ends)
+
+    def _asked_patiently(self, backend: Backend, request: ChatRequest, ends: float) -> ChatReply:
         for _ in range(1, ATTEMPTS):
             try:
                 return self._chat(backend, request, ends)
+            except RefusedError:
+                raise
             except CallError:
                 if time.monotonic() + PAUSE >= ends or self._stopping.wait(PAUSE):
                     raise
@@ -188,7 +206,7 @@ class JudgeAsker:
 
     def _chat(self, backend: Backend, request: ChatRequest, ends: float) -> ChatReply:
         self._check_running()
-        seconds = min(ends, self._ends or ends) - time.monotonic()
+        seconds = max(_LEAST_SECONDS, min(ends, self._ends or ends) - time.monotonic())
         return self._stop_on_fault(lambda: backend.chat(request, seconds))
 
     def _check_running(self) -> None:

@@ -28,8 +28,11 @@ ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its repl
 MAX_BYTES = 2**30  # of a file of exchanges; 2 551 leaves of 12 calls with long answers have a tenth
 
 
+_BEGINNING = b'{"attempt":'  # of each line
+
+
 class ExchangesError(PcgevalError):
-    """A file of exchanges that another grading uses at this moment."""
+    """A file that another grading uses at this moment."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Exchanges:
         """Read recordings (those that exist) and a journal, whose lines win; without one nothing is kept on disk.
 
         Raises:
-            FileError: A line of a recording is no exchange, or a file cannot be read; the message names it.
+            FileError: A line of a recording is no exchange, the journal is a file of another kind, or a file cannot be
+                read; the message names it.
             ExchangesError: Another grading keeps its exchanges in the same journal.
         """
         self.journal = journal
@@ -69,7 +73,7 @@ class Exchanges:
                 self._known.update((each.key, each) for each in read_exchanges(path))
         if journal is not None:
             with ExitStack() as undone:
-                self._file = _locked(journal)
+                self._file = locked(journal)
                 undone.callback(self.close)
                 self._go_on(journal, self._file)
                 undone.pop_all()
@@ -77,6 +81,8 @@ class Exchanges:
     def _go_on(self, journal: Path, file: int) -> None:
         """Read what an earlier grading left, and cut off a line that a crash left incomplete."""
         content = _content(journal)
+        if not _BEGINNING.startswith(content[: len(_BEGINNING)]):  # the first line, too, may be incomplete
+            raise FileError(f"{journal}: holds no exchanges of a judge. Name another file, or remove it.")
         whole = content.rfind(b"\n") + 1
         for line in content[:whole].splitlines():
             if (exchange := _parsed(line)) is not None:  # a crash of the disk may have left garbage
@@ -126,10 +132,11 @@ class Exchanges:
             write_bytes(self.journal, content)
 
     def close(self) -> None:
-        """Let go of the journal."""
-        if self._file is not None:
-            os.close(self._file)
-        self._file = None
+        """Let go of the journal, when a reply that is being kept is whole."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+            self._file = None
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -138,6 +145,15 @@ class Exchanges:
     def __exit__(self, *_: object) -> None:
         """Let go of the journal."""
         self.close()
+
+
+def named_recordings(path: Path | str | None) -> list[Path]:
+    """Return the recording that somebody named, if any; raises FileError if it is not there."""
+    if path is None:
+        return []
+    if not Path(path).is_file():
+        raise FileError(f"{path}: no such recording. Name a file of exchanges, or leave it out.")
+    return [Path(path)]
 
 
 def read_exchanges(path: Path) -> Iterator[JudgeExchange]:
@@ -164,18 +180,22 @@ def _content(path: Path) -> bytes:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it is a readable file.") from error
 
 
-def _locked(journal: Path) -> int:
-    """Open a journal for this process alone; the system lets go of it however the process ends."""
-    journal.parent.mkdir(parents=True, exist_ok=True)
+def locked(path: Path) -> int:
+    """Open a file for this grading alone and return its descriptor; the system lets go of it however a process ends.
+
+    Raises:
+        ExchangesError: Another grading has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        file = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
-            message = f"{journal}: another grading keeps its exchanges there. Wait until it ends, or stop it."
+            message = f"{path}: another grading of it is running. Wait until that ends, or stop it."
             raise ExchangesError(message) from None
-        if journal.exists() and os.path.samestat(os.fstat(file), journal.stat()):
+        if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
             return file
         os.close(file)  # another grading wrote it anew in this moment
 

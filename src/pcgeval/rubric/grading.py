@@ -143,6 +143,12 @@ def _grade_by_model(
         raise GradingError("the judge simple needs a model. Name one, or choose another judge.")
     if not 1 <= settings.votes <= MAX_VOTES:
         raise GradingError(f"votes is {settings.votes}. Give a number from 1 to {MAX_VOTES}.")
+    if settings.votes > 1 and not model.options.get("temperature"):
+        raise GradingError(
+            f"votes is {settings.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
+            "its options, or with --temperature), or ask for 1 vote."
+        )
+    stopping = stopping or threading.Event()
     asker = JudgeAsker(
         model,
         exchanges,
@@ -154,13 +160,17 @@ def _grade_by_model(
         opened=opened,
     )
     simple = SimpleJudge(matter.subject(), matter.rubric, asker, settings.votes)
-    tree = judge_leaves(
-        matter.rubric,
-        simple if settings.ignore_checks else _with_checks(matter, simple),
-        1 if model.backend == "recorded" else model.concurrency,
-        lambda judged: report(judged, asker.was_asked(judged.leaf.path)),
-        invalid_as_zero=settings.invalid_as_zero,
-    )
+    try:
+        tree = judge_leaves(
+            matter.rubric,
+            simple if settings.ignore_checks else _with_checks(matter, simple),
+            1 if model.backend == "recorded" else model.concurrency,
+            lambda judged: report(judged, asker.was_asked(judged.leaf.path)),
+            invalid_as_zero=settings.invalid_as_zero,
+        )
+    except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
+        stopping.set()
+        raise
     output = JudgeOutput(simple.judge_type, tree)
     if _is_ungraded(tree):
         output = heuristic_output(tree, has_reproduced=matter.has_reproduced)

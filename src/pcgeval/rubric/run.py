@@ -1,6 +1,7 @@
 """Grading an attempt to reproduce a paper, from Python: `run_judge`, and beneath it `grade_submission`."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from pcgeval.files import FileError, files_below, read_json, sha256_json, write_
 from pcgeval.rubric.asking import OpenBackend, usual_backend
 from pcgeval.rubric.computer import Computer, ReproductionRun, Run
 from pcgeval.rubric.evidence import PaperEvidence
-from pcgeval.rubric.exchanges import Exchanges
+from pcgeval.rubric.exchanges import Exchanges, locked, named_recordings
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
 from pcgeval.rubric.judges import JudgeType
@@ -159,6 +160,8 @@ def grade_submission(
         GradingError: There is no such submission or judge, or the judge lacks what it needs.
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
+        ExchangesError: The submission is being graded at this moment.
+        FileError: There is no such recording, or it or `exchanges` is a file of another kind.
     """
     submission = Path(submission_path)
     if not submission.is_dir():
@@ -181,17 +184,16 @@ def grade_submission(
     with ExitStack() as stack:
         journal = Path(exchanges) if exchanges else state / "exchanges.jsonl"
         is_kept = keep_exchanges and settings.judge == "simple"
-        recordings = [] if recording is None else [Path(recording)]
-        store = stack.enter_context(Exchanges(journal if is_kept else None, recordings))
-        run = None
+        store = stack.enter_context(Exchanges(journal if is_kept else None, named_recordings(recording)))
+        run = place = None
         if computer is not None and not code_only and settings.judge in {"simple", "checks"}:
-            place = state if keep_exchanges else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            run = _reproduced(computer, submission, place / "reproduction")
+            place = _run_folder(state if keep_exchanges else None, submission, stack)
+            run = _reproduced(computer, submission, place)
         output = grade(_matter(paper, cut, submission, run), settings, store, report, stopping=stopping, opened=opened)
         if is_kept and exchanges:
             store.finish(is_complete=False)  # a file that somebody named is left in order
-        if run is not None and keep_exchanges:
-            shutil.rmtree(state / "reproduction", ignore_errors=True)
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
     return output
 
 
@@ -267,6 +269,17 @@ def _trusted_time(submission: Path, log: str | None) -> float | None:
     return written if abs(written - started) <= _SAME_TIME else None
 
 
+def _run_folder(state: Path | None, submission: Path, stack: ExitStack) -> Path:
+    """Return where reproduce.sh is run: in the kept state and for this grading alone, or else in a folder that goes.
+
+    A submission that is the present folder has its state within it, where no copy of it may lie.
+    """
+    if state is None or state.resolve().is_relative_to(submission.resolve()):
+        return Path(stack.enter_context(tempfile.TemporaryDirectory())) / "reproduction"
+    stack.callback(os.close, locked(state / "reproduction.lock"))
+    return state / "reproduction"
+
+
 def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
     """Run reproduce.sh, or take the run that a killed grading of the same submission has finished."""
     note = place / "run.json"
@@ -274,8 +287,9 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
     if note.is_file():
         try:
             values = read_json(note)
-            if values.pop("submission") == identity:
-                return ReproductionRun(**{**values, "folder": Path(values["folder"])})
+            known, earlier = values.pop("submission"), Path(values["folder"])
+            if known == identity and earlier.is_dir():
+                return ReproductionRun(**{**values, "folder": earlier})
         except (FileError, TypeError, KeyError, AttributeError):
             pass  # what is left of a run that cannot be used is made again
     shutil.rmtree(place, ignore_errors=True)
@@ -287,6 +301,7 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
 
 
 def _state_of(submission: Path) -> list[tuple[str, int, int]]:
-    """Return the names, sizes and times of a submission's files."""
-    stats = ((path, path.lstat()) for path in files_below(submission))
+    """Return the names, sizes and times of a submission's files, without what gradings keep in it."""
+    kept = submission / STATE
+    stats = ((path, path.lstat()) for path in files_below(submission) if not path.is_relative_to(kept))
     return [(path.relative_to(submission).as_posix(), stat.st_size, stat.st_mtime_ns) for path, stat in stats]

@@ -80,7 +80,7 @@ VERDICT = '{{"valid_score": true, "score": {}, "explanation": "it is there"}}'
 
 @dataclass
 class Scripted:
-    """A model with written replies by kind of call: a text, a list of them to be used in turn, or an error."""
+    """A model with written replies by kind of call: a text, a reply, an error, or a list of these to use in turn."""
 
     replies: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
@@ -91,6 +91,8 @@ class Scripted:
         reply = written.pop(0) if isinstance(written, list) else written
         if isinstance(reply, Exception):
             raise reply
+        if isinstance(reply, ChatReply):
+            return reply
         return ChatReply(reply.replace("{}", "1").replace("{{", "{").replace("}}", "}"), 10, 5, "stop", 0.25)
 
     def kinds(self):

@@ -12,11 +12,12 @@ from simple_parts import COUNTERS, FILES, PLAIN, RUBRIC, Bytes, leaf_of, outside
 
 from pcgeval.files import sha256_json, to_json
 from pcgeval.llm.protocol import CallError
+from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.tokens import MESSAGE_OVERHEAD
 from pcgeval.rubric.simple.budget import allotted
 from pcgeval.rubric.simple.calls import MIN_TOKENS, Call, DoesNotFit, Part
 from pcgeval.rubric.simple.fencing import fence_key, harmless
-from pcgeval.rubric.simple.prompts import Prompts
+from pcgeval.rubric.simple.prompts import MAX_ENUMERATED, MAX_ENUMERATED_CHARACTERS, Prompts
 from pcgeval.rubric.simple.templates import filled, phrase, prompt_version, template
 from pcgeval.rubric.tree import prune
 
@@ -278,6 +279,18 @@ def test_a_ranking_can_only_name_what_is_offered(tmp_path):
     long = [replace(files[0], name="x" * 290)] * 100
     assert "enum" not in prompts.rank(leaf_of("mean"), long).schema["properties"]["files"]["items"]
     assert "\nREADME.md\ndata/notes.txt\nestimate.py\n" in sent(prompts.rank(leaf_of("mean"), files))
+
+
+def test_the_longest_list_of_names_is_a_schema_that_may_be_put_to_a_server(tmp_path):
+    prompts = Prompts(subject(write_files(tmp_path)), RUBRIC)
+    (file, *_) = prompts.offered(leaf_of("mean"))
+    listed = 0
+    for length in range(1, 120):
+        files = [replace(file, name=f"{number:0{length}}") for number in range(MAX_ENUMERATED)]
+        schema = prompts.rank(leaf_of("mean"), files).schema
+        assert checked_schema(schema) == schema
+        listed += "enum" in schema["properties"]["files"]["items"]
+    assert listed == MAX_ENUMERATED_CHARACTERS // MAX_ENUMERATED
 
 
 def test_calls_are_the_same_for_the_same_files_whatever_their_times(tmp_path):

@@ -24,7 +24,7 @@ def reasons(found):
 
 def test_documents_code_and_tables_are_found_sorted_and_nothing_else(tmp_path):
     write_files(tmp_path, {**FILES, "model.bin": "x", "a.PNG": "x", "Makefile": "all:", ".git/config.py": "x"})
-    write_files(tmp_path, {"__pycache__/a.py": "x", ".hidden.py": "1"})
+    write_files(tmp_path, {"__pycache__/a.py": "x", ".pcgeval/journal.jsonl": "x", ".hidden.py": "1"})
     expected = [".hidden.py", "Makefile", "README.md", "data/notes.txt", "estimate.py", "reproduce.sh", "results.csv"]
     assert names(contents(tmp_path)) == expected
 

@@ -9,7 +9,7 @@ import pytest
 from rubric_trees import leaf, node, rubric
 from simple_parts import FILES, GRADE, RUBRIC, VERDICT, Dead, Scripted, leaf_of, sent, subject, write_files
 
-from pcgeval.llm.protocol import CallError, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.rubric.simple.judge import SimpleJudge
 from pcgeval.rubric.simple.prompts import Prompts
 from pcgeval.rubric.tree import prune
@@ -85,6 +85,14 @@ def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong(submissi
     assert twice.judge_metadata["reason"] == twice.explanation
     assert twice.judge_metadata["usage"][kind]["calls"] == 2
     assert len(model.calls) == {"grade": 3, "parse": 4}[kind]
+
+
+def test_a_grade_that_was_cut_off_is_not_graded_by_what_it_quotes(submission):
+    cut = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
+    found = verdict(submission, Scripted({"grade": [cut, cut]}))
+    assert found.score is None
+    assert found.explanation.endswith("the second time it was cut off before its score.")
+    assert verdict(submission, Scripted({"grade": [cut, GRADE]})).score == 1
 
 
 @pytest.mark.parametrize("kind", ["rank", "grade", "parse"])

@@ -41,6 +41,7 @@ SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\
         "<think>Score: 0\n# Score\n0</think>\n# Score\n1",
         "# Score\n1\n# Score\n1",
         "> # Score\n> 1",
+        "Expectations: x\nReality: y\nScore: 1\nNote: 0 warnings were printed.",
     ],
 )
 def test_a_score_is_read_from_many_forms(text):
@@ -78,6 +79,35 @@ def test_what_is_no_one_score_is_of_no_use(text, reason):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "# Expectations\nx\n# Reality\nmain.py prints 'score: 1' and then the",
+        "# Expectations\nIt prints score: 1.",
+        "# Expectations\nx\n# Reality\nThe log says:\nScore: 1\nbut nothing else.",
+        "# Expectations\nx\nScore: 1\n# Reality\nIt is not there.",
+        "**Expectations**\nx\n**Reality**\n3. Score: 1\n4. Loss: 0",
+        "Expectations: x\nReality: main.py prints 'score: 1' and then the",
+        "Note: 1 file is missing",
+    ],
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_quoted_number_is_no_score(text, cut):
+    with pytest.raises(Unusable, match="cut off before its score" if cut else "it has no heading Score"):
+        read_grade(text, continuous=False, cut=cut)
+
+
+@pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
+def test_a_cut_answer_without_a_whole_score_under_a_heading_is_of_no_use(text):
+    with pytest.raises(Unusable, match=r"^it was cut off before its score\.$"):
+        read_grade(text, continuous=True, cut=True)
+
+
+@pytest.mark.parametrize("end", ["# Score\n1\n", "# Score: 1\n\nThe file", "**Score:** 1\nSo this"])
+def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
+    assert read_grade(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
+
+
+@pytest.mark.parametrize(
     ("said", "score"), [("0.35", 0.35), ("0,35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)]
 )
 def test_a_continuous_score_may_be_in_between(said, score):
@@ -109,6 +139,11 @@ GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
 def test_a_verdict_is_read_from_many_forms(text):
     found = read_verdict(text, continuous=False)
     assert (found.score, found.explanation) == (1, "it's there")
+
+
+def test_an_explanation_can_be_written_whatever_its_escapes_stand_for():
+    text = r'{"score": 1, "explanation": "\u0000a\ud83d b\ud83d\ude00\u001b[31m c\r\n"}'
+    assert read_verdict(text, continuous=False).explanation == "a\ufffd b\U0001f600 c"
 
 
 @pytest.mark.parametrize(

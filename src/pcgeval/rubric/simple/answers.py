@@ -19,7 +19,7 @@ from pcgeval.rubric.simple.scores import MAX_ANSWER, Unusable, one_score, plain,
 MAX_EXPLANATION = 1000  # characters
 _MOST_OBJECTS = 50  # places at which JSON is looked for
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_SCORE_KEYS = ("score", "punktzahl", "bewertung", "wertung", "puntuación", "note", "得分", "评分", "分数")
+_SCORE_KEYS = ("score", "punktzahl", "bewertung", "wertung", "puntuación", "得分", "评分", "分数")
 _VALID_KEYS = ("valid_score", "valid", "is_valid", "gültig")
 _REASON_KEYS = ("explanation", "reason", "erklärung", "begründung", "explicación", "explication", "解释", "理由")
 _SAYS_INVALID = re.compile(
@@ -43,15 +43,16 @@ def without_thinking(text: str) -> str:
     return _THINKING.sub("", clean(text)[-MAX_ANSWER:]).strip()
 
 
-def read_grade(text: str, *, continuous: bool) -> float:
-    """Return the score that a grader's answer gives under its heading Score.
+def read_grade(text: str, *, continuous: bool, cut: bool = False) -> float:
+    """Return the score that a grader's answer gives under its heading Score; `cut` is one that was not let finish.
 
     Raises:
         Unusable: There is none, there are several, or it is none of the scores that can be given.
     """
-    if not (text := without_thinking(text)):
+    if not without_thinking(text):
         raise Unusable("it is empty.")
-    return stated_score(plain(text), continuous=continuous)
+    finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
+    return stated_score(plain(without_thinking(finished)), continuous=continuous, cut=cut)
 
 
 def read_verdict(text: str, *, continuous: bool, stated: float | None = None) -> Answer:
@@ -76,7 +77,7 @@ def read_verdict(text: str, *, continuous: bool, stated: float | None = None) ->
     if denied and score != stated:
         raise Unusable(_NO_SCORE)
     reasons = [_value(each, _REASON_KEYS) for each in verdicts]
-    return Answer(score, next((each.strip()[:MAX_EXPLANATION] for each in reasons if isinstance(each, str)), ""))
+    return Answer(score, next((_explanation(each) for each in reasons if isinstance(each, str)), ""))
 
 
 def read_ranking(text: str, offered: Sequence[FoundFile]) -> tuple[FoundFile, ...]:
@@ -121,6 +122,11 @@ def _literal(text: str) -> list[Mapping[str, Any]]:
 def _value(found: Mapping[Any, Any], keys: Sequence[str]) -> Any:
     values = {key.strip().casefold(): value for key, value in found.items() if isinstance(key, str)}
     return next((values[key] for key in keys if values.get(key) is not None), None)
+
+
+def _explanation(text: str) -> str:
+    """Return a text out of JSON without the control characters and half characters that its escapes may stand for."""
+    return clean(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).strip()[:MAX_EXPLANATION]
 
 
 def _is_false(value: Any) -> bool:

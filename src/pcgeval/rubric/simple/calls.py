@@ -101,7 +101,8 @@ class _Fitting:
         if least > self._room:
             raise DoesNotFit(
                 f"the {self._call.kind} call for {self._call.leaf}: the criterion and the answer's shape have {least} "
-                f"tokens, the context leaves {self._room} for the prompt. Judge with a larger context (num_ctx)."
+                f"tokens, the context leaves {self._room} for the prompt. Judge with a larger context "
+                "(`rubric.context`, or --context)."
             )
         budget = self._room - least
         while budget > 0:

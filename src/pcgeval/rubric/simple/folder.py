@@ -22,7 +22,8 @@ DOCUMENTS = frozenset({".md", ".txt", ".rst"})  # PaperBench's
 CODE = frozenset(f".{name}" for name in _CODE.split())
 TABLES = frozenset(f".{name}" for name in _TABLES.split())
 _NAMES = {"readme": ".md", "makefile": ".sh", "dockerfile": ".sh"}  # files without a suffix, and what they are like
-SKIPPED_FOLDERS = frozenset({".git", ".venv", "venv", "node_modules", "__pycache__"})  # not the submitter's own work
+# not the submitter's own work; .pcgeval is where the judge keeps its own
+SKIPPED_FOLDERS = frozenset({".git", ".pcgeval", ".venv", "venv", "node_modules", "__pycache__"})
 MAX_OFFERED = 1000
 MAX_VISITED = 100_000  # files and folders; also within one folder
 MAX_DEPTH = 40

@@ -115,14 +115,14 @@ class _Grading:
         def parse(attempt: int, problem: str) -> Call:
             return self.prompts.parse(self.leaf, words, number, attempt, problem)
 
-        def stated(reply: str) -> float:
+        def stated(reply: ChatReply) -> float:
             nonlocal words
-            words = without_thinking(reply)
-            return read_grade(reply, continuous=is_continuous(self.leaf))
+            words = without_thinking(reply.text)
+            return read_grade(reply.text, continuous=is_continuous(self.leaf), cut=reply.done_reason == "length")
 
         try:
             score = self._usable("grade", grade, stated)
-            answer = self._usable("parse", parse, lambda reply: self._confirmed(reply, score))
+            answer = self._usable("parse", parse, lambda reply: self._confirmed(reply.text, score))
         except (Unusable, CallError) as reason:
             return Vote(None, reason=str(reason), answer=words)
         return Vote(answer.score, answer.explanation, answer=words)
@@ -134,13 +134,13 @@ class _Grading:
             raise Unusable(f"it says {answer.score:g}, but the score under the last heading is {stated:g}.")
         return answer
 
-    def _usable(self, kind: CallKind, call: Callable[[int, str], Call], read: Callable[[str], _Read]) -> _Read:
+    def _usable(self, kind: CallKind, call: Callable[[int, str], Call], read: Callable[[ChatReply], _Read]) -> _Read:
         """Ask, and once more with what was wrong if the answer is of no use."""
         problem = ""
         for attempt in range(ATTEMPTS):
             reply = self._ask(call(attempt, problem))
             try:
-                return read(reply.text)
+                return read(reply)
             except Unusable as reason:
                 problem = str(reason)
         raise Unusable(f"the {kind} call was answered twice without use; the second time {problem}")

@@ -15,7 +15,7 @@ from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, Task, leaves,
 MAX_PICKED = 10  # files, as in PaperBench
 RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
-MAX_ENUMERATED_CHARACTERS = 20_000
+MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
 MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 MAX_SUB_CRITERIA = 100
 _SCRIPT, _LOG = "reproduce.sh", "reproduce.log"

@@ -9,17 +9,23 @@ from typing import Any
 MAX_ANSWER = 20_000  # characters that are read of an answer
 _MOST_LINES = 200  # that are looked at
 _MOST_TIMES = 3  # that a score may be repeated; a model that says it oftener is running in circles
-_NAMES = "score|punktzahl|bewertung|wertung|puntuación|note|得分|评分|分数"
+_NAMES = "score|punktzahl|bewertung|wertung|puntuación|得分|评分|分数"
+_MARK = r"^(?P<mark>[ \t>#*_]*(?:[0-9][.)][ \t*_]*)?)"
 # a line that begins with the name of the score: a heading, or `Score: 1`
 _LINE = re.compile(
-    rf"^(?P<mark>[ \t>#*_]*(?:[0-9][.)][ \t*_]*)?)(?:final )?(?:{_NAMES})(?!\w)"
+    rf"{_MARK}(?:final )?(?:{_NAMES})(?!\w)"
     r"(?:[ \t*_]*[(\[] ?0[^)\]\n]{1,20}1 ?[)\]])?(?P<rest>[^\n]*)$",  # perhaps with (0 or 1) behind it
     re.IGNORECASE | re.MULTILINE,
 )
 _INLINE = re.compile(
     rf"(?<!\w)(?:{_NAMES})(?!\w)[\"'*`_]{{0,4}}[ \t]{{0,4}}(?:[:=]|is\b|ist\b)(?P<rest>[^\n]*)", re.IGNORECASE
 )
+_OTHERS = (
+    "expectations?|reality|erwartung(?:en)?|realität|wirklichkeit|expectativas?|realidad|attentes?|réalité|期望|现实"
+)
+_OTHER_LINE = re.compile(rf"{_MARK}(?:{_OTHERS})(?!\w)(?P<rest>[^\n]*)\n", re.IGNORECASE | re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#", re.MULTILINE)
+_HEADING_RANK = 2
 _WORDS = {"zero": 0.0, "one": 1.0, "eins": 1.0, "cero": 0.0, "uno": 1.0, "零": 0.0, "一": 1.0}
 _NUMBER = re.compile(
     rf"[-+]?(?:[0-9]+(?:[.,][0-9]+)?|\.[0-9]+)(?:e[-+]?[0-9]{{1,3}})?(?!\w)"
@@ -41,13 +47,19 @@ def plain(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
-def stated_score(text: str, *, continuous: bool) -> float:
+def stated_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     """Return the one score that a text states under a heading Score, or else in a line or words such as "Score: 1".
+
+    Where the text has other headings, what stands under these is not taken for its score: it may be a quotation. A
+    text that was `cut` must have its score under a heading.
 
     Raises:
         Unusable: It states none or several, or one that cannot be given.
     """
-    return one_score([score_in(each, continuous=continuous) for each in _statements(text)])
+    scores = [score_in(each, continuous=continuous) for each in _statements(text, cut=cut)]
+    if cut and not scores:
+        raise Unusable("it was cut off before its score.")
+    return one_score(scores)
 
 
 def one_score(scores: Sequence[float]) -> float:
@@ -78,16 +90,37 @@ def score_in(value: Any, *, continuous: bool) -> float:
     return float(score)
 
 
-def _statements(text: str) -> Iterator[str]:
-    lines = [line for line in islice(_LINE.finditer(text), _MOST_LINES) if _is_label(line)]
-    headings = [line for line in lines if "#" in line["mark"]]
-    for line in headings or lines:
+def _statements(text: str, *, cut: bool) -> Iterator[str]:
+    lines, others = _labels(_LINE, text), _labels(_OTHER_LINE, text)
+    headings = [line for line in lines if "#" in line["mark"]] or _after(others, lines)
+    if cut:
+        headings = [line for line in headings if _rank(line) == _HEADING_RANK]
+    for line in headings:
         following = text[line.end() :]
         next_heading = _HEADING.search(following)
         body = f"{line['rest']}{following[: next_heading.start()] if next_heading else following}"
         yield from _in_section(body)
-    if not lines:
+    if not (lines or others or cut):
         yield from (found["rest"] for found in islice(_INLINE.finditer(text), _MOST_LINES))
+
+
+def _labels(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    return [line for line in islice(pattern.finditer(text), _MOST_LINES) if _is_label(line)]
+
+
+def _after(others: Sequence[re.Match[str]], lines: Sequence[re.Match[str]]) -> Sequence[re.Match[str]]:
+    """Return the lines below the last other heading that look as much like a heading as that does."""
+    if not others:
+        return lines
+    last = others[-1]
+    return [line for line in lines if line.start() > last.start() and _rank(line) >= _rank(last)]
+
+
+def _rank(line: re.Match[str]) -> int:
+    """Return how much a line looks like a heading: `# Score` or `**Score**`, `3. Score`, or `Score: 1`."""
+    if "#" in line["mark"] or "**" in line["mark"]:
+        return _HEADING_RANK
+    return int(any(character.isdigit() for character in line["mark"]))
 
 
 def _is_label(line: re.Match[str]) -> bool:
