@@ -88,6 +88,12 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     assert all(each["num_predict"] > 0 for each in options)
 
 
+def test_a_context_that_is_too_small_names_its_own_setting(attempt):
+    output = grade(attempt, ScriptedModel(), context=400)
+    assert all("larger context (`rubric.context`, or --context)" in each for each in reasons(output).values())
+    assert output.num_invalid_leaf_nodes == len(LEAVES)
+
+
 def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
     backend = ScriptedModel(digest_="unpinned:" + DIGEST)
     model = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")

@@ -302,6 +302,5 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
 
 def _state_of(submission: Path) -> list[tuple[str, int, int]]:
     """Return the names, sizes and times of a submission's files, without what gradings keep in it."""
-    kept = submission / STATE
-    stats = ((path, path.lstat()) for path in files_below(submission) if not path.is_relative_to(kept))
-    return [(path.relative_to(submission).as_posix(), stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    stats = ((path.relative_to(submission), path.lstat()) for path in files_below(submission))
+    return [(name.as_posix(), stat.st_size, stat.st_mtime_ns) for name, stat in stats if STATE.name not in name.parts]
