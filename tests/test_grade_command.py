@@ -91,6 +91,7 @@ def test_the_rubric_can_be_cut(capsys):
         (["zero-shot", "--model", "m:1", "--context", "3"], "--context is 3"),
         (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--code-only"], "Leave one of them out"),
         (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
+        (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
         (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "holds no exchanges of a judge"),
     ],
 )

@@ -140,6 +140,7 @@ def _grading(add: Add) -> None:
     command.add_argument("--ignore-checks", action="store_true", help="ask the model about leaves with a check too")
     command.add_argument("--invalid-as-zero", action="store_true", help="count leaves without a grade as 0")
     command.add_argument("--reproduce", action="store_true", help="run reproduce.sh first, on a copy in the sandbox")
+    command.add_argument("--network", action="store_true", help="let it use the network")
     command.add_argument(
         "--trust-programs", action="store_true", help="run it without a sandbox, with your rights, if there is none"
     )

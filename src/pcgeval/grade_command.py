@@ -85,6 +85,8 @@ def _check_meant(arguments: argparse.Namespace, settings: JudgeSettings) -> None
         raise GradingError(f"--context is {arguments.context}. Give {MIN_CONTEXT} to {MAX_CONTEXT} tokens.")
     if arguments.reproduce and arguments.code_only:
         raise GradingError("--reproduce runs the code, --code-only says that it is only read. Leave one of them out.")
+    if arguments.network and not arguments.reproduce:
+        raise GradingError("--network is for the run of reproduce.sh. Give --reproduce too, or leave --network out.")
     if arguments.reproduce and settings.judge not in {"simple", "checks"}:
         raise GradingError(
             f"the judge {settings.judge} looks at no results, so nothing is to be run for it. Leave --reproduce out, "
@@ -123,7 +125,7 @@ def _computer(arguments: argparse.Namespace) -> Computer | None:
         return None
     from pcgeval.programs.reproduction import SandboxComputer
 
-    return SandboxComputer(trust_programs=arguments.trust_programs)
+    return SandboxComputer(network=arguments.network, trust_programs=arguments.trust_programs)
 
 
 def _entry(arguments: argparse.Namespace, params: Params, settings: JudgeSettings, report: Report) -> JudgeOutput:

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import socket
 import stat
 import sys
 from dataclasses import replace
@@ -186,11 +187,18 @@ def test_a_full_folder_is_never_overwritten(submission: Path) -> None:
         reproduce(submission / "missing")
 
 
-def test_there_is_no_network_and_it_cannot_be_asked_for(submission: Path) -> None:
-    run = reproduce(submission, "python3 -c 'import socket; socket.create_connection((\"1.1.1.1\", 53), 5)'")
-    assert run.exit_code == 1
-    with pytest.raises(SandboxError, match="no network"):
-        SandboxComputer(network=True)
+def test_there_is_no_network_unless_it_is_asked_for(submission: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        script = f"python3 -c 'import socket; socket.create_connection({address!r}, 5)'".replace(
+            "'127.0.0.1'", '"127.0.0.1"'
+        )
+        (submission / "reproduce.sh").write_text(script)
+        closed = SandboxComputer(seconds=60).reproduce(submission, submission.parent / "closed")
+        opened = SandboxComputer(seconds=60, network=True).reproduce(submission, submission.parent / "open")
+    assert (closed.exit_code, opened.exit_code) == (1, 0)
+    assert "the network was open" in opened.log
+    assert "the network" not in closed.log
 
 
 def test_where_submissions_are_trusted_it_runs_without_a_sandbox(submission: Path) -> None:

@@ -8,16 +8,18 @@ SUBMISSION = PurePosixPath("/submission")
 MOST_PARTS = 1000  # directly in a program's folder: each is a mount
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mostly links into /usr
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
+NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
 DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/zero: memory that nobody would see
 
 
-def system_mounts(scratch_bytes: int) -> list[str]:
+def system_mounts(scratch_bytes: int, *, network: bool) -> list[str]:
     """Return bubblewrap's options for the system's files, processes, devices and an empty /tmp of limited size."""
+    files = (*SYSTEM_FILES, *(NETWORK_FILES if network else ()))
     return [
         *("--ro-bind", "/usr", "/usr"),
         *(option for folder in SYSTEM_FOLDERS for option in _system_folder(Path(folder))),
         *("--perms", "0755", "--dir", "/etc"),
-        *(option for path in SYSTEM_FILES for option in ("--ro-bind-try", path, path)),
+        *(option for path in files for option in ("--ro-bind-try", path, path)),
         *("--proc", "/proc"),
         *("--perms", "0755", "--tmpfs", "/dev"),
         *(option for path in DEVICES for option in ("--dev-bind", path, path)),

@@ -1,7 +1,8 @@
 """Running a submission's reproduce.sh in the sandbox, to see what it really reproduces.
 
-It runs on a copy, without network, and with limits on time, memory and disk. What it leaves behind is as little to be
-trusted as itself: out of that comes a second copy of regular files within bounds, readable by us and without links.
+It runs on a copy, without network unless it is asked for, and with limits on time, memory and disk. What it leaves
+behind is as little to be trusted as itself: out of that comes a second copy of regular files within bounds, readable by
+us and without links.
 """
 
 import errno
@@ -24,7 +25,7 @@ from pcgeval.programs.confined import Confined, Ending
 from pcgeval.programs.disk_watch import DiskAllowance, make_sure_of_room, watched_disk
 from pcgeval.programs.limits import MEGABYTE, Allowance, tool
 from pcgeval.programs.mounts import interpreter_paths
-from pcgeval.programs.sandbox import SandboxError, open_sandbox
+from pcgeval.programs.sandbox import Sandbox, SandboxError, open_sandbox
 
 SCRIPT, LOG = "reproduce.sh", "reproduce.log"
 SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
@@ -80,14 +81,12 @@ class SandboxComputer:
             seconds: How long a run may take.
             memory_bytes: The resident memory of all processes of a run together.
             disk: What a submission may have on disk.
-            network: Is refused: the sandbox has no network, and what a run needs has to come with the submission.
+            network: Leave the network open: a run can then fetch what it needs, and send out what it sees.
             trust_programs: Where there is no sandbox, run submissions without one: as us, and with our network.
 
         Raises:
-            SandboxError: There is no sandbox here and submissions are not trusted, or network is asked for.
+            SandboxError: There is no sandbox here and submissions are not trusted.
         """
-        if network:
-            raise SandboxError("network=True: the sandbox has no network. Put what a run needs into the submission.")
         self._seconds = seconds
         self._disk = disk or DiskAllowance()
         allowance = Allowance(
@@ -96,7 +95,7 @@ class SandboxComputer:
             file_bytes=self._disk.total_bytes,
             cpu_seconds=max(1, int(seconds) * (os.cpu_count() or 1)),
         )
-        self._sandbox = open_sandbox(allowance, trust_programs)
+        self._sandbox = open_sandbox(allowance, trust_programs, network=network)
 
     def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
         """Run a submission's reproduce.sh on a copy of it.
@@ -126,8 +125,11 @@ class SandboxComputer:
             seconds = monotonic() - started
             _make_ours(work)
             after = _copied(_surveyed(work, self._disk), into)
-            log = "" if self._sandbox.contained else "[pcgeval] without a sandbox: network and files were open to it\n"
-            log += _told(before, "before the run") + pipe.text().replace(str(work), SHOWN_FOLDER)
+            log = (
+                _openness(self._sandbox)
+                + _told(before, "before the run")
+                + pipe.text().replace(str(work), SHOWN_FOLDER)
+            )
             log += ("" if log.endswith("\n") or not log else "\n") + _told(after, "after the run") + _end_line(ending)
             _write_log(into / LOG, log, started_at, seconds)
         # as other files' times are read: dividing the nanoseconds would round differently
@@ -320,6 +322,13 @@ def _copy_file(source: Path, copy: Path, newest: int | None) -> None:
     copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
     changed = status.st_mtime_ns if newest is None else min(status.st_mtime_ns, newest)
     os.utime(copy, ns=(changed, changed))
+
+
+def _openness(sandbox: Sandbox) -> str:
+    """Say in the log what a run could reach beside its folder."""
+    if not sandbox.contained:
+        return "[pcgeval] without a sandbox: network and files were open to it\n"
+    return "[pcgeval] the network was open to it\n" if sandbox.network else ""
 
 
 def _told(survey: _Survey, when: str) -> str:

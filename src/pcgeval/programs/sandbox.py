@@ -27,7 +27,7 @@ TRUST_MEANS = (
 )
 PROBE_SECONDS = 20
 ISOLATION = (
-    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
 )
 # Users that nobody is: one for each sandbox that root starts, so that the kernel counts the processes of each apart.
@@ -37,10 +37,14 @@ _users = itertools.count(secrets.randbelow(USERS))
 
 @dataclass(frozen=True)
 class Sandbox:
-    """Starts programs; `contained` tells whether bubblewrap holds them or they run as trusted processes."""
+    """Starts programs; `contained` tells whether bubblewrap holds them or they run as trusted processes.
+
+    With `network` they reach all that this machine reaches, its own servers too; nobody's program should.
+    """
 
     allowance: Allowance
     contained: bool
+    network: bool = False
 
     def start(
         self,
@@ -81,8 +85,8 @@ class Sandbox:
         with contextlib.ExitStack() as undo:
             shown = _shown_folder(folder, undo)
             line = [
-                *(tool("bwrap"), *ISOLATION, *_rights()),
-                *system_mounts(self.allowance.scratch_bytes),
+                *(tool("bwrap"), *ISOLATION, *([] if self.network else ["--unshare-net"]), *_rights()),
+                *system_mounts(self.allowance.scratch_bytes, network=self.network),
                 *folder_mounts(shown, seen, writable, self.allowance.scratch_bytes),
                 *limiting_command(self.allowance),
                 *_as_user(user),
@@ -92,17 +96,18 @@ class Sandbox:
             return Confined(process, NamespaceLeash(process, reports), self.allowance, undo.pop_all().close)
 
 
-def open_sandbox(allowance: Allowance, trust_programs: bool) -> Sandbox:
+def open_sandbox(allowance: Allowance, trust_programs: bool, *, network: bool = False) -> Sandbox:
     """Return a sandbox that is known to work here.
 
     Args:
         allowance: What each program may use.
         trust_programs: Run programs without a sandbox where there is none; where there is one, it is used all the same.
+        network: Leave the network open.
 
     Raises:
         SandboxError: There is no bubblewrap, or it may not work here, and programs are not trusted.
     """
-    sandbox = Sandbox(allowance, contained=True)
+    sandbox = Sandbox(allowance, contained=True, network=network)
     try:
         _try_out(sandbox)
     except SandboxError as error:
@@ -110,7 +115,7 @@ def open_sandbox(allowance: Allowance, trust_programs: bool) -> Sandbox:
             raise SandboxError(
                 f"{error} Or give --trust-programs to run them without a sandbox. {TRUST_MEANS}"
             ) from error
-        return Sandbox(allowance, contained=False)
+        return Sandbox(allowance, contained=False, network=True)
     return sandbox
 
 
