@@ -110,9 +110,8 @@ def test_a_pattern_matches_as_by_a_regular_expression(tmp_path_factory, pattern,
 
     literal = ".*".join(re.escape(part) for part in pattern.split("*"))
     expected = any(re.search(literal, line, re.IGNORECASE) for line in lines)
-    evidence = ran(tmp_path_factory.getbasetemp(), "\n".join(lines))
-    if lines:
-        assert finding(evidence, "log_matches", pattern=pattern).score == expected
+    evidence = ran(tmp_path_factory.getbasetemp(), "".join(f"{line}\n" for line in lines))
+    assert finding(evidence, "log_matches", pattern=pattern).score == expected
 
 
 def test_a_pattern_with_many_gaps_takes_linear_time(folder):
