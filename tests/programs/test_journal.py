@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pcgeval.llm import keeping
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.programs import journal as journal_module
 from pcgeval.programs.journal import Journal, TrialBackend
@@ -151,7 +152,7 @@ def test_calls_of_several_threads_are_all_kept(tmp_path: Path):
 
 
 def test_a_full_disk_is_noticed_before_a_call_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(journal_module, "ROOM", 2**70)
+    monkeypatch.setattr(keeping, "ROOM", 2**70)
     backend = Counter()
     with pytest.raises(LlmError, match="are free on its disk"):
         TrialBackend(backend, Journal(tmp_path / "j.jsonl", FINGERPRINT)).chat(request("x"), 9)

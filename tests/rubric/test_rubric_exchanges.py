@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.files import FileError
+from pcgeval.llm import keeping
 from pcgeval.llm.protocol import ChatReply, LlmError
 from pcgeval.rubric import exchanges as module
 from pcgeval.rubric.exchanges import (
@@ -212,7 +213,7 @@ def test_the_lock_vanishes_with_its_process(tmp_path):
 def test_no_reply_is_paid_for_that_cannot_be_kept(tmp_path, monkeypatch):
     with Exchanges(tmp_path / "journal.jsonl") as store:
         store.check_room()
-        monkeypatch.setattr(module, "ROOM", 2**62)
+        monkeypatch.setattr(keeping, "ROOM", 2**62)
         with pytest.raises(LlmError, match="Make room on the disk"):
             store.check_room()
 

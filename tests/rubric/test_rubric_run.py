@@ -15,8 +15,8 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after
 import pcgeval
 from pcgeval.competition.params import Model
 from pcgeval.files import FileError, write_text
+from pcgeval.reproduction import ReproductionRun
 from pcgeval.rubric import run as module
-from pcgeval.rubric.computer import ReproductionRun
 from pcgeval.rubric.exchanges import ExchangesError
 from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.grading import GradingError

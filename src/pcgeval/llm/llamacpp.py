@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.files import sha256_file
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError, well_formed
 from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
@@ -117,7 +117,7 @@ class LlamaCpp:
             raise LlmError(f"{self.path}: the model is closed.")
         address = urllib.parse.urlsplit(self._server.listening_address)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_COUNTING)
-        body = {"content": _well_formed(text), "add_special": False, "parse_special": True}
+        body = {"content": well_formed(text), "add_special": False, "parse_special": True}
         try:
             connection.request("POST", "/tokenize", json.dumps(body), {"Content-Type": "application/json"})
             return len(json.loads(connection.getresponse().read())["tokens"])
@@ -169,7 +169,7 @@ def schema_format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def message_bodies(messages: Iterable[Message]) -> list[dict[str, str]]:
     """Return messages as llama.cpp wants them."""
-    return [{"role": message.role, "content": _well_formed(message.content)} for message in messages]
+    return [{"role": message.role, "content": well_formed(message.content)} for message in messages]
 
 
 def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,11 +239,6 @@ class _Collector:
 
 def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:500]
-
-
-def _well_formed(text: str) -> str:
-    """Replace lone surrogates, which no tokenizer takes, by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _start(path: Path, context: int, threads: int) -> Any:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
+from pydantic import ConfigDict
+
 from pcgeval.errors import PcgevalError
 from pcgeval.files import sha256_bytes, sha256_json
 
@@ -57,6 +59,8 @@ class ChatRequest:
 class ChatReply:
     """One reply with its costs; `seconds` is the wall time that the model took when it was really asked."""
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # where it is read from a file
+
     text: str
     prompt_tokens: int
     output_tokens: int
@@ -81,3 +85,8 @@ class Backend(Protocol):
 def unpinned_digest(model: str) -> str:
     """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
+
+
+def well_formed(text: str) -> str:
+    """Replace lone surrogates, which no tokenizer and no file of UTF-8 takes, by U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.files import to_json
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.keeping import cannot_keep, check_room
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest
 from pcgeval.programs.records import Exchange, FailedCall, sync_folder, whole_text
-
-ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
 
 
 class Journal:
@@ -55,7 +54,7 @@ class Journal:
         try:
             self._write(line if self._size else self._header + line)
         except OSError as error:
-            raise _cannot_keep(self.path, error.strerror or str(error)) from error
+            raise cannot_keep(self.path, error.strerror or str(error)) from error
 
     def _write(self, content: bytes) -> None:
         is_new = not self.path.exists()
@@ -82,9 +81,7 @@ class Journal:
             LlmError: The disk is almost full.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        disk = os.statvfs(self.path.parent)
-        if (free := disk.f_bavail * disk.f_frsize) < ROOM:
-            raise _cannot_keep(self.path, f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
+        check_room(self.path)
 
     def remove(self) -> None:
         """Forget the calls: the trial is finished and its record holds them."""
@@ -179,7 +176,3 @@ def _parsed(line: bytes) -> Exchange | FailedCall | None:
         return Exchange(values["key"], ChatReply(**values["reply"]))
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def _cannot_keep(path: Path, reason: str) -> LlmError:
-    return LlmError(f"{path}: a reply cannot be kept: {reason}. Make room on the disk, then run again to go on.")

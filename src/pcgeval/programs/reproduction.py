@@ -26,8 +26,8 @@ from pcgeval.programs.disk_watch import DiskAllowance, make_sure_of_room, watche
 from pcgeval.programs.limits import MEGABYTE, Allowance, tool
 from pcgeval.programs.mounts import interpreter_paths
 from pcgeval.programs.sandbox import Sandbox, SandboxError, open_sandbox
+from pcgeval.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 
-SCRIPT, LOG = "reproduce.sh", "reproduce.log"
 SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
@@ -38,29 +38,6 @@ SHOWN_NAMES = 20
 _OUR_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 # all that is printed goes into the pipe whose number is the second argument
 _COMMAND = 'cd "$1" && eval "exec >&$2 2>&1 $2>&-" && exec bash reproduce.sh'
-
-
-@dataclass(frozen=True)
-class ReproductionRun:
-    """What became of a run.
-
-    Attributes:
-        folder: A copy of the submission as it was after the run, with reproduce.log.
-        log: What it printed, cut in the middle if it is long, what was not copied, and how it ended. Without times, so
-            that a run that does the same has the same log; the file reproduce.log begins and ends with them.
-        exit_code: The script's, 128 + the signal's number for a signal; None if it was stopped or never started.
-        reason: Why it was stopped or never started, or what explains its exit code.
-        seconds: How long it ran.
-        started_at: Seconds since 1970 by the clock of the disk. What the run wrote is as old or newer; all that was
-            handed in is made to look older.
-    """
-
-    folder: Path
-    log: str
-    exit_code: int | None
-    reason: str | None
-    seconds: float
-    started_at: float
 
 
 class SandboxComputer:
@@ -131,22 +108,22 @@ class SandboxComputer:
                 + pipe.text().replace(str(work), SHOWN_FOLDER)
             )
             log += ("" if log.endswith("\n") or not log else "\n") + _told(after, "after the run") + _end_line(ending)
-            _write_log(into / LOG, log, started_at, seconds)
+            _write_log(into / REPRODUCE_LOG, log, started_at, seconds)
         # as other files' times are read: dividing the nanoseconds would round differently
-        return ReproductionRun(into, log, ending.code, ending.reason, seconds, (into / LOG).stat().st_mtime)
+        return ReproductionRun(into, log, ending.code, ending.reason, seconds, (into / REPRODUCE_LOG).stat().st_mtime)
 
     def _ending(self, before: "_Survey", work: Path, pipe: "_LogPipe") -> Ending:
         """Run the script if there is one that can be run."""
-        script = work / SCRIPT
+        script = work / REPRODUCE_SCRIPT
         if before.too_much is not None:
             return Ending(None, f"was not started: the submission has {before.too_much}", "")
         if not script.is_file():
-            return Ending(None, f"was not started: {SCRIPT} is missing or no file", "")
+            return Ending(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", "")
         make_sure_of_room(work)
         has_crlf = b"\r\n" in script.read_bytes()
         ending = self._confined_ending(work, pipe)
         if ending.code and ending.reason is None and has_crlf:
-            return replace(ending, reason=f"{SCRIPT} has Windows line ends (CRLF), which bash takes for text")
+            return replace(ending, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text")
         return ending
 
     def _confined_ending(self, work: Path, pipe: "_LogPipe") -> Ending:
@@ -246,7 +223,7 @@ def _surveyed(source: Path, disk: DiskAllowance) -> _Survey:
         for name in names:
             path = f"{inside}/{name}" if inside else name
             status = _status(source, path)
-            if path == LOG:
+            if path == REPRODUCE_LOG:
                 continue  # a log from elsewhere says nothing about this run
             if status is None:
                 left_out.append(_named(path, "neither file nor folder, or a link that leads to no file in here"))
@@ -343,13 +320,13 @@ def _told(survey: _Survey, when: str) -> str:
 def _end_line(ending: Ending) -> str:
     code = "" if ending.code is None else f" ended with exit code {ending.code}"
     why = "" if ending.reason is None else f" {ending.reason}" if ending.code is None else f" ({ending.reason})"
-    return f"[pcgeval] {SCRIPT}{code}{why}\n"
+    return f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
 
 
 def _write_log(path: Path, log: str, started_at: int, seconds: float) -> None:
     """Write the log with its times; the file is as old as the start of the run, so that results are newer."""
     at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
-    text = f"[pcgeval] {SCRIPT} started at {at}\n{log}[pcgeval] after {seconds:.1f} s\n"
+    text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
     path.write_bytes(text.encode("utf-8", errors="replace"))
     os.utime(path, ns=(started_at, started_at))
 

@@ -15,7 +15,17 @@ from typing import Any, TypeVar
 from pcgeval.competition.params import Model
 from pcgeval.files import sha256_json
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
+from pcgeval.llm.protocol import (
+    Backend,
+    CallError,
+    ChatReply,
+    ChatRequest,
+    LlmError,
+    Message,
+    Option,
+    RefusedError,
+    well_formed,
+)
 from pcgeval.llm.tokens import TokenCounter, token_counter
 from pcgeval.rubric.exchanges import Exchanges, JudgeExchange
 from pcgeval.rubric.simple.calls import Call, DoesNotFit
@@ -228,9 +238,4 @@ class JudgeAsker:
 
 
 def _whole(reply: ChatReply) -> ChatReply:
-    """Replace lone surrogates, which no file of UTF-8 takes."""
-    return replace(reply, text=_whole_text(reply.text), done_reason=_whole_text(reply.done_reason))
-
-
-def _whole_text(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return replace(reply, text=well_formed(reply.text), done_reason=well_formed(reply.done_reason))

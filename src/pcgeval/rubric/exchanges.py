@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pcgeval.errors import PcgevalError
 from pcgeval.files import FileError, to_json, write_bytes
-from pcgeval.llm.protocol import ChatReply, LlmError
+from pcgeval.llm.keeping import cannot_keep, check_room
+from pcgeval.llm.protocol import ChatReply
 
 CallKind = Literal["rank", "grade", "parse"]
 CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
-ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
 MAX_BYTES = 2**30  # of a file of exchanges; 2 551 leaves of 12 calls with long answers have a tenth
 
 
@@ -39,14 +39,19 @@ class ExchangesError(PcgevalError):
 class JudgeExchange:
     """One call about one leaf: the key of what was asked, and the reply, or why there was none."""
 
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
     key: str
     leaf: str
     kind: CallKind
     vote: int
     attempt: int
     sent: str
-    reply: ChatReply | None
+    reply: ChatReply | None = None
     reason: str | None = None
+
+
+_EXCHANGE = TypeAdapter(JudgeExchange)
 
 
 class Exchanges:
@@ -105,9 +110,7 @@ class Exchanges:
             LlmError: The disk is almost full.
         """
         if self.journal is not None:
-            disk = os.statvfs(self.journal.parent)
-            if (free := disk.f_bavail * disk.f_frsize) < ROOM:
-                raise _cannot_keep(self.journal, f"{free // 2**20} MB are free, {ROOM // 2**20} are needed")
+            check_room(self.journal)
 
     def keep(self, exchange: JudgeExchange) -> None:
         """Add a call just made; it is on the disk when this returns.
@@ -120,7 +123,7 @@ class Exchanges:
                 try:
                     _append(self._file, _line(exchange))
                 except OSError as error:
-                    raise _cannot_keep(self.journal, error.strerror or str(error)) from error
+                    raise cannot_keep(self.journal, error.strerror or str(error)) from error
             self._known[exchange.key] = self._used[exchange.key] = exchange
 
     def finish(self, *, is_complete: bool) -> None:
@@ -221,39 +224,9 @@ def _line(exchange: JudgeExchange) -> bytes:
     return to_json(values, indent=None).encode() + b"\n"
 
 
-def _cannot_keep(path: Path, reason: str) -> LlmError:
-    return LlmError(f"{path}: a reply cannot be kept: {reason}. Make room on the disk, then run again to go on.")
-
-
-class _Reply(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    text: str
-    prompt_tokens: int
-    output_tokens: int
-    done_reason: str
-    seconds: float
-
-
-class _Values(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-    key: str
-    leaf: str
-    kind: CallKind
-    vote: int
-    attempt: int
-    sent: str
-    reply: _Reply | None = None
-    reason: str | None = None
-
-
 def _parsed(line: bytes) -> JudgeExchange | None:
     try:
-        values = _Values.model_validate_json(line)
+        exchange = _EXCHANGE.validate_json(line)
     except ValidationError:
         return None
-    if (values.reply is None) == (values.reason is None):
-        return None
-    fields: dict[str, Any] = dict(values)
-    return JudgeExchange(**{**fields, "reply": values.reply and ChatReply(**dict(values.reply))})
+    return None if (exchange.reply is None) == (exchange.reason is None) else exchange

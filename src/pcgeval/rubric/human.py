@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.errors import PcgevalError
+from pcgeval.errors import PcgevalError, listed
 from pcgeval.files import read_text
 from pcgeval.rubric.grades import Verdict
 from pcgeval.rubric.tree import Task
@@ -22,7 +22,6 @@ REQUIRED = ("path", "score", "author", "reason")
 KEYS = (*REQUIRED, "date")
 MAX_BYTES = 16 * 2**20
 NO_GRADE = frozenset({"none", "null", "~"})
-_SHOWN_FAULTS = 200
 
 
 class HumanGradesError(PcgevalError):
@@ -30,10 +29,7 @@ class HumanGradesError(PcgevalError):
 
     def __init__(self, path: Path, faults: Sequence[str]) -> None:
         """Compose the message from the first two hundred faults."""
-        lines = [f"{path}: {len(faults)} fault{'s' if len(faults) > 1 else ''}", *faults[:_SHOWN_FAULTS]]
-        if len(faults) > _SHOWN_FAULTS:
-            lines.append(f"and {len(faults) - _SHOWN_FAULTS} more. Mend these first.")
-        super().__init__("\n  ".join(lines))
+        super().__init__(listed(path, faults))
         self.faults = tuple(faults)
 
 

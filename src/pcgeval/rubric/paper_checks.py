@@ -15,13 +15,13 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NewType
 
+from pcgeval.reproduction import REPRODUCE_SCRIPT
 from pcgeval.rubric.evidence import PaperEvidence
 from pcgeval.rubric.findings import Finding, Undecided, yes_or_no
 
 Number = NewType("Number", float)  # an argument that may be any finite number
 InnerPath = NewType("InnerPath", str)  # an argument that names a file below the submission, parts joined by `/`
 
-REPRODUCE_SCRIPT = "reproduce.sh"
 MAX_FILE_BYTES = 4_000_000
 MAX_READ_BYTES = 64_000_000  # of all files together
 MAX_FILES = 20_000

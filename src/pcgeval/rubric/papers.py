@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.errors import PcgevalError
+from pcgeval.errors import PcgevalError, listed
 from pcgeval.files import FileError, read_text
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import RubricError, Task
@@ -28,9 +28,8 @@ class PaperError(PcgevalError):
     """A paper that cannot be used; `faults` has all that is wrong with its folder."""
 
     def __init__(self, folder: Path, faults: Sequence[str]) -> None:
-        """Compose the message from all faults."""
-        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
-        super().__init__("\n".join([f"{folder}: {count}", *(f"  {fault}" for fault in faults)]))
+        """Compose the message from the first two hundred faults."""
+        super().__init__(listed(folder, faults))
         self.faults = tuple(faults)
 
 

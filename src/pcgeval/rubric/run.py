@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from pcgeval.competition.layout import STATE
 from pcgeval.competition.params import Model
 from pcgeval.files import FileError, files_below, read_json, sha256_json, write_json
+from pcgeval.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 from pcgeval.rubric.asking import OpenBackend, usual_backend
-from pcgeval.rubric.computer import Computer, ReproductionRun, Run
+from pcgeval.rubric.computer import Computer
 from pcgeval.rubric.evidence import PaperEvidence
 from pcgeval.rubric.exchanges import Exchanges, locked, named_recordings
 from pcgeval.rubric.grades import JudgeOutput
@@ -32,8 +33,6 @@ from pcgeval.rubric.tree import code_only as only_code
 from pcgeval.rubric.tree import resources_provided as without_resources
 
 PAPERS = Path("data/papers")
-REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
-_STARTED = "[pcgeval] reproduce.sh started at "  # how the log of a run in our sandbox begins
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
 
 
@@ -220,7 +219,7 @@ def _model(config: Model | Mapping[str, Any] | None) -> Model | None:
         raise GradingError(f"completer_config: {'; '.join(faults)}. Give it as a model in params.yaml.") from error
 
 
-def _matter(paper: Paper, cut: Cut, submission: Path, run: Run | None) -> Matter:
+def _matter(paper: Paper, cut: Cut, submission: Path, run: ReproductionRun | None) -> Matter:
     if run is None:
         log = None if cut.code_only else _own_log(submission)
         run = ReproductionRun(submission, log or "", None, None, 0.0, 0.0)
@@ -259,10 +258,10 @@ def _trusted_time(submission: Path, log: str | None) -> float | None:
     A checkout or a copy gives all files new times, which tell nothing about which of them the run has made.
     """
     first = (log or "").partition("\n")[0]
-    if not first.startswith(_STARTED):
+    if not first.startswith(STARTED):
         return None
     try:
-        started = datetime.fromisoformat(first.removeprefix(_STARTED).strip()).timestamp()
+        started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
     except (ValueError, OverflowError):
         return None
     written = (submission / REPRODUCE_LOG).lstat().st_mtime
@@ -280,7 +279,7 @@ def _run_folder(state: Path | None, submission: Path, stack: ExitStack) -> Path:
     return state / "reproduction"
 
 
-def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
+def _reproduced(computer: Computer, submission: Path, place: Path) -> ReproductionRun:
     """Run reproduce.sh, or take the run that a killed grading of the same submission has finished."""
     note = place / "run.json"
     identity = sha256_json([str(submission.resolve()), _state_of(submission)])
@@ -295,8 +294,7 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Run:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     run = computer.reproduce(submission, place / "copy")
-    kept = {name: getattr(run, name) for name in ("log", "exit_code", "reason", "seconds", "started_at")}
-    write_json(note, {**kept, "folder": str(run.folder.resolve()), "submission": identity})
+    write_json(note, {**vars(run), "folder": str(run.folder.resolve()), "submission": identity})
     return run
 
 

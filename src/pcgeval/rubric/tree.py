@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pcgeval.errors import PcgevalError
+from pcgeval.errors import PcgevalError, listed
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
@@ -24,7 +24,6 @@ FINEGRAINED_CATEGORIES = (
     "Logging, Analysis & Presentation",
 )
 MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and a walk over more would need a deeper Python stack
-_SHOWN_FAULTS = 200
 
 Argument = bool | int | float | str
 
@@ -42,11 +41,7 @@ class RubricError(PcgevalError):
 
     def __init__(self, source: str, faults: Sequence[Fault]) -> None:
         """Compose the message from the first two hundred faults."""
-        lines = [f"{source}: {len(faults)} fault{'s' if len(faults) > 1 else ''}"]
-        lines += [f"  {fault.path}: {fault.message}" for fault in faults[:_SHOWN_FAULTS]]
-        if len(faults) > _SHOWN_FAULTS:
-            lines.append(f"  and {len(faults) - _SHOWN_FAULTS} more. Mend these first.")
-        super().__init__("\n".join(lines))
+        super().__init__(listed(source, [f"{fault.path}: {fault.message}" for fault in faults]))
         self.faults = tuple(faults)
 
 

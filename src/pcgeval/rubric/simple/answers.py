@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pcgeval.llm.protocol import well_formed
 from pcgeval.rubric.simple.folder import FoundFile
 from pcgeval.rubric.simple.prompts import MAX_PICKED
 from pcgeval.rubric.simple.reading import clean
@@ -126,7 +127,7 @@ def _value(found: Mapping[Any, Any], keys: Sequence[str]) -> Any:
 
 def _explanation(text: str) -> str:
     """Return a text out of JSON without the control characters and half characters that its escapes may stand for."""
-    return clean(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).strip()[:MAX_EXPLANATION]
+    return clean(well_formed(text)).strip()[:MAX_EXPLANATION]
 
 
 def _is_false(value: Any) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from pcgeval.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 from pcgeval.rubric.simple.calls import Call, Part
 from pcgeval.rubric.simple.folder import CODE, DOCUMENTS, TABLES, Contents, FoundFile, contents
 from pcgeval.rubric.simple.logs import reduced
@@ -18,7 +19,6 @@ MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or 
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
 MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 MAX_SUB_CRITERIA = 100
-_SCRIPT, _LOG = "reproduce.sh", "reproduce.log"
 _FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
 
 
@@ -40,9 +40,9 @@ class Prompts:
             )
             if text.strip()
         )
-        self._script = Part(_SCRIPT, self._script_text(), tail=0.3, weight=1.5)
+        self._script = Part(REPRODUCE_SCRIPT, self._script_text(), tail=0.3, weight=1.5)
         log = "(reproduce.sh was not run)" if subject.reproduce_log is None else reduced(subject.reproduce_log)
-        self._log = Part(_LOG, log, tail=0.7, weight=4.0)
+        self._log = Part(REPRODUCE_LOG, log, tail=0.7, weight=4.0)
         self.file_text = lru_cache(_FILES_KEPT)(self._file_text)
 
     def offered(self, leaf: Task) -> tuple[FoundFile, ...]:
@@ -58,7 +58,7 @@ class Prompts:
         return tuple(
             file
             for file in self.contents.files
-            if file.name not in (_SCRIPT, _LOG)
+            if file.name not in (REPRODUCE_SCRIPT, REPRODUCE_LOG)
             and (
                 file.suffix in DOCUMENTS
                 or (file.suffix in CODE and category != RESULT_ANALYSIS)
@@ -129,8 +129,8 @@ class Prompts:
         return (self._script,) if leaf.task_category == CODE_DEVELOPMENT else (self._script, self._log)
 
     def _script_text(self) -> str:
-        found = read_file(self.subject.folder / _SCRIPT)
-        return f"({_SCRIPT}: {found.note})\n{found.text}" if found.note else found.text
+        found = read_file(self.subject.folder / REPRODUCE_SCRIPT)
+        return f"({REPRODUCE_SCRIPT}: {found.note})\n{found.text}" if found.note else found.text
 
     def _file_text(self, file: FoundFile) -> FileText:
         return read_file(file.path)
