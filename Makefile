@@ -45,7 +45,7 @@ lint: $(READY)  ## ruff, mypy, and whether the README's command help is up to da
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pcgeval.docs --check README.md
+	@$(BIN)/python -m pcgeval.cli.docs --check README.md
 
 bench: $(READY)  ## measure the speeds and accuracies that the README quotes, one figure a line
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stability import Stability

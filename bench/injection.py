@@ -8,13 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pcgeval.competition.params import Model
+from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.core.params import Model
+from pcgeval.judge.exchanges import Exchanges
+from pcgeval.judge.grading import JudgeSettings, Matter, grade
+from pcgeval.judge.subject import Subject
 from pcgeval.llm.local_models import cached_path, find_model
-from pcgeval.rubric.evidence import PaperEvidence
-from pcgeval.rubric.exchanges import Exchanges
 from pcgeval.rubric.grades import extract_leaf_grades
-from pcgeval.rubric.grading import JudgeSettings, Matter, grade
-from pcgeval.rubric.simple.subject import Subject
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, Task
 
 CRITERIA = (

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.competition.params import Model
-from pcgeval.files import write_text
+from pcgeval.core.files import write_text
+from pcgeval.core.params import Model
+from pcgeval.judge.run import grade_submission
 from pcgeval.llm.protocol import ChatReply, ChatRequest
-from pcgeval.rubric.run import grade_submission
 from rubric import made_up_rubric
 
 ROOT = Path(__file__).parents[1]

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
-from pcgeval.llm.ollama_server import OllamaServer
+from pcgeval.llm.ollama import OllamaServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
-from pcgeval.llm.serve import LocalServer
 from pcgeval.llm.servers import ServedModel, Server
+from pcgeval.serve.server import LocalServer
 
 TOKENS = 32
 CALLS = 200
@@ -81,7 +81,7 @@ def client_overhead() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1])
         servers: dict[str, tuple[str, Server]] = {"ollama": ("/api/chat", OllamaServer(SMOLLM.name, address))}
         try:
-            from pcgeval.llm.openai_server import OpenAiServer  # noqa: PLC0415 - an optional extra
+            from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415 - an optional extra
 
             servers["openai"] = ("/v1/chat/completions", OpenAiServer(SMOLLM.name, f"{address}/v1"))
         except LlmError as error:

@@ -10,13 +10,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from pcgeval.competition.layout import Trial
-from pcgeval.competition.params import Limits, Model
-from pcgeval.competition.submissions import Program
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import Limits, Model
+from pcgeval.generation.harness import ProgramRunner
+from pcgeval.generation.records import TrialCall
 from pcgeval.llm.protocol import ChatReply, ChatRequest
-from pcgeval.programs.harness import ProgramRunner
-from pcgeval.programs.records import TrialCall
-from pcgeval.programs.sandbox import Allowance, SandboxError, open_sandbox
+from pcgeval.sandbox.sandbox import Allowance, SandboxError, open_sandbox
+from pcgeval.submissions.load import Program
 
 TRIALS = 50
 CALLS = 20

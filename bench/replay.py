@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pcgeval.competition.layout import trials
-from pcgeval.competition.params import Params, parse_params
-from pcgeval.competition.submissions import Prompt, Submission
+from pcgeval.core.layout import trials
+from pcgeval.core.params import Params, parse_params
+from pcgeval.generation.generate import generate_step
+from pcgeval.generation.tasks import Task
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
-from pcgeval.programs.generate import generate_step
-from pcgeval.programs.tasks import Task
+from pcgeval.submissions.load import Prompt, Submission
 
 DIGEST = "ab" * 32
 SECTIONS = ("physics", "similarity", "diversity", "scoring", "rubric")

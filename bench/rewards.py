@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from pcgeval.competition.params import PhysicsParams, Similarity
-from pcgeval.environments.level_scores import loaded_classifier, mean_distances, score_reply
+from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
 
 ROOT = Path(__file__).parents[1]
 REPLIES = 200

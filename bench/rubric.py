@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from pcgeval.files import to_json
-from pcgeval.rubric.gathering import gather_submission
-from pcgeval.rubric.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric
+from pcgeval.checks.gathering import gather_submission
+from pcgeval.core.files import to_json
+from pcgeval.judge.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, leaves
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from PIL import Image, ImageDraw
 
-from pcgeval.competition.layout import Trial, trial_file
-from pcgeval.competition.outcomes import succeeded, write_outcomes
-from pcgeval.competition.params import Similarity
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.outcomes import succeeded, write_outcomes
+from pcgeval.core.params import Similarity
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.step import classify_step
 

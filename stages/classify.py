@@ -1,8 +1,8 @@
 """Classify the level pictures of one model and team: letter probabilities and embeddings."""
 
-from pcgeval.competition.layout import step_folder, trials
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import step_folder, trials
+from pcgeval.core.params import load_params
 from pcgeval.similarity.step import classify_step
 
 

@@ -1,8 +1,8 @@
 """Convert the drop_block calls of one model and team to Science Birds levels."""
 
-from pcgeval.competition.layout import step_folder, trials
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import step_folder, trials
+from pcgeval.core.params import load_params
 from pcgeval.levels.steps import convert_step
 
 

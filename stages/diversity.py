@@ -1,8 +1,8 @@
 """Compare the trials of one model and team with each other: the diversity of each letter."""
 
-from pcgeval.competition.layout import step_folder
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import step_folder
+from pcgeval.core.params import load_params
 from pcgeval.similarity.diversity import diversity_step
 
 

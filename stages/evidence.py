@@ -1,8 +1,8 @@
 """Gather what the rubric's checks look at for one model and team."""
 
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
-from pcgeval.rubric.evidence_files import evidence_step
+from pcgeval.checks.evidence_files import evidence_step
+from pcgeval.core.console import run_stage
+from pcgeval.core.params import load_params
 
 
 def main(model: str, team: str) -> None:

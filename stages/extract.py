@@ -1,8 +1,8 @@
 """Extract the drop_block calls from the responses of one model and team."""
 
-from pcgeval.competition.layout import step_folder, trials
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import step_folder, trials
+from pcgeval.core.params import load_params
 from pcgeval.levels.steps import extract_step
 
 

@@ -6,14 +6,14 @@ bubblewrap is missing: it then has the rights of whoever runs this, and the netw
 
 import os
 
-from pcgeval.competition.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, step_folder, trials
-from pcgeval.competition.params import load_params
-from pcgeval.competition.submissions import load_submission
-from pcgeval.console import Progress, run_stage
+from pcgeval.core.console import Progress, run_stage
+from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, step_folder, trials
+from pcgeval.core.params import load_params
+from pcgeval.generation.generate import generate_step
+from pcgeval.generation.records import TrialRecord
 from pcgeval.llm.backends import open_backend
-from pcgeval.programs.generate import generate_step
-from pcgeval.programs.records import TrialRecord
-from pcgeval.programs.sandbox import TRUST_PROGRAMS
+from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
+from pcgeval.submissions.load import load_submission
 
 
 def main(model: str, team: str, *options: str) -> None:

@@ -1,10 +1,10 @@
 """Grade one team's submission by the rubric; what a model judge said before is not asked again."""
 
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage, say
-from pcgeval.rubric.grading import no_report
-from pcgeval.rubric.rendering import GradingProgress, summary_lines
-from pcgeval.rubric.step import grade_step
+from pcgeval.core.console import run_stage, say
+from pcgeval.core.params import load_params
+from pcgeval.judge.grading import no_report
+from pcgeval.judge.rendering import GradingProgress, summary_lines
+from pcgeval.judge.step import grade_step
 
 
 def main(team: str) -> None:

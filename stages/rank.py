@@ -1,7 +1,7 @@
 """Rank the teams over all models."""
 
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.params import load_params
 from pcgeval.scoring.steps import rank_step
 
 

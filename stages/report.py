@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pcgeval.competition.layout import REPORT
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage, say
+from pcgeval.core.console import run_stage, say
+from pcgeval.core.layout import REPORT
+from pcgeval.core.params import load_params
 from pcgeval.report.page import write_report
 
 

@@ -1,8 +1,8 @@
 """Score all teams on one model: the four official result files."""
 
-from pcgeval.competition.layout import OFFICIAL_RESULTS
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import OFFICIAL_RESULTS
+from pcgeval.core.params import load_params
 from pcgeval.scoring.steps import score_step
 
 

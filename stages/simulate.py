@@ -1,8 +1,8 @@
 """Simulate the levels of one model and team: stability and a picture of each."""
 
-from pcgeval.competition.layout import step_folder, trials
-from pcgeval.competition.params import load_params
-from pcgeval.console import run_stage
+from pcgeval.core.console import run_stage
+from pcgeval.core.layout import step_folder, trials
+from pcgeval.core.params import load_params
 from pcgeval.evaluator.step import simulate_step
 
 

@@ -1,22 +1,18 @@
 """Imports run downward only, so that a package can be understood, tested and listed as a dep without those above it."""
 
 import pytest
-
 from module_imports import MODULES, imported_modules, imports_of
 
 # from the ground up; a module imports from its own package and from lower lines
 LAYERS = (
-    ("errors",),
-    ("files", "console"),
-    ("competition",),
-    ("levels",),
-    ("evaluator", "similarity", "llm"),
-    ("scoring", "rubric", "programs"),
-    ("report", "environments", "provenance", "rehearsal", "intake"),
-    ("grade_command", "rubric_command"),
-    ("commands",),
+    ("core",),
+    ("levels", "submissions"),
+    ("llm", "evaluator", "similarity", "scoring", "checks"),
+    ("serve", "sandbox", "rubric"),
+    ("generation", "judge"),
+    ("report", "audit", "rl"),
     ("cli",),
-    ("docs", "__main__", "the public interface"),
+    ("__main__", "the public interface"),
 )
 HEIGHTS = {part: height for height, parts in enumerate(LAYERS) for part in parts}
 
@@ -50,11 +46,14 @@ def test_the_public_interface_imports_nothing_until_it_is_asked() -> None:
         ("import pcgeval.levels.grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
         ("from pcgeval.levels import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
         ("from pcgeval.levels.grid import drop", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("def f():\n    from pcgeval import files", {"pcgeval", "pcgeval.files"}),
-        ("import importlib\nimportlib.import_module('pcgeval.files')", {"pcgeval", "pcgeval.files"}),
+        ("def f():\n    from pcgeval.core import files", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
+        (
+            "import importlib\nimportlib.import_module('pcgeval.core.files')",
+            {"pcgeval", "pcgeval.core", "pcgeval.core.files"},
+        ),
         ("from . import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("from ..files import read_text", {"pcgeval", "pcgeval.files"}),
-        ("if TYPE_CHECKING:\n    import pcgeval.files", set()),
+        ("from ..core.files import read_text", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
+        ("if TYPE_CHECKING:\n    import pcgeval.core.files", set()),
         ("import json, pcgevaluation", set()),
     ],
 )

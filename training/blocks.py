@@ -29,7 +29,7 @@ from designs import (
     take_apart,
 )
 from drawing import CELL, SPRITES, Boxes, disturbed, draw_boxes
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.files import write_json
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import simulate
-from pcgeval.files import write_json
 from pcgeval.levels.xml import level_xml
 from pcgeval.similarity.classifier import Classifier
 from settings import CLASSIFIER, DATA, HERE, LETTERS, METRICS, load_settings

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pcgeval.errors import PcgevalError
-from pcgeval.files import sha256_file
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import sha256_file
 from settings import CACHE, HERE
 
 FONT_FILES = ("*.ttf", "*.otf", "*.ttc")  # patterns of tar

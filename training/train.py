@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from augment import augmented
 from muon import Muon
-from pcgeval.files import sha256_file, sha256_json
+from pcgeval.core.files import sha256_file, sha256_json
 from settings import CACHE, DATA, LETTERS, Settings, Train, load_settings
 from vit import new_network, write_classifier
 

@@ -8,16 +8,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pcgeval.environments.entry import load_environment
     from pcgeval.evaluator.image import render
     from pcgeval.evaluator.physics import simulate
     from pcgeval.evaluator.stability import Stability
+    from pcgeval.judge.run import run_judge
     from pcgeval.levels.errors import LevelError
     from pcgeval.levels.extraction import extract_code
     from pcgeval.levels.xml import level_xml
+    from pcgeval.rl.entry import load_environment
     from pcgeval.rubric.grades import JudgeOutput, extract_leaf_grades, get_grade_summary
     from pcgeval.rubric.loading import load_rubric
-    from pcgeval.rubric.run import run_judge
     from pcgeval.scoring.formulas import score_competition
     from pcgeval.scoring.ranking import rank
     from pcgeval.similarity.classifier import Classifier
@@ -33,11 +33,11 @@ _HOMES = {
     "extract_leaf_grades": "rubric.grades",
     "get_grade_summary": "rubric.grades",
     "level_xml": "levels.xml",
-    "load_environment": "environments.entry",
+    "load_environment": "rl.entry",
     "load_rubric": "rubric.loading",
     "rank": "scoring.ranking",
     "render": "evaluator.image",
-    "run_judge": "rubric.run",
+    "run_judge": "judge.run",
     "score_competition": "scoring.formulas",
     "simulate": "evaluator.physics",
 }

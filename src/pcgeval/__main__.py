@@ -2,7 +2,7 @@
 
 import sys
 
-from pcgeval.cli import main
+from pcgeval.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

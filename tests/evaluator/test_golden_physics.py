@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from levels_for_tests import dropped
 
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.physics import simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "physics" / "physics.jsonl.gz"

@@ -6,13 +6,13 @@ import pytest
 from levels_for_tests import dropped, level
 from PIL import Image
 
-from pcgeval.competition.layout import Trial, trial_file
-from pcgeval.competition.outcomes import failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.outcomes import failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import step
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.step import simulate_step
-from pcgeval.files import FileError
 
 TEAM = "team_a"
 STABLE = dropped([("b31", 5), ("b11", 5)])

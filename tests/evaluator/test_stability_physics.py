@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels_for_tests import POST_REST, SMALL_REST, dropped, foreign_levels, grid_levels, level
 
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.physics import SimulationError, _jittered, simulate
 from pcgeval.evaluator.world import advance, build_world
 from pcgeval.levels.blocks import level_blocks

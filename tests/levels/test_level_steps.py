@@ -1,8 +1,8 @@
 import pytest
 
-from pcgeval.competition.layout import TRIALS_FILE, Trial, trial_file
-from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.files import FileError, files_below
+from pcgeval.core.files import FileError, files_below
+from pcgeval.core.layout import TRIALS_FILE, Trial, trial_file
+from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.levels import steps
 from pcgeval.levels.extraction import extract_code
 from pcgeval.levels.steps import convert_step, extract_step

@@ -1,7 +1,7 @@
 import pytest
 from faulty_server import FaultyServer, lines
 
-from pcgeval.competition.params import Model
+from pcgeval.core.params import Model
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS

@@ -8,7 +8,7 @@ import pytest
 from faulty_server import FaultyServer, broken_off, endless, headless, lines, silent, stalled, status, unused_address
 
 from pcgeval.llm import bounded_http
-from pcgeval.llm.ollama_server import OllamaServer, check_options
+from pcgeval.llm.ollama import OllamaServer, check_options
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.servers import Patience, ServedModel
 

@@ -28,7 +28,7 @@ from pcgeval.llm.servers import Patience, ServedModel
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
-from pcgeval.llm.openai_server import OpenAiServer
+from pcgeval.llm.openai import OpenAiServer
 
 OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop": "END", "top_k": 40}
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
@@ -348,7 +348,7 @@ def test_an_endpoint_that_is_no_url():
 
 
 def test_a_missing_client_says_what_to_install():
-    hide = "import sys; sys.modules['openai'] = None; import pcgeval.llm.openai_server"
+    hide = "import sys; sys.modules['openai'] = None; import pcgeval.llm.openai"
     done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
     assert "pip install 'pcgeval[openai]'" in done.stderr
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pcgeval.files import sha256_bytes
+from pcgeval.core.files import sha256_bytes
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.llm.recorded import RecordedModel
 

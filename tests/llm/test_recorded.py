@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.files import FileError
+from pcgeval.core.files import FileError
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedExchange, RecordedModel, read_recording, write_recording
 

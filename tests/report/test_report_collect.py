@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 from evaluated_round import PARAMS
 
-from pcgeval.competition.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, step_folder
-from pcgeval.competition.submissions import SubmissionError
+from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, step_folder
 from pcgeval.report.collect import collect
 from pcgeval.report.reading import ReportError
+from pcgeval.submissions.load import SubmissionError
 
 STABILITY = step_folder("stability", "large", "builders")
 SIMILARITY = step_folder("similarity", "large", "builders")

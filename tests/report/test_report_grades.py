@@ -8,13 +8,13 @@ import pytest
 from evaluated_round import PARAMS, grade_path
 from page_for_tests import Page
 
-from pcgeval.competition.layout import RUBRICS
-from pcgeval.files import read_json, write_json, write_text
+from pcgeval.core.files import read_json, write_json, write_text
+from pcgeval.core.layout import RUBRICS
+from pcgeval.judge.heuristic import heuristic_output
 from pcgeval.report import grades as grades_module
 from pcgeval.report.page import write_report
 from pcgeval.report.reading import ReportError
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.heuristic import heuristic_output
 from pcgeval.rubric.history import HISTORY, keep_grades
 from pcgeval.rubric.loading import load_rubric
 

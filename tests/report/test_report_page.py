@@ -7,8 +7,8 @@ import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
 from page_for_tests import Page
 
-from pcgeval.competition.layout import RANKING_JSON, REPORT
-from pcgeval.files import read_json, to_json, write_json
+from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.layout import RANKING_JSON, REPORT
 from pcgeval.report.page import write_report
 from pcgeval.report.reading import ReportError
 

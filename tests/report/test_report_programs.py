@@ -7,13 +7,13 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page
 
-from pcgeval.competition.layout import SUBMISSIONS, Trial, step_folder
-from pcgeval.competition.submissions import Program
-from pcgeval.files import sha256_bytes
-from pcgeval.programs.records import record_path
+from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import SUBMISSIONS, Trial, step_folder
+from pcgeval.generation.records import record_path
 from pcgeval.report.page import write_report
 from pcgeval.report.program_source import ProgramSource, SourceFile, read_program
 from pcgeval.report.reading import ReportError
+from pcgeval.submissions.load import Program
 
 CODE = "# <script>alert('entry')</script>\nrun()\n"
 FILES = {

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.competition.layout import Trial
-from pcgeval.competition.outcomes import Outcome
+from pcgeval.core.layout import Trial
+from pcgeval.core.outcomes import Outcome
 from pcgeval.report.reading import LetterRow, LetterWeight
 from pcgeval.report.results import DrawnBlock, LetterResult, Seen, TrialResult
 from pcgeval.report.words import count, failed_step, figure, reason_of, score_figure, zero_letter, zero_trial

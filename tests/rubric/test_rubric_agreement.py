@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval.files import to_json
+from pcgeval.core.files import to_json
 from pcgeval.rubric.agreement import NO_CATEGORY, Pair, agreement, pooled_agreement
 from pcgeval.rubric.grade_files import graded_task_from_json
 from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, extract_leaf_grades, grade_tree

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
 from scripted_judge import answer
 
+from pcgeval.judge.judge import SimpleJudge
+from pcgeval.judge.subject import Subject
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.rubric.explanation import explain, walk_parts
 from pcgeval.rubric.explanation_text import explanation_text, grading_text
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.judge_record import judge_record
-from pcgeval.rubric.simple.judge import SimpleJudge
-from pcgeval.rubric.simple.subject import Subject
 
 ESCAPE = "\x1b[2J\x07"
 SMALL = rubric(node("root", 1, node("in", 3, leaf("a", 2), leaf("b", 1)), leaf("c", 1), leaf("d", 4)))

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval.files import to_json
+from pcgeval.core.files import to_json
+from pcgeval.judge.rendering import render_tree
 from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
     CategoryGrade,
@@ -19,7 +20,6 @@ from pcgeval.rubric.grades import (
     grade_tree,
     rescored,
 )
-from pcgeval.rubric.rendering import render_tree
 from pcgeval.rubric.tree import leaves
 
 EXAMPLE = rubric(

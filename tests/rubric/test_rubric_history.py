@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from rubric_trees import leaf, node, rubric
 
-from pcgeval.competition.layout import grade_file
-from pcgeval.competition.params import parse_params
-from pcgeval.files import FileError, write_json
+from pcgeval.core.files import FileError, write_json
+from pcgeval.core.layout import grade_file
+from pcgeval.core.params import parse_params
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.history import HISTORY, LeafChange, changes, grade_state, keep_grades, kept_before, read_history
 

@@ -1,6 +1,6 @@
 import pytest
 
-from pcgeval.competition.params import ParamsError, parse_params
+from pcgeval.core.params import ParamsError, parse_params
 
 MODEL = {"backend": "ollama", "name": "m:1"}
 VALUES = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import CASES, GOLDEN, golden_teams, golden_text, write_json, write_official
 
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.scoring import results
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import Entry, LetterResults, Provenance, ScoringError, ScoringRules

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from scoring_examples import write_json
 
-from pcgeval.competition.layout import Trial
-from pcgeval.competition.outcomes import failed, succeeded, write_outcomes
-from pcgeval.competition.params import parse_params
-from pcgeval.files import FileError
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import Trial
+from pcgeval.core.outcomes import failed, succeeded, write_outcomes
+from pcgeval.core.params import parse_params
 from pcgeval.scoring.inputs import ScoringError
 from pcgeval.scoring.steps import rank_step, score_step
 

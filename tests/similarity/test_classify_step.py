@@ -10,10 +10,10 @@ import pytest
 from classifiers_for_tests import save_vit
 from PIL import Image
 
-from pcgeval.competition.layout import Trial, trial_file
-from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.competition.params import Similarity
-from pcgeval.files import FileError
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.params import Similarity
 from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
 from pcgeval.similarity.step import classify_step

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pcgeval.competition.params import PhysicsParams
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.stability import Stability
 from pcgeval.evaluator.world import World, advance, build_world
 from pcgeval.levels.blocks import Block, level_blocks

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pymunk
 
-from pcgeval.competition.layout import Trial, letter_file, tag, trial_file
-from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.files import FileError, empty_folder, write_bytes, write_json
+from pcgeval.core.layout import Trial, letter_file, tag, trial_file
+from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
-from pcgeval.files import FileError, empty_folder, write_bytes, write_json
 from pcgeval.levels.errors import LevelError
 
 STEP = "simulate"

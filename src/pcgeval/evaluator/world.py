@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pymunk
 
-from pcgeval.competition.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.shapes import COLLIDERS
 from pcgeval.levels.blocks import Block
 

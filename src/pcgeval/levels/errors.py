@@ -1,6 +1,6 @@
 """The one fault of this package."""
 
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
 
 
 class LevelError(PcgevalError):

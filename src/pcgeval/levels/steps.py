@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.competition.layout import Step, Trial, trial_file
-from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.files import FileError, empty_folder, write_text
+from pcgeval.core.files import FileError, empty_folder, write_text
+from pcgeval.core.layout import Step, Trial, trial_file
+from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.xml import level_xml

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pcgeval.competition.params import Model
-from pcgeval.console import say
+from pcgeval.core.console import say
+from pcgeval.core.params import Model
 from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import Backend, LlmError
@@ -39,7 +39,7 @@ def open_backend(model: Model, recording: Path, report: Callable[[str], None] = 
 
 
 def _ollama(model: Model, report: Callable[[str], None]) -> Backend:
-    from pcgeval.llm.ollama_server import OllamaServer, check_options  # noqa: PLC0415
+    from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
 
     check_options(model.name, model.options)
     servers = [
@@ -50,8 +50,8 @@ def _ollama(model: Model, report: Callable[[str], None]) -> Backend:
 
 
 def _openai(model: Model, report: Callable[[str], None]) -> Backend:
+    from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415
     from pcgeval.llm.openai_options import wire_fields  # noqa: PLC0415
-    from pcgeval.llm.openai_server import OpenAiServer  # noqa: PLC0415
 
     wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
     assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcgeval.files import sha256_file
+from pcgeval.core.files import sha256_file
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError, well_formed
 from pcgeval.llm.schemas import checked_schema
 

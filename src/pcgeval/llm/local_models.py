@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.files import sha256_file
+from pcgeval.core.files import sha256_file
 from pcgeval.llm.protocol import LlmError
 
 _BLOCK = 2**20  # bytes

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ConfigDict
 
-from pcgeval.errors import PcgevalError
-from pcgeval.files import sha256_bytes, sha256_json
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import sha256_bytes, sha256_json
 
 Option = int | float | str | bool
 UNPINNED = "unpinned:"  # how the digest of a model begins whose bytes nobody vouches for

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pcgeval.files import FileError, to_json, write_text
+from pcgeval.core.files import FileError, to_json, write_text
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pcgeval.console import say
+from pcgeval.core.console import say
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
 from pcgeval.llm.schemas import SchemaError
 

@@ -1,7 +1,7 @@
 """The ids of the page's places, so that links and places agree. Names of teams and models are safe in ids."""
 
-from pcgeval.competition.conduct import FlagKind
-from pcgeval.competition.layout import Trial
+from pcgeval.core.conduct import FlagKind
+from pcgeval.core.layout import Trial
 from pcgeval.report.results import ModelResult, TeamResult
 
 

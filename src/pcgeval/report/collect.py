@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pcgeval.competition.conduct import Conduct, read_conduct
-from pcgeval.competition.layout import (
+from pcgeval.core.conduct import Conduct, read_conduct
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import (
     GRADE_FILE,
     GRADES,
     OFFICIAL_RESULTS,
@@ -17,9 +18,7 @@ from pcgeval.competition.layout import (
     trial_file,
     trials,
 )
-from pcgeval.competition.params import Params
-from pcgeval.competition.submissions import Program, load_submission
-from pcgeval.files import FileError
+from pcgeval.core.params import Params
 from pcgeval.report.measured import Measured, read_measured
 from pcgeval.report.program_source import read_program
 from pcgeval.report.reading import (
@@ -39,6 +38,7 @@ from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import GradeError, JudgeOutput
 from pcgeval.rubric.history import KeptGrade, changes, grade_state, kept_before, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
+from pcgeval.submissions.load import Program, load_submission
 
 REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
 LONGEST_REPLY = 600  # characters

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pcgeval.competition.conduct import FLAG_KINDS, FlagKind
+from pcgeval.core.conduct import FLAG_KINDS, FlagKind
 from pcgeval.report.anchors import flag_id, model_id, trial_id
 from pcgeval.report.html import NOTHING, Html, element, joined
 from pcgeval.report.overview import scrolling, title

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pcgeval.competition.layout import TRIALS_FILE, Trial, letter_file, step_folder
-from pcgeval.competition.outcomes import Outcome
+from pcgeval.core.layout import TRIALS_FILE, Trial, letter_file, step_folder
+from pcgeval.core.outcomes import Outcome
 from pcgeval.report.reading import (
     Probabilities,
     ReportError,

@@ -5,8 +5,8 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 
-from pcgeval.competition.params import Params
-from pcgeval.files import write_text
+from pcgeval.core.files import write_text
+from pcgeval.core.params import Params
 from pcgeval.report import alphabet, failures, flags, grades, heat_map, levels, overview, provenance
 from pcgeval.report.collect import collect
 from pcgeval.report.html import Html, element

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.competition.program_entry import find_readme
-from pcgeval.competition.submissions import NOTES_FILE, Program
-from pcgeval.files import files_below, sha256_file, sha256_json
+from pcgeval.core.files import files_below, sha256_file, sha256_json
 from pcgeval.report.reading import ReportError, read_start
+from pcgeval.submissions.entry_point import find_readme
+from pcgeval.submissions.load import NOTES_FILE, Program
 
 LONGEST_TEXT = 6_000  # characters of the entry and of the README
 

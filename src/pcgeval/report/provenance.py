@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from pcgeval.competition.params import Model
+from pcgeval.core.params import Model
 from pcgeval.report.html import Html, element, shortened
 from pcgeval.report.overview import scrolling
 from pcgeval.report.results import Evaluation

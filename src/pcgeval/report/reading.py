@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.levels.blocks import BlockType
 
 MAX_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it

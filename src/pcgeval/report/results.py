@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pcgeval.competition.conduct import FLAG_KINDS, Conduct, FlagKind
-from pcgeval.competition.layout import Trial
-from pcgeval.competition.outcomes import Outcome
-from pcgeval.competition.params import Params
-from pcgeval.competition.submissions import Submission
+from pcgeval.core.conduct import FLAG_KINDS, Conduct, FlagKind
+from pcgeval.core.layout import Trial
+from pcgeval.core.outcomes import Outcome
+from pcgeval.core.params import Params
 from pcgeval.levels.blocks import BlockType
 from pcgeval.report.program_source import ProgramSource
 from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade
+from pcgeval.submissions.load import Submission
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from pcgeval.competition.conduct import FlagKind
-from pcgeval.competition.outcomes import Outcome
+from pcgeval.core.conduct import FlagKind
+from pcgeval.core.outcomes import Outcome
 from pcgeval.report.html import shortened
 from pcgeval.report.results import LetterResult, TrialResult
 

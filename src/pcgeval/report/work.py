@@ -1,6 +1,6 @@
 """What a team handed in: its prompt, or the files of its program."""
 
-from pcgeval.files import sha256_bytes
+from pcgeval.core.files import sha256_bytes
 from pcgeval.report.html import NOTHING, Html, element, shortened
 from pcgeval.report.program_source import ProgramSource, SourceFile
 from pcgeval.report.results import TeamResult

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.rubric.tree import CATEGORIES, Task
 
 

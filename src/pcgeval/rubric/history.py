@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from pcgeval.competition.layout import DATA, GRADE_FILE, GRADES
-from pcgeval.competition.params import Params
-from pcgeval.files import FileError, read_json, read_text, to_json, write_text
+from pcgeval.core.files import FileError, read_json, read_text, to_json, write_text
+from pcgeval.core.layout import DATA, GRADE_FILE, GRADES
+from pcgeval.core.params import Params
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import GradeError, extract_leaf_grades
 

@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from pcgeval.files import read_text
-from pcgeval.rubric.checks import check_fault
+from pcgeval.checks.checks import Check, check_fault
+from pcgeval.core.files import read_text
 from pcgeval.rubric.tree import (
     CATEGORIES,
     FINEGRAINED_CATEGORIES,
     MAX_DEPTH,
-    Check,
     Fault,
     RubricError,
     Task,

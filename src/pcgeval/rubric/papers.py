@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.errors import PcgevalError, listed
-from pcgeval.files import FileError, read_text
+from pcgeval.core.errors import PcgevalError, listed
+from pcgeval.core.files import FileError, read_text
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import RubricError, Task
 

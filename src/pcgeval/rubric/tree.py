@@ -4,10 +4,11 @@ Node ids are not unique in published rubrics (`bbox` repeats three), so everythi
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from pcgeval.errors import PcgevalError, listed
+from pcgeval.checks.checks import Check
+from pcgeval.core.errors import PcgevalError, listed
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
@@ -25,8 +26,6 @@ FINEGRAINED_CATEGORIES = (
 )
 MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and a walk over more would need a deeper Python stack
 
-Argument = bool | int | float | str
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -43,14 +42,6 @@ class RubricError(PcgevalError):
         """Compose the message from the first two hundred faults."""
         super().__init__(listed(source, [f"{fault.path}: {fault.message}" for fault in faults]))
         self.faults = tuple(faults)
-
-
-@dataclass(frozen=True)
-class Check:
-    """A named check that a program can decide, with its arguments; see `pcgeval.rubric.checks`."""
-
-    name: str
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

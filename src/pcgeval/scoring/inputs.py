@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
-from pcgeval.errors import PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.scoring.decimals import from_float
 
 UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.files import write_text
+from pcgeval.core.files import write_text
 from pcgeval.scoring.decimals import plain
 from pcgeval.scoring.formulas import LetterWeight, ModelScores, PromptScore
 from pcgeval.scoring.inputs import ScoringRules

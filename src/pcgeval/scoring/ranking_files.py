@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcgeval.competition.layout import METRICS, RANKING_CSV, RANKING_JSON
-from pcgeval.files import to_json, write_text
+from pcgeval.core.files import to_json, write_text
+from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
 from pcgeval.scoring.decimals import plain
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
 from pcgeval.scoring.ranking import ModelResult, Ranking, RankingRow

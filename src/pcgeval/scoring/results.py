@@ -13,9 +13,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from pcgeval.competition.layout import letter_file, step_folder
-from pcgeval.competition.params import RESERVED_TEAMS
-from pcgeval.files import read_text
+from pcgeval.core.files import read_text
+from pcgeval.core.layout import letter_file, step_folder
+from pcgeval.core.params import RESERVED_TEAMS
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import (
     UNKNOWN,

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from pcgeval.competition.layout import RESULTS, SUBMISSIONS, Step, step_folder, trials
-from pcgeval.competition.outcomes import read_outcomes
-from pcgeval.competition.params import Params
-from pcgeval.competition.submissions import Submission, load_submission
+from pcgeval.core.layout import RESULTS, SUBMISSIONS, Step, step_folder, trials
+from pcgeval.core.outcomes import read_outcomes
+from pcgeval.core.params import Params
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
@@ -13,6 +12,7 @@ from pcgeval.scoring.ranking import Entrant, Ranking, rank
 from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
 from pcgeval.scoring.results import TeamFolders, read_team
 from pcgeval.scoring.uncertainty import bootstrap
+from pcgeval.submissions.load import Submission, load_submission
 
 MEASUREMENTS: tuple[Step, ...] = ("stability", "similarity", "diversity")
 

@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pcgeval.files import read_text
+from pcgeval.core.files import read_text
 from pcgeval.scoring.decimals import plain
 from pcgeval.scoring.formulas import ModelScores, PromptScore
 from pcgeval.scoring.inputs import Entry, LetterResults, ScoringError, ScoringRules, TeamResults

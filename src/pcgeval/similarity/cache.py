@@ -6,7 +6,7 @@ The folder lies outside the pipeline's outputs: several teams, models and runs s
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.files import FileError, read_json, write_json
+from pcgeval.core.files import FileError, read_json, write_json
 from pcgeval.similarity.source import LABELS
 
 CACHE = Path(".cache") / "predictions"

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcgeval.competition.layout import letter_file
-from pcgeval.errors import PcgevalError
-from pcgeval.files import FileError, read_json, write_json
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import FileError, read_json, write_json
+from pcgeval.core.layout import letter_file
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7

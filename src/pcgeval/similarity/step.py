@@ -10,10 +10,10 @@ from typing import Any
 
 from PIL import Image
 
-from pcgeval.competition.layout import Trial, letter_file, trial_file
-from pcgeval.competition.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.competition.params import Similarity
-from pcgeval.files import empty_folder, sha256_bytes, write_json
+from pcgeval.core.files import empty_folder, sha256_bytes, write_json
+from pcgeval.core.layout import Trial, letter_file, trial_file
+from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.params import Similarity
 from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 

@@ -1,0 +1,1 @@
+"""Trace each line of the ranking back to its inputs."""

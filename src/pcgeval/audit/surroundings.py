@@ -1,0 +1,72 @@
+"""What else decides a result: Python, the platform and the versions of the installed packages."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from pcgeval.audit.findings import Finding, finding
+from pcgeval.audit.paths import printable
+from pcgeval.core.files import FileError, read_text
+
+CONSTRAINTS = "constraints.txt"
+
+
+@dataclass(frozen=True)
+class Package:
+    """One line of constraints.txt: what it pins and what is installed (None: nothing)."""
+
+    name: str
+    pinned: str
+    installed: str | None
+    agrees: bool
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Python, the platform and the pinned packages that concern it."""
+
+    python: str
+    platform: str
+    packages: tuple[Package, ...]
+
+
+def read_surroundings(root: Path) -> tuple[Surroundings, tuple[Finding, ...]]:
+    """Return the surroundings, and notes where they differ from constraints.txt."""
+    found: list[Package] = []
+    notes: list[Finding] = []
+    try:
+        lines = read_text(root / CONSTRAINTS).splitlines()
+    except FileError:
+        lines = []
+        notes.append(finding("packages", CONSTRAINTS, "is missing, so no package version can be compared."))
+    for number, line in enumerate(lines, start=1):
+        try:
+            found += _packages(line)
+        except InvalidRequirement:
+            message = f"{CONSTRAINTS}:{number}: not a requirement: {printable(line[:80])}. Mend or drop the line."
+            notes.append(finding("packages", None, message))
+    for each in found:
+        if each.installed is not None and not each.agrees:
+            message = f"{each.name} {each.installed} is installed, {CONSTRAINTS} says {each.pinned}: run `make setup`."
+            notes.append(finding("packages", None, message))
+    packages = tuple(sorted(found, key=lambda each: each.name))
+    return Surroundings(platform.python_version(), platform.platform(), packages), tuple(notes)
+
+
+def _packages(line: str) -> Iterator[Package]:
+    text = line.partition("#")[0].strip()
+    if not text or text.startswith("-"):
+        return
+    requirement = Requirement(text)
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return
+    try:
+        installed = importlib.metadata.version(requirement.name)
+    except importlib.metadata.PackageNotFoundError:
+        installed = None
+    agrees = installed is not None and requirement.specifier.contains(installed, prereleases=True)
+    yield Package(requirement.name, str(requirement.specifier).removeprefix("=="), installed, agrees)

@@ -1,0 +1,1 @@
+"""Rubric leaves that a program decides, and the evidence they read."""

@@ -1,0 +1,121 @@
+"""What the checks look at: a submission's texts and what became of its trials, or a paper's reproduction."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pcgeval.core.conduct import Conduct
+from pcgeval.core.layout import Trial
+
+Stage = Literal["generate", "extract", "convert", "simulate", "classify"]
+STAGES: tuple[Stage, ...] = ("generate", "extract", "convert", "simulate", "classify")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One text of a submission. A `refused` one is its author's fault, an `unreadable` one perhaps ours."""
+
+    name: str
+    status: Literal["read", "refused", "unreadable"]
+    text: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a response looks like, so that the responses themselves need not be kept."""
+
+    has_loop: bool
+    has_open_fence: bool
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """One trial with one model. `failed_stage` is None for a trial whose level was classified."""
+
+    model: str
+    trial: Trial
+    failed_stage: Stage | None
+    reason: str = ""
+    reply: Reply | None = None
+    stability: float | None = None
+    similarity: float | None = None  # the probability of the target letter
+    on_top: bool = False  # no letter is more probable than the target
+    conduct: Conduct | None = None  # None: nothing was recorded about how the response came about
+
+    @property
+    def name(self) -> str:
+        """The trial as a person names it: model, letter and number."""
+        return f"{self.model} {self.trial.letter} {self.trial.number}"
+
+
+@dataclass(frozen=True)
+class LetterResult:
+    """One letter with one model."""
+
+    model: str
+    letter: str
+    diversity: float | None
+
+
+@dataclass(frozen=True)
+class ModelEvidence:
+    """What became of a team's trials and letters with one model; all that are configured are there."""
+
+    trials: tuple[TrialResult, ...]
+    letters: tuple[LetterResult, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the checks may know of one submission.
+
+    Attributes:
+        team: The team's name.
+        prompt_words: How many words the rules allow in a prompt.
+        readme: The submission's README.md.
+        prompt: The submission's prompt.txt; for a program, all texts and sources from which it makes prompts.
+        is_program: Whether a program was handed in, to which the rules for a prompt.txt do not apply.
+        models: The results with each model, in the order of params.yaml.
+        no_results: Why `models` is empty; then nothing can be said about results.
+    """
+
+    team: str
+    prompt_words: int
+    readme: Document
+    prompt: Document
+    is_program: bool = False
+    models: tuple[ModelEvidence, ...] = ()
+    no_results: str = "the submission was not run"
+
+    @property
+    def trials(self) -> tuple[TrialResult, ...]:
+        """The trials of all models."""
+        return tuple(trial for model in self.models for trial in model.trials)
+
+    @property
+    def letters(self) -> tuple[LetterResult, ...]:
+        """The letters of all models."""
+        return tuple(letter for model in self.models for letter in model.letters)
+
+
+@dataclass(frozen=True)
+class PaperEvidence:
+    """All that the checks may know of an attempt to reproduce a paper.
+
+    Attributes:
+        folder: The submission as it is after its reproduce.sh was run, or as it lies.
+        log: What reproduce.sh printed; None if nobody ran it.
+        log_written: When it was started, in seconds since 1970: only files of this age or newer are its results. None
+            where no time can be trusted; then any file may be.
+        exit_code: How it ended when we ran it; None if it was stopped or could not be run, or if we did not run it.
+        reason: Why it was stopped or could not be run.
+        blacklist: Addresses that must not have been used.
+    """
+
+    folder: Path
+    log: str | None = None
+    log_written: float | None = None
+    exit_code: int | None = None
+    reason: str | None = None
+    blacklist: tuple[str, ...] = ()

@@ -1,0 +1,301 @@
+"""Checks on an attempt to reproduce a paper: its files, the run of its reproduce.sh, and the figures that this wrote.
+
+The folder comes from strangers: links are not followed, and sizes are bounded. What is missing or garbled is the
+author's fault and fails the criterion. Whatever needs a run of reproduce.sh stays undecided as long as nobody ran it.
+"""
+
+import csv
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from os import scandir
+from pathlib import Path, PurePosixPath
+from stat import S_ISDIR, S_ISREG
+from typing import Any, NewType
+
+from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.checks.findings import Finding, Undecided, yes_or_no
+from pcgeval.core.reproduction import REPRODUCE_SCRIPT
+
+Number = NewType("Number", float)  # an argument that may be any finite number
+InnerPath = NewType("InnerPath", str)  # an argument that names a file below the submission, parts joined by `/`
+
+MAX_FILE_BYTES = 4_000_000
+MAX_READ_BYTES = 64_000_000  # of all files together
+MAX_FILES = 20_000
+LEAST, MOST = Number(-math.inf), Number(math.inf)
+
+
+class _AuthorsFault(Exception):  # noqa: N818 - becomes a finding of 0
+    """What is asked for is not there, or is not what it should be."""
+
+
+def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> Finding:
+    """The submission has such a file, and it is not empty."""
+
+    def finding() -> Finding:
+        size = len(_content(evidence, path))
+        return yes_or_no(size > 0, f"{path} has {size} bytes")
+
+    return _unless_at_fault(finding)
+
+
+def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: int) -> Finding:
+    """A text of the submission has at least so many words."""
+
+    def finding() -> Finding:
+        words = len(_content(evidence, path).split())
+        return yes_or_no(words >= at_least, f"{path} has {words} words; {at_least} are asked for")
+
+    return _unless_at_fault(finding)
+
+
+def without_blacklisted(evidence: PaperEvidence) -> Finding:
+    """No file of the submission names an address that is on the paper's blacklist."""
+    sought = [address.encode().lower() for address in evidence.blacklist]
+    left = MAX_READ_BYTES
+    for path in _files_below(evidence.folder):
+        content = _read(path, left).lower()
+        left -= len(content)
+        found = next((address for address in sought if address in content), None)
+        if found is not None:
+            return Finding(0.0, f"{path.relative_to(evidence.folder).as_posix()!r:.200} names {found.decode()}")
+    return Finding(1.0, f"none of {len(sought)} blacklisted addresses is named")
+
+
+def reproduce_succeeded(evidence: PaperEvidence) -> Finding:
+    """reproduce.sh ran to its end and ended with exit code 0."""
+    if evidence.exit_code is not None:
+        why = f" ({evidence.reason})" if evidence.reason else ""
+        return yes_or_no(evidence.exit_code == 0, f"reproduce.sh ended with exit code {evidence.exit_code}{why}")
+    if evidence.reason is not None:
+        return Finding(0.0, f"reproduce.sh: {evidence.reason}")
+    return _unless_at_fault(lambda: _not_run(evidence))
+
+
+def log_matches(evidence: PaperEvidence, *, pattern: str) -> Finding:
+    """A line that reproduce.sh printed contains a text, in upper or lower case; `*` stands for any characters."""
+
+    def finding() -> Finding:
+        log = _not_run(evidence).explanation if evidence.log is None else evidence.log
+        parts = pattern.casefold().split("*")
+        found = next((line for line in log.splitlines() if _contains(line.casefold(), parts)), None)
+        return yes_or_no(found is not None, f"no line has {pattern!r}" if found is None else f"printed: {found:.200}")
+
+    return _unless_at_fault(finding)
+
+
+def result_value(
+    evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: Number = LEAST, at_most: Number = MOST
+) -> Finding:
+    """A figure in a file that reproduce.sh wrote lies within bounds; for `key` see `result_order`."""
+
+    def finding() -> Finding:
+        value = _results(evidence, path).number(key)
+        bounds = [f"at least {at_least:g}"] * (at_least > LEAST) + [f"at most {at_most:g}"] * (at_most < MOST)
+        asked = f"; asked for: {' and '.join(bounds)}" if bounds else ""
+        return yes_or_no(at_least <= value <= at_most, f"{path}: {key} is {value:g}{asked}")
+
+    return _unless_at_fault(finding)
+
+
+def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, smaller: str) -> Finding:
+    """Of two figures in a file that reproduce.sh wrote, the first is larger.
+
+    A figure's key is in JSON the way to it, as in `rates/A` or `runs/0/loss`. In .csv and .tsv it is the row's name in
+    the first column and the column's heading, as in `A/rate`, or where there is one row, the column's heading.
+    """
+
+    def finding() -> Finding:
+        results = _results(evidence, path)
+        first, second = results.number(larger), results.number(smaller)
+        return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
+
+    return _unless_at_fault(finding)
+
+
+def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: int) -> Finding:
+    """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
+
+    def finding() -> Finding:
+        below = _results(evidence, path).below(key)
+        count = sum(_is_figure(value) for value in below)
+        return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
+
+    return _unless_at_fault(finding)
+
+
+@dataclass(frozen=True)
+class _Results(ABC):
+    path: str
+
+    @abstractmethod
+    def at(self, key: str) -> Any:
+        """Return what a key leads to."""
+
+    @abstractmethod
+    def below(self, key: str) -> Sequence[Any]:
+        """Return the values that a key groups."""
+
+    def number(self, key: str) -> float:
+        """Return the figure that a key leads to."""
+        value = self.at(key)
+        if not _is_figure(value):
+            raise self.lacks(f"a number at {key}, but {_kind(value)}")
+        return float(value)
+
+    def lacks(self, what: str) -> _AuthorsFault:
+        return _AuthorsFault(f"{self.path} has not {what}")
+
+
+@dataclass(frozen=True)
+class _Json(_Results):
+    value: Any
+
+    def at(self, key: str) -> Any:
+        value = self.value
+        for part in key.split("/"):
+            if isinstance(value, Mapping) and part in value:
+                value = value[part]
+            elif isinstance(value, list) and part.isdecimal() and len(part) < 9 and int(part) < len(value):
+                value = value[int(part)]
+            else:
+                raise self.lacks(f"the key {key}")
+        return value
+
+    def below(self, key: str) -> Sequence[Any]:
+        value = self.at(key)
+        return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+
+
+@dataclass(frozen=True)
+class _Table(_Results):
+    heading: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def at(self, key: str) -> Any:
+        name, slash, column = key.rpartition("/")
+        rows = [row for row in self.rows if row[:1] == [name]] if slash else self.rows
+        if len(rows) != 1:
+            raise self.lacks(f"one row for {key}, but {len(rows)}")
+        return self._figure(rows[0], column)
+
+    def below(self, key: str) -> Sequence[Any]:
+        return [self._figure(row, key) for row in self.rows]
+
+    def _figure(self, row: Sequence[str], column: str) -> float | str:
+        if column not in self.heading:
+            raise self.lacks(f"the column {column}")
+        place = self.heading.index(column)
+        cell = row[place] if place < len(row) else ""
+        try:
+            return float(cell)
+        except ValueError:
+            return cell
+
+
+def _unless_at_fault(finding: Callable[[], Finding]) -> Finding:
+    try:
+        return finding()
+    except _AuthorsFault as fault:
+        return Finding(0.0, str(fault))
+
+
+def _not_run(evidence: PaperEvidence) -> Finding:
+    """Say that there was no run: the author's fault only if there is nothing to run."""
+    _content(evidence, REPRODUCE_SCRIPT)
+    raise Undecided("reproduce.sh was not run")
+
+
+def _contains(line: str, parts: Sequence[str]) -> bool:
+    position = 0
+    for part in parts:
+        found = line.find(part, position)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return True
+
+
+def _results(evidence: PaperEvidence, path: str) -> _Results:
+    """Read a file that must have been written by the run."""
+    if evidence.log is None:
+        _not_run(evidence)
+    content = _content(evidence, path)
+    if evidence.log_written is not None and (evidence.folder / path).lstat().st_mtime < evidence.log_written:
+        raise _AuthorsFault(f"{path} is older than the run of reproduce.sh, which did not write it")
+    text = content.decode("utf-8-sig", errors="replace")
+    try:
+        return _table(path, text) if path.lower().endswith((".csv", ".tsv")) else _Json(path, _json(text))
+    except (ValueError, RecursionError, csv.Error) as error:
+        raise _AuthorsFault(f"{path} cannot be read: {error}") from error
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_int=float)  # a whole number may have more digits than Python converts
+
+
+def _table(path: str, text: str) -> _Table:
+    lines = csv.reader(text.splitlines(), delimiter="\t" if path.lower().endswith(".tsv") else ",")
+    rows = [[cell.strip() for cell in row] for row in lines if row]
+    return _Table(path, rows[0] if rows else [], rows[1:])
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _kind(value: Any) -> str:
+    return ascii(value)[:60] if isinstance(value, str | float | bool) or value is None else f"a {type(value).__name__}"
+
+
+def _content(evidence: PaperEvidence, path: str) -> bytes:
+    """Read a file below the submission, by no link on the way to it."""
+    place = evidence.folder
+    try:
+        for part in PurePosixPath(path).parts:
+            place /= part
+            mode = place.lstat().st_mode
+            if not (S_ISREG(mode) or S_ISDIR(mode)):
+                raise _AuthorsFault(f"{path} is no regular file")
+        if not S_ISREG(mode):
+            raise _AuthorsFault(f"{path} is no regular file")
+        if (size := place.stat().st_size) > MAX_FILE_BYTES:
+            raise _AuthorsFault(f"{path} has {size} bytes, more than {MAX_FILE_BYTES}")
+        return place.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _AuthorsFault(f"{path} is missing") from error
+    except OSError as error:
+        raise Undecided(f"{path} cannot be read ({error.strerror})") from error
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield the regular files below a folder, in byte order within each folder; no link is followed."""
+    waiting, count = [folder], 0
+    while waiting:
+        try:
+            with scandir(waiting.pop()) as entries:
+                ordered = sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
+        except OSError as error:
+            raise Undecided(f"a folder cannot be read ({error.strerror})") from error
+        for entry in ordered:
+            count += 1
+            if count > MAX_FILES:
+                raise Undecided(f"more than {MAX_FILES} files to look through")
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(Path(entry.path))
+            elif entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise Undecided(f"{path.name!r:.100} cannot be read ({error.strerror})") from error
+    if len(content) > most:
+        raise Undecided(f"more than {MAX_READ_BYTES} bytes to look through")
+    return content

@@ -1,0 +1,89 @@
+"""Checks on what a team handed in: its README.md and its prompt.txt or program.
+
+The rules for a prompt.txt say nothing about a program, which makes its prompts while it runs: it passes them.
+A missing, oversized or garbled text is its author's fault and fails the criterion; one that the system refuses to read
+leaves it undecided.
+"""
+
+import re
+
+from pcgeval.checks.evidence import Document, Evidence
+from pcgeval.checks.findings import Finding, Undecided, yes_or_no
+from pcgeval.submissions.load import PLACEHOLDER, prompt_findings
+
+_SEPARATORS = re.compile(r"[\s_-]+")
+
+
+def readme_length(evidence: Evidence, *, at_least_words: int = 1) -> Finding:
+    """README.md is text and has at least so many words."""
+    return _fault(evidence.readme) or _has_words(evidence.readme, at_least_words)
+
+
+def readme_names_team(evidence: Evidence) -> Finding:
+    """README.md names the team; upper and lower case, hyphens, underscores and spaces count as the same."""
+    if (fault := _fault(evidence.readme)) is not None:
+        return fault
+    named = re.search(rf"\b{re.escape(_plain(evidence.team))}\b", _plain(evidence.readme.text)) is not None
+    return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
+
+
+def readme_mentions(evidence: Evidence, *, text: str) -> Finding:
+    """README.md contains a text, in upper or lower case."""
+    return _fault(evidence.readme) or _mentions(evidence.readme, text)
+
+
+def prompt_length(evidence: Evidence) -> Finding:
+    """The prompt has words, and no more than the rules of the competition allow."""
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
+    words = len(evidence.prompt.text.split())
+    return yes_or_no(0 < words <= evidence.prompt_words, f"{words} words; 1 to {evidence.prompt_words} are allowed")
+
+
+def prompt_characters(evidence: Evidence) -> Finding:
+    """The prompt has only the characters that the rules of the competition allow."""
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
+    # with the token and without a word limit, only the characters are left to object to
+    text = evidence.prompt.text + PLACEHOLDER
+    findings = prompt_findings(text, words=len(text))
+    return yes_or_no(not findings, "; ".join(findings) or "all characters are allowed")
+
+
+def prompt_names_object(evidence: Evidence) -> Finding:
+    """The prompt has the token that is replaced by the letter, spelt exactly."""
+    if (finding := _before_prompt_rules(evidence)) is not None:
+        return finding
+    count = evidence.prompt.text.count(PLACEHOLDER)
+    return yes_or_no(count > 0, f"prompt.txt has the token {PLACEHOLDER} {count} times")
+
+
+def prompt_mentions(evidence: Evidence, *, text: str) -> Finding:
+    """The prompt, or any text or source of the program, contains a text, in upper or lower case."""
+    return _fault(evidence.prompt) or _mentions(evidence.prompt, text)
+
+
+def _before_prompt_rules(evidence: Evidence) -> Finding | None:
+    if evidence.is_program:
+        return Finding(1.0, "a program; the rule is for prompts")
+    return _fault(evidence.prompt)
+
+
+def _fault(document: Document) -> Finding | None:
+    if document.status == "unreadable":
+        raise Undecided(document.reason)
+    return None if document.status == "read" else Finding(0.0, document.reason)
+
+
+def _has_words(document: Document, at_least: int) -> Finding:
+    words = len(document.text.split())
+    return yes_or_no(words >= at_least, f"{document.name} has {words} words; {at_least} are asked for")
+
+
+def _mentions(document: Document, text: str) -> Finding:
+    found = text.casefold() in document.text.casefold()
+    return yes_or_no(found, f"{document.name} {'mentions' if found else 'does not mention'} {text!r}")
+
+
+def _plain(text: str) -> str:
+    return _SEPARATORS.sub(" ", text.casefold())

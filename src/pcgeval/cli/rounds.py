@@ -1,0 +1,74 @@
+"""Another round of the same competition, evaluated in a workspace of its own below `rounds/`.
+
+The workspace has the same stages and inputs, its own outputs and lock file, and shares the cache, so that neither
+round disturbs the other and what both need is computed once.
+"""
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from pcgeval.core.files import FileError, write_text
+from pcgeval.core.params import Params, ParamsError, parse_params
+
+ROUNDS = Path("rounds")
+INPUTS = (
+    ".dvcignore",
+    "dvc.yaml",
+    "stages",
+    "src",
+    "data/submissions",
+    "data/grade_history.jsonl",
+    "data/recordings",
+    "data/rubrics",
+    "data/classifier",
+)
+
+
+def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
+    """Make or refresh the workspace of a round and return its folder; outputs of an earlier run in it are kept.
+
+    Args:
+        name: A key of `rounds` in params.yaml.
+        params_file: The competition's params.yaml; the other inputs lie beside it.
+
+    Raises:
+        ParamsError: There is no such round.
+        FileError: An input is missing.
+    """
+    root = params_file.parent
+    values = yaml.safe_load(params_file.read_bytes())
+    _check_round(parse_params(values, str(params_file)), name)
+    values["competition"] |= {"round": name, **values["rounds"][name]}
+    workspace = root / ROUNDS / name
+    for each in INPUTS:
+        _copy_input(root / each, workspace / each)
+    write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
+    _configure_dvc(workspace, cache=root.resolve() / ".dvc" / "cache")
+    return workspace
+
+
+def _check_round(params: Params, name: str) -> None:
+    if name not in params.rounds:
+        known = ", ".join(params.rounds) or "none"
+        raise ParamsError(
+            f"params.yaml has no round {name!r} below `rounds` (found: {known}). Add its letters and trials."
+        )
+
+
+def _copy_input(source: Path, target: Path) -> None:
+    if not source.exists():
+        raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")
+    if source.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    else:
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+
+
+def _configure_dvc(workspace: Path, cache: Path) -> None:
+    """Write the configuration that makes the folder a DVC workspace outside git."""
+    core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
+    write_text(workspace / ".dvc" / "config", f"{core}[cache]\n    dir = {cache}\n    type = copy\n")

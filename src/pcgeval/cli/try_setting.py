@@ -1,0 +1,95 @@
+"""What a rehearsal runs with: the competition's params where there are some, its models or any other one."""
+
+from pathlib import Path
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.params import Model, Params, parse_params
+from pcgeval.llm.local_models import find_model
+from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt, load_submission
+
+# the limits of LLMs4PCG 2025 and the settings of the demo, for a participant who has only the package
+_USUAL = {
+    "competition": {
+        "name": "rehearsal",
+        "edition": "-",
+        "characters": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        "trials": 10,
+        "seed": 0,
+    },
+    "teams": ["participant"],
+    "models": {"model": {"backend": "recorded", "name": "none"}},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    "physics": {},
+    "similarity": {},
+    "diversity": {},
+    "scoring": {},
+    "rubric": {},
+}
+
+
+class RehearsalError(PcgevalError):
+    """What is to be rehearsed cannot be meant."""
+
+
+def usual_params() -> Params:
+    """Return the params of a rehearsal outside a competition's folder."""
+    return parse_params(_USUAL, "the usual settings")
+
+
+def rehearsed_submission(path: Path) -> Submission:
+    """Read what is to be rehearsed: a submission's folder, the file that starts a program, or a prompt.
+
+    Raises:
+        RehearsalError: There is no such file or folder.
+        SubmissionError: It cannot be read, or is none of them.
+    """
+    path = path.resolve()
+    if not path.exists():
+        raise RehearsalError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
+    if path.is_dir():
+        return load_submission(path)
+    folder = path.parent
+    is_program = path.suffix == ".py" and path.is_file()
+    work = Program(folder, path.name) if is_program else Prompt(load_prompt(path))
+    return Submission(folder.name, folder.name, "participant", None, work)
+
+
+def rehearsed_model(params: Params, name: str, host: str | None) -> Model:
+    """Return the model to ask: one of params by its key or its name, a local model, or one of an Ollama server.
+
+    A model that params replays is asked for real: in this process if it is a local model, else on the server.
+    """
+    known = {**{model.name: model for model in params.models.values()}, **params.models}
+    model = known.get(name, Model(backend="recorded", name=name))
+    if model.backend != "recorded" and host is None:
+        return model
+    in_process = host is None and find_model(model.name) is not None
+    backend = "llamacpp" if in_process else "ollama"
+    options = model.options or {"num_predict": 1000}
+    return Model(backend=backend, name=model.name, digest=model.digest, host=host, options=options)
+
+
+def rehearsed_params(params: Params, model: Model, letters: str, trials: int) -> Params:
+    """Return the params with the letters, the number of trials and the one model of a rehearsal.
+
+    Raises:
+        RehearsalError: The letters or the number cannot be meant.
+    """
+    if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
+        raise RehearsalError(
+            f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
+        )
+    if not 1 <= trials <= 1000:
+        raise RehearsalError(f"trials {trials}: give a number from 1 to 1000.")
+    competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": trials})
+    return params.model_copy(update={"competition": competition, "models": {model_key(model): model}})
+
+
+def model_key(model: Model) -> str:
+    """Return a model's name as part of a path."""
+    return "".join(each if each.isalnum() or each in "-_." else "-" for each in model.name).lstrip(".") or "model"
+
+
+def usual_folder(team: str, model: Model) -> Path:
+    """Return where a rehearsal's files go unless another folder is named."""
+    return Path("rehearsals") / team / model_key(model)

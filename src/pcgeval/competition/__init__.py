@@ -1,1 +1,0 @@
-"""What is being evaluated: the parameters, the folders and the submissions of a competition."""

@@ -1,0 +1,1 @@
+"""Shared foundations: errors, files, parameters, paths, trials."""

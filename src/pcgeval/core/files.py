@@ -1,0 +1,131 @@
+"""Reading, hashing and writing files so that a killed run leaves either the old file or the new one."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.errors import PcgevalError
+
+
+class FileError(PcgevalError):
+    """A file that should be there is missing, unreadable or not what its name says."""
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write atomically: a reader sees the whole old file or the whole new one, also after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600; outputs are as readable as any other file
+        os.replace(temporary, path)  # noqa: PTH105
+    finally:
+        Path(temporary).unlink(missing_ok=True)  # gone already unless something failed
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically, line ends as given; lone surrogates become U+FFFD."""
+    write_bytes(path, text.encode("utf-8", errors="surrogatepass").decode("utf-8", errors="replace").encode("utf-8"))
+
+
+def to_json(value: Any, *, indent: int | None = 1) -> str:
+    """Return canonical JSON: sorted keys, no NaN, one form for one value."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=separators)
+
+
+def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
+    """Write canonical JSON with a final newline, atomically."""
+    write_text(path, to_json(value, indent=indent) + "\n")
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text with its line ends as they are.
+
+    Raises:
+        FileError: The file is missing, unreadable or not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        FileError: The file is missing, unreadable or not JSON.
+    """
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not valid JSON ({error}). Make it again with the stage that wrote it.") from error
+
+
+def read_json_lines(path: Path) -> Iterator[Any]:
+    """Yield one value per line of a JSON-lines file.
+
+    Raises:
+        FileError: A line is not JSON; the message names it.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line:
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise FileError(
+                    f"{path}:{number}: not valid JSON ({error}). Restore the file or drop the line."
+                ) from error
+
+
+def empty_folder(folder: Path, *, keep: Path) -> None:
+    """Remove a folder that an earlier run left, so that nothing stale is taken for new; never the input `keep`.
+
+    Raises:
+        FileError: The folder holds the input, or cannot be removed.
+    """
+    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
+        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error
+
+
+def sha256_bytes(content: bytes) -> str:
+    """Return the hexadecimal SHA-256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """Return the hexadecimal SHA-256 of a value's canonical JSON."""
+    return sha256_bytes(to_json(value, indent=None).encode("utf-8", errors="surrogatepass"))
+
+
+def sha256_file(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_below(folder: Path) -> Iterable[Path]:
+    """Return all regular files below a folder in byte order of their relative paths, links left out."""
+    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
+
+
+def sha256_tree(folder: Path) -> str:
+    """Return one SHA-256 over the relative names and contents of all files below a folder."""
+    return sha256_json([[path.relative_to(folder).as_posix(), sha256_file(path)] for path in files_below(folder)])

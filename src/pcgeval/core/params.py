@@ -1,0 +1,302 @@
+"""params.yaml as one frozen model: the only source of everything that can change a score."""
+
+import difflib
+import re
+import string
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+
+from pcgeval.core.errors import PcgevalError
+
+RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
+RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
+_NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
+_ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
+# what a backend would not read, and a reader would take for obeyed
+_FOREIGN: dict[str, frozenset[str]] = {
+    "recorded": frozenset(),
+    "ollama": frozenset({"base_url"}),
+    "openai": frozenset({"host", "hosts", "keep_alive"}),
+    "llamacpp": frozenset({"host", "hosts", "base_url", "keep_alive"}),
+}
+
+
+class ParamsError(PcgevalError):
+    """params.yaml is missing, is no YAML, or says something that cannot be meant."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Competition(_Section):
+    """The round that is evaluated."""
+
+    name: str
+    edition: str
+    round: str = "final"
+    characters: str
+    trials: int = Field(ge=2, le=1000)  # diversity compares the trials of a letter with each other
+    seed: int = Field(ge=0, lt=2**31)
+
+    @field_validator("characters")
+    @classmethod
+    def _letters(cls, value: str) -> str:
+        if not value or len(set(value)) != len(value) or not set(value) <= set(string.ascii_uppercase):
+            raise ValueError("must be capital letters A to Z, each once, such as ABC")
+        return "".join(sorted(value))
+
+
+class Round(_Section):
+    """What another round of the same competition evaluates instead of `competition`'s letters and trials."""
+
+    characters: str
+    trials: int = Field(ge=2, le=1000)
+
+
+class Model(_Section):
+    """One language model: where it runs, its exact bytes, and its sampling options.
+
+    `hosts`, `host`, `keep_alive` and `base_url` say how a server is reached; a replay (`recorded`) leaves them unread,
+    so that a model can be asked and replayed by the change of one word.
+    """
+
+    backend: Literal["recorded", "ollama", "llamacpp", "openai"]
+    name: str
+    # "unpinned:" stands before the digest of a name alone, in recordings of the backend openai
+    digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
+    host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
+    hosts: tuple[str, ...] = ()  # instead of `host`: the calls are spread over them
+    base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
+    keep_alive: StrictInt | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    stream: bool = True
+    concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
+    options: dict[str, int | float | str | bool] = {}
+
+    @field_validator("keep_alive")
+    @classmethod
+    def _duration(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, str) and not _DURATION.fullmatch(value):
+            raise ValueError("must be a duration as Ollama reads it, such as 5m, 1h30m, -1m (for ever) or 0 (unload)")
+        return value
+
+    @model_validator(mode="after")
+    def _place(self) -> "Model":
+        places = ("host", "hosts", "base_url", "keep_alive")
+        given = {field for field in places if getattr(self, field) not in {None, ()}}
+        if foreign := sorted(given & _FOREIGN[self.backend]):
+            raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; take it out")
+        if self.host is not None and self.hosts:
+            raise ValueError("host and hosts are both given; put all addresses into hosts")
+        if len(set(self.hosts)) < len(self.hosts):
+            raise ValueError("hosts: an address stands twice")
+        if any("@" in address for address in (self.host or "", *self.hosts)):
+            raise ValueError("a host's address holds a password, which would stand in git; take it out")
+        self._check_openai()
+        if self.backend == "llamacpp" and self.concurrency > 1:
+            raise ValueError("the backend llamacpp answers one call at a time; set concurrency to 1")
+        return self
+
+    def _check_openai(self) -> None:
+        if self.backend != "openai":
+            return
+        if self.base_url is None or not _ENDPOINT.fullmatch(self.base_url):
+            raise ValueError(
+                "the backend openai needs a base_url such as http://127.0.0.1:1234/v1, without a key or password in it"
+            )
+        if self.digest is not None:
+            raise ValueError("the backend openai shows no digest of its model, so none can be pinned; take it out")
+
+
+class Limits(_Section):
+    """What one trial may use; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
+
+    tokens: int = Field(ge=1)  # prompt and output together
+    seconds: float = Field(gt=0)
+    prompt_words: int = Field(ge=1)
+
+
+class PhysicsParams(_Section):
+    """How a level is simulated; lengths in metres, times in seconds."""
+
+    engine: Literal["pymunk"] = "pymunk"
+    trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
+    jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
+    seed: int = Field(0, ge=0, lt=2**31)
+    seconds: float = Field(10.0, gt=0, le=60)
+    step: float = Field(0.02, gt=0, le=0.1)
+    iterations: int = Field(100, ge=1, le=1000)
+    moved_distance: float = Field(0.1, gt=0)
+    life: float = Field(5.0, gt=0)  # a block dies when contacts have taken this much, in m/s of relative speed
+
+
+class Similarity(_Section):
+    """The classifier: a folder, or a hub id with the revision (commit) that pins its bytes."""
+
+    model: str = "data/classifier"
+    revision: str | None = None
+    batch: int = Field(32, ge=1, le=4096)
+    device: str = "cpu"
+
+
+class Diversity(_Section):
+    """The vectors that are compared: `softmax` (the rules) or `cls` (the 2025 script)."""
+
+    vectors: Literal["softmax", "cls"] = "softmax"
+
+
+class Scoring(_Section):
+    """How scores become a ranking."""
+
+    baseline: str | None = None  # the winner must beat this team
+    official_quirks: bool = False
+    bootstrap: int = Field(1000, ge=0, le=100_000)
+
+
+class RubricParams(_Section):
+    """Which rubric grades the submissions, and who judges its leaves.
+
+    The fields from `model` on are for the judge `simple`. Its model is asked with temperature 0 unless its options say
+    otherwise; the length of its context and of its answers, and the seed, are given here or by each call.
+    """
+
+    id: str = "competition"
+    judge: Literal["simple", "checks", "random", "dummy", "human"] = "checks"
+    seed: int = Field(0, ge=0, lt=2**31)
+    official_invalid_as_zero: bool = False  # count leaves without a grade as 0, as PaperBench does
+    model: Model | None = None
+    votes: int = Field(1, ge=1, le=99)  # how often each leaf is graded; more than one needs a temperature
+    context: int = Field(8192, ge=1024, le=2**24)  # tokens of one call, the answer included
+    call_seconds: float = Field(600.0, gt=0)  # for one call
+    deadline: float | None = Field(None, gt=0)  # seconds for one grading; leaves not asked by then have no grade
+    papers_dir: str = "data/papers"  # may be the papers of a checkout of PaperBench
+
+    @model_validator(mode="after")
+    def _judge_model(self) -> "RubricParams":
+        if self.judge == "simple" and self.model is None:
+            raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
+        own = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
+        for option in self.model.options if self.model else ():
+            if option in own:
+                raise ValueError(f"model.options.{option}: this is said by {own[option]}; take it out")
+        return self
+
+
+class Params(_Section):
+    """All of params.yaml; every section must be there, because the stages name the sections that they depend on."""
+
+    competition: Competition
+    rounds: dict[str, Round] = {}
+    teams: tuple[str, ...] = Field(min_length=1)
+    models: dict[str, Model] = Field(min_length=1)
+    limits: Limits
+    physics: PhysicsParams
+    similarity: Similarity
+    diversity: Diversity
+    scoring: Scoring
+    rubric: RubricParams
+
+    @model_validator(mode="after")
+    def _names(self) -> "Params":
+        for team in self.teams:
+            if fault := team_name_fault(team):
+                raise ValueError(f"team {team!r}: {fault}")
+        for model in self.models:
+            if not _NAME.fullmatch(model):
+                raise ValueError(f"model {model!r}: {_NAME_RULE}")
+            if model.lower() == RESERVED_MODEL:
+                raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
+        if len({team.casefold() for team in self.teams}) != len(self.teams):
+            raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
+        self._check_stage_names()
+        if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
+            raise ValueError(
+                f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
+            )
+        return self
+
+    def _check_stage_names(self) -> None:
+        """DVC names a stage `<team>-<model>` and silently drops one of two that come out alike."""
+        owners: dict[str, str] = {}
+        for team in self.teams:
+            for model in self.models:
+                other = owners.setdefault(f"{team}-{model}", team)
+                if other != team:
+                    raise ValueError(
+                        f"teams {other!r} and {team!r}: with the models' names both give the stage {team}-{model}; "
+                        "rename one of them"
+                    )
+
+
+def team_name_fault(name: str) -> str | None:
+    """Return why a team cannot have this name, in words that follow it; None if it can."""
+    if not _NAME.fullmatch(name):
+        return _NAME_RULE
+    if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
+        return "the name is reserved for the official tools; choose another"
+    return None
+
+
+def load_params(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml.
+
+    Raises:
+        ParamsError: All that is wrong with the file, one line each, with a suggestion for misspelt keys.
+    """
+    try:
+        values = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ParamsError(
+            f"{path}: cannot be read ({error.strerror}). Run this in the competition's folder."
+        ) from error
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Mend that line.") from error
+    return parse_params(values, str(path))
+
+
+def parse_params(values: Any, source: str) -> Params:
+    """Check values as read from YAML; `source` is the name that messages give them.
+
+    Raises:
+        ParamsError: All that is wrong, one line each.
+    """
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(dict(fault)) for fault in error.errors()]
+        raise ParamsError("\n".join(f"{source}: {line}" for line in lines)) from error
+
+
+def _explain(fault: dict[str, Any]) -> str:
+    place = ".".join(str(part) for part in fault["loc"])
+    if fault["type"] == "extra_forbidden":
+        known = _known_keys(fault["loc"][:-1])
+        close = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
+        return f"unknown key {place!r}. {hint}"
+    if fault["type"] == "missing":
+        return f"{place!r} is missing. Add it."
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    return f"{place}: {message} (found {fault['input']!r})." if place else f"{message}."
+
+
+def _known_keys(place: tuple[Any, ...]) -> list[str]:
+    section: Any = Params
+    names_follow = False  # after `models` and `rounds` come names of the user's own choice
+    for part in place:
+        if names_follow:
+            names_follow = False
+            continue
+        annotation = section.model_fields[part].annotation
+        names_follow = get_origin(annotation) is dict
+        if names_follow:
+            section = get_args(annotation)[1]
+        else:  # a section, or one that may be missing
+            section = next((each for each in get_args(annotation) if each is not NoneType), annotation)
+    return sorted(section.model_fields)

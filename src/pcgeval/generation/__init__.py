@@ -1,0 +1,1 @@
+"""Stage generate: from a submission to one response for each trial."""

@@ -1,0 +1,220 @@
+"""From a submission to one response a trial: the generate step.
+
+Every finished trial lies on disk with a fingerprint of all that made it, and every finished call of an unfinished trial
+lies in a journal. So a run that was killed goes on where it was, and a trial whose prompt or program, model, options,
+seed or limits changed is done again.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.exclusion import only_run
+from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import Trial, trials
+from pcgeval.core.outcomes import Outcome, failed, succeeded, write_outcomes
+from pcgeval.core.params import Model, Params
+from pcgeval.generation.environments import interpreter_for
+from pcgeval.generation.harness import ProgramRunner
+from pcgeval.generation.journal import Journal, TrialBackend, remove_journals
+from pcgeval.generation.prompts import PromptRunner
+from pcgeval.generation.recording import RecordedTrial, read_recorded_trials
+from pcgeval.generation.records import (
+    TrialCall,
+    TrialRecord,
+    TrialRun,
+    finished_trial,
+    record_path,
+    whole_text,
+    write_trial,
+)
+from pcgeval.generation.side_by_side import side_by_side
+from pcgeval.generation.stoppable import stoppable
+from pcgeval.generation.tasks import Task
+from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+from pcgeval.submissions.load import Program, Prompt, Submission
+
+STATE = Path(".pcgeval")  # journals and locks: outside DVC's outputs and outside git
+_SECOND_THOUGHT = 0.05  # seconds in which a signal that killed a program also reaches us
+
+Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
+
+
+class Runner(Protocol):
+    """What does the trials of one submission."""
+
+    def run_trial(self, call: TrialCall) -> TrialRun:
+        """Do one trial; LlmError means that the model cannot be asked at all."""
+
+
+def generate_step(
+    params: Params,
+    model: str,
+    submission: Submission,
+    backend: Backend,
+    folder: Path,
+    report: Report,
+    *,
+    state: Path = STATE,
+    trust_programs: bool = False,
+    recorded_trials: Path | None = None,
+) -> None:
+    """Do every trial that is not yet finished, then list what became of all of them.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        submission: The team's prompt or program.
+        backend: Where the model is asked.
+        folder: The raw folder of the model and team; finished trials in it are kept.
+        report: Called after each trial, finished before or just now.
+        state: Where journals and locks lie.
+        trust_programs: Run a program without a sandbox where there is none.
+        recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
+
+    Raises:
+        BusyError: Another process works on the same folder.
+        LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
+        SandboxError: There is no sandbox for a program.
+    """
+    place = f"{model}/{submission.team}"
+    settings = params.models[model]
+    with only_run(folder, state / "locks" / f"{place}.lock"):
+        task = Task(submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
+        trial_list = list(trials(params))
+        _remove_strangers(folder, submission.team, trial_list)
+        outcomes = []
+        recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
+        work = _Work(task, backend, folder, state / "journal" / place, trust_programs, recorded)
+        for done in work.all_done(trial_list, settings.concurrency):
+            outcomes.append(_outcome(done))
+            report(done.trial, done.record, done.is_new)
+        write_outcomes(folder, outcomes)
+        if work.costs:
+            remove_journals(work.journals)
+
+
+def _pinned_digest(model: Model, backend: Backend) -> str:
+    found = backend.digest()
+    if model.digest is not None and found != model.digest:
+        raise LlmError(
+            f"model {model.name}: params.yaml pins digest {model.digest}, but the backend serves {found}. "
+            "Fetch the pinned model, or change the digest in params.yaml to evaluate the other one."
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _ToDo:
+    trial: Trial
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class _Done:
+    trial: Trial
+    record: TrialRecord
+    is_new: bool
+
+
+class _StoppedError(PcgevalError):
+    """The run ends: what a program came to in that moment says nothing about the program."""
+
+
+class _Work:
+    """The trials of one model and team, those of an earlier run and those still to do."""
+
+    def __init__(
+        self,
+        task: Task,
+        backend: Backend,
+        folder: Path,
+        journals: Path,
+        trust_programs: bool,
+        recorded: Mapping[Trial, RecordedTrial],
+    ) -> None:
+        self.task, self.backend, self.folder, self.journals = task, backend, folder, journals
+        self.trust_programs, self.recorded = trust_programs, recorded
+        self.costs = task.model.backend != "recorded"
+        self.stopping = threading.Event()
+        self.contained = True
+
+    def all_done(self, trial_list: list[Trial], threads: int) -> Iterator[_Done]:
+        """Yield the finished trials, then do the others and yield each as it ends."""
+        to_do = []
+        team = self.task.submission.team
+        for trial in trial_list:
+            fingerprint = self.task.fingerprint(trial)
+            recorded = self.recorded.get(trial)
+            if record := finished_trial(self.folder, team, trial, fingerprint):
+                yield _Done(trial, record, is_new=False)
+            elif recorded and recorded.record.fingerprint == fingerprint:
+                write_trial(self.folder, team, trial, recorded.response, recorded.record, durable=False)
+                yield _Done(trial, recorded.record, is_new=True)
+            else:
+                to_do.append(_ToDo(trial, fingerprint))
+        if to_do:
+            with self._opened() as runner:
+                yield from side_by_side(lambda each: self._do(runner, each), to_do, threads, self.stopping)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Runner]:
+        """Open what runs the submission: a sandbox or a package need be there only where a trial is to be done."""
+        work, limits = self.task.submission.work, self.task.limits
+        if isinstance(work, Prompt):
+            yield PromptRunner(work, limits)
+            return
+        with stoppable(open_sandbox(Allowance(), self.trust_programs)) as sandbox:
+            self.contained = sandbox.contained
+            yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder))
+
+    def _do(self, runner: Runner, to_do: _ToDo) -> _Done:
+        trial = to_do.trial
+        path = self.journals / f"{trial.letter}_{trial.number}.jsonl"
+        journal = Journal(path, to_do.fingerprint) if self.costs else None
+        backend = TrialBackend(self.backend, journal)
+        call = self.task.call(trial, backend)
+        run = runner.run_trial(call)
+        if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SECOND_THOUGHT):
+            raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
+        response = "" if run.reason else whole_text(run.response)
+        record = TrialRecord(
+            fingerprint=to_do.fingerprint,
+            seed=call.seed,
+            model=call.model.name,
+            digest=call.digest,
+            exchanges=run.exchanges,
+            response_sha256=sha256_bytes(response.encode("utf-8")),
+            reason=run.reason,
+            failures=backend.failures,
+            flags=run.flags,
+            contained=self.contained,
+        )
+        write_trial(self.folder, call.team, trial, response, record, durable=self.costs)
+        if journal:
+            journal.remove()
+        return _Done(trial, record, is_new=True)
+
+
+def _outcome(done: _Done) -> Outcome:
+    if done.record.reason is None:
+        return succeeded(done.trial)
+    return failed(done.trial, "generate", done.record.reason)
+
+
+def _remove_strangers(folder: Path, team: str, wanted: Iterable[Trial]) -> None:
+    """Remove what no wanted trial owns, so that the folder holds the same bytes as a run from scratch."""
+    if not folder.is_dir():
+        return
+    own = {record_path(folder, team, trial).with_suffix(suffix) for trial in wanted for suffix in (".txt", ".json")}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            if not any(path.iterdir()):
+                path.rmdir()
+        elif path not in own:
+            path.unlink()

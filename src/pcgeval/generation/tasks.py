@@ -1,0 +1,61 @@
+"""What one model and team need to be run, and the fingerprint of all that makes a trial's response."""
+
+import hashlib
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from pcgeval.core.files import files_below, sha256_file, sha256_json
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import Limits, Model
+from pcgeval.generation.records import TrialCall, chat_request
+from pcgeval.llm.protocol import Backend, ChatRequest, Message
+from pcgeval.submissions.load import NOTES_FILE, Program, Prompt, Submission
+
+PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
+PROGRAM_INTERFACE = "program-1"  # raise it when what a program sees of us changes
+
+
+@dataclass(frozen=True)
+class Task:
+    """Everything that one model and team need to be run."""
+
+    submission: Submission
+    model: Model
+    digest: str
+    limits: Limits
+    master_seed: int
+
+    def call(self, trial: Trial, backend: Backend) -> TrialCall:
+        """Return what a trial is run for."""
+        seed = trial_seed(self.master_seed, trial)
+        return TrialCall(self.submission.team, trial, self.model, self.digest, seed, backend)
+
+    def request(self, trial: Trial) -> ChatRequest:
+        """Return the one request of a prompt submission's trial."""
+        return self._request(trial, Message("user", self.submission.prompt_for(trial.letter)))
+
+    def fingerprint(self, trial: Trial) -> str:
+        """Return the SHA-256 of all that decides a trial's response."""
+        if isinstance(self.submission.work, Prompt):
+            key = self.request(trial).key
+            return sha256_json([PROMPT_INTERFACE, key, asdict(trial), self.limits.tokens, self.limits.seconds])
+        limits = self.limits.model_dump(exclude={"prompt_words"})
+        return sha256_json([PROGRAM_INTERFACE, self._program, self._request(trial).key, asdict(trial), limits])
+
+    @cached_property
+    def _program(self) -> list[object]:
+        """The program's entry and files; not the organiser's notes: a disqualification is no reason to pay again."""
+        assert isinstance(self.submission.work, Program)  # noqa: S101 - the caller knows
+        folder = self.submission.work.folder
+        names = [path.relative_to(folder) for path in files_below(folder)]
+        own = [name for name in names if name.as_posix() != NOTES_FILE and "__pycache__" not in name.parts]
+        return [self.submission.work.entry, [[name.as_posix(), sha256_file(folder / name)] for name in own]]
+
+    def _request(self, trial: Trial, *messages: Message) -> ChatRequest:
+        return chat_request(self.model, self.digest, trial_seed(self.master_seed, trial), messages)
+
+
+def trial_seed(master_seed: int, trial: Trial) -> int:
+    """Derive a trial's seed, in [0, 2**31); it is the same for all teams and models, so that luck is shared."""
+    digest = hashlib.sha256(f"{master_seed}/{trial.letter}/{trial.number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

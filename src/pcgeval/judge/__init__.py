@@ -1,0 +1,1 @@
+"""Stage grade: a language model judges the leaves of a rubric."""

@@ -1,1 +1,0 @@
-"""Running submissions: from a program or a prompt to one response a trial."""

@@ -1,0 +1,58 @@
+"""The way in: an environment by its settings, or what to install."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.params import Model
+
+JUDGE_MODEL = "qwen2.5-coder:1.5b-instruct-q4_K_M"  # the largest of the local models
+INSTALL = "python -m pip install 'pcgeval[verifiers]'"
+
+
+class EnvironmentsError(PcgevalError):
+    """An environment cannot be had or its attempts cannot be run or graded."""
+
+
+def load_environment(
+    max_steps: int = 50,
+    code_only: bool = False,
+    paper_ids: Sequence[str] | None = None,
+    judge_type: str = "simple",
+    judge_model: Model | str = JUDGE_MODEL,
+    papers_dir: str | Path = "data/papers",
+) -> Any:
+    """Return the environment of paper reproduction: an agent with a shell, graded by the paper's rubric.
+
+    Args:
+        max_steps: The most answers that the agent may give; with each it can call the shell.
+        code_only: Grade the code alone: reproduce.sh is not run, leaves of other categories fall away.
+        paper_ids: The papers, each a task; all in `papers_dir` by default.
+        judge_type: Who grades: simple, checks, random or dummy.
+        judge_model: The model of the judge `simple`, as in params.yaml; a name alone means a local model, which
+            runs in this process, or else a model of the Ollama server.
+        papers_dir: A folder of papers as PaperBench lays them out.
+
+    Returns:
+        A `verifiers.v1.Env`; its taskset is `.taskset`.
+
+    Raises:
+        EnvironmentsError: The package `verifiers` is not installed.
+        PaperError: There is no such paper, or a paper is faulty.
+    """
+    if find_spec("verifiers") is None:
+        raise EnvironmentsError(
+            f"The environments need the package verifiers, which is not installed. Run `{INSTALL}`."
+        )
+    papers = import_module("pcgeval.rl.papers")
+    return papers.paper_environment(
+        max_steps=max_steps,
+        code_only=code_only,
+        paper_ids=paper_ids,
+        judge_type=judge_type,
+        judge_model=judge_model,
+        papers_dir=Path(papers_dir),
+    )

@@ -1,0 +1,120 @@
+"""The taskset of level generation: a task a letter, rewarded with stability times similarity; groups with diversity."""
+# mypy: disable-error-code="import-not-found, misc, untyped-decorator"
+
+import asyncio
+import string
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+import verifiers.v1 as vf
+from pydantic import Field, field_validator
+
+from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
+from pcgeval.submissions.load import Prompt, load_prompt
+
+
+class LevelData(vf.TaskData):
+    """One letter that a model is asked to build."""
+
+    letter: str
+
+
+class LevelTaskConfig(vf.TaskConfig):
+    """How levels are scored; the same sections as in params.yaml."""
+
+    physics: PhysicsParams = PhysicsParams()
+    """How a level is simulated."""
+    similarity: Similarity = Similarity()
+    """The classifier: a folder, or a hub id with its revision."""
+
+
+class LevelTasksetConfig(vf.TasksetConfig):
+    """Which letters are asked for, and in which words."""
+
+    letters: str = string.ascii_uppercase
+    """Capital letters, a task each."""
+    prompt: Path = Path(__file__).parent / "prompts" / "level.txt"
+    """A file with a prompt in which `<OBJECT>` stands for the letter, such as a team's prompt.txt."""
+    task: LevelTaskConfig = LevelTaskConfig()
+
+    @field_validator("letters")
+    @classmethod
+    def _capitals(cls, value: str) -> str:
+        if not value or len(set(value)) < len(value) or not set(value) <= set(string.ascii_uppercase):
+            raise ValueError("must be capital letters A to Z, each once, such as ABC")
+        return value
+
+
+class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
+    """Build one letter in one reply."""
+
+    @vf.reward
+    async def level_score(self, trace: vf.Trace) -> float:
+        """Return stability times similarity of the last reply; 0 without a level, and `trace.info` says why.
+
+        Raises:
+            ClassifierError: The classifier cannot be had: then there is no reward instead of a wrong one.
+        """
+        reply, letter, config = trace.last_reply, self.data.letter, self.config
+        classifier = await asyncio.to_thread(loaded_classifier, config.similarity)
+        found = await asyncio.to_thread(score_reply, reply, letter, classifier, config.physics)
+        trace.info["level"] = asdict(found)
+        trace.record_metrics({"stability": found.stability, "similarity": found.similarity, "blocks": found.blocks})
+        return found.score
+
+
+class LevelTaskset(vf.Taskset[LevelTask, LevelTasksetConfig]):
+    """A task for each letter."""
+
+    def load(self) -> Iterator[LevelTask]:
+        """Yield the letters' tasks in the order of the configuration.
+
+        Raises:
+            SubmissionError: The prompt cannot be used.
+        """
+        prompt = Prompt(load_prompt(self.config.prompt))
+        for letter in self.config.letters:
+            data = LevelData(id=letter, name=letter, letter=letter, prompt=prompt.for_letter(letter))
+            yield LevelTask(data, self.config.task)
+
+
+class LevelEnvConfig(vf.EnvConfig):
+    """How many attempts make a group, and what their diversity is worth."""
+
+    # the harness without tools of its own, and no cloud: nothing that a model says is run
+    agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig())
+    attempts: int = Field(4, ge=1)
+    """Independent attempts at each letter; diversity compares them with each other."""
+    diversity_weight: float = Field(1.0, ge=0)
+    """Weight of the reward `diversity`: an attempt's score times its mean distance to the others of its group."""
+
+
+class LevelEnv(vf.Env[LevelEnvConfig]):
+    """A group of attempts at one letter, whose diversity is seen when all have ended."""
+
+    async def run(self, task: LevelTask, agents: vf.Agents) -> None:
+        """Let the agent try as often as the group is large."""
+        async with asyncio.TaskGroup() as attempts:
+            for _ in range(self.config.attempts):
+                attempts.create_task(agents.agent.run(task))
+
+    async def finalize(self, task: LevelTask, episode: vf.Episode) -> None:
+        """Record the group's diversity; none where an attempt was not scored, or there was only one.
+
+        Each attempt's reward is its own part of it, so that attempts of one group can be told apart, and a different
+        but bad level gains nothing. The metric `letter_score` is the competition's: diversity times mean score.
+        """
+        del task
+        traces = episode.traces
+        if len(traces) < 2 or not all(trace.ok for trace in traces):
+            return
+        levels = [trace.info["level"] for trace in traces]
+        distances = mean_distances([level["probabilities"] for level in levels], len(levels))
+        scores = [level["stability"] * level["similarity"] for level in levels]
+        group_diversity = fmean(distances)
+        for trace, score, distance in zip(traces, scores, distances, strict=True):
+            trace.record_reward("diversity", score * distance, self.config.diversity_weight)
+            trace.record_metrics({"group_diversity": group_diversity, "letter_score": group_diversity * fmean(scores)})

@@ -1,0 +1,206 @@
+"""The taskset of paper reproduction: an agent works in a folder with a shell, and the paper's rubric grades it."""
+# mypy: disable-error-code="import-not-found, misc, untyped-decorator"
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import verifiers.v1 as vf
+from pydantic import Field, SerializeAsAny
+
+from pcgeval.core.files import read_text
+from pcgeval.core.params import Model
+from pcgeval.judge.run import run_judge
+from pcgeval.llm.local_models import find_model
+from pcgeval.rl.attempts import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
+from pcgeval.rl.entry import JUDGE_MODEL, EnvironmentsError
+from pcgeval.rl.shell import AttemptState, Shell, ShellConfig
+from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
+from pcgeval.rubric.papers import Paper, list_papers, load_paper
+from pcgeval.sandbox.reproduction import SandboxComputer
+
+TASKSET_ID = "pcgeval-papers"
+PROMPT = Path(__file__).parent / "prompts" / "paper.txt"
+_RUN = "It is run with bash on a copy of the folder on another machine without network, for at most <SECONDS> seconds."
+_NOT_RUN = "It is read but not run: only the code is graded."
+
+
+class PaperData(vf.TaskData):
+    """One paper to be reproduced."""
+
+    paper_id: str
+
+
+class PaperTaskConfig(vf.TaskConfig):
+    """How an attempt is run and graded."""
+
+    papers_dir: Path = Path("data/papers")
+    """Papers as PaperBench lays them out."""
+    code_only: bool = False
+    """Grade the code alone; reproduce.sh is not run."""
+    judge_type: Literal["simple", "checks", "random", "dummy"] = "simple"
+    """Who grades."""
+    judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
+    """The model of the judge `simple`, as in params.yaml."""
+    reproduce_seconds: float = Field(600.0, gt=0)
+    """After so long reproduce.sh is stopped."""
+    agent_seconds: float | None = Field(None, gt=0)
+    """After so long the agent is stopped, and graded as it is."""
+    shell: ShellConfig = ShellConfig()
+    """The agent's tool."""
+
+
+class PaperTasksetConfig(vf.TasksetConfig):
+    """Which papers are tasks."""
+
+    paper_ids: tuple[str, ...] | None = None
+    """All papers of `task.papers_dir` by default."""
+    task: SerializeAsAny[PaperTaskConfig] = PaperTaskConfig()
+
+
+class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
+    """Reproduce one paper."""
+
+    @classmethod
+    def toolsets(cls, config: PaperTaskConfig) -> list[vf.Toolset]:
+        """Return the shell."""
+        return [Shell(config.shell)]
+
+    async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
+        """Make the attempt's folders, which end with the runtime.
+
+        Raises:
+            EnvironmentsError: The agent's program would run elsewhere than its shell.
+            SandboxError: There is no sandbox for the agent's commands.
+            PaperError: The paper is faulty.
+        """
+        if runtime.type != "subprocess":
+            raise EnvironmentsError(
+                f"The runtime is {runtime.type}, but the agent's commands run in pcgeval's sandbox on this machine. "
+                "Give --env.agent.runtime.type subprocess."
+            )
+        await asyncio.to_thread(command_sandbox)  # a fault in the tool's own process would show after minutes
+        paper = load_paper(self.config.papers_dir, self.data.paper_id)
+        attempt = await asyncio.to_thread(prepare_attempt, paper, Path(runtime.workdir) / "attempt")
+        trace.state.folder = str(attempt.folder)
+
+    @vf.reward
+    async def reproduction(self, trace: vf.Trace) -> float:
+        """Return the rubric's root score for what the agent left, and record the grade and its figures.
+
+        Raises:
+            EnvironmentsError: No grade could be made: the attempt then has no reward instead of a 0.
+        """
+        if not trace.state.folder:
+            raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
+        config = self.config
+        computer = None if config.code_only else await asyncio.to_thread(_computer, config.reproduce_seconds)
+        output = await run_judge(
+            Attempt(Path(trace.state.folder)).work,
+            self.data.paper_id,
+            judge_type=config.judge_type,
+            code_only=config.code_only,
+            completer_config=config.judge_model,
+            computer=computer,
+            papers_dir=config.papers_dir,
+            keep_exchanges=False,
+        )
+        trace.state.grade = trace.info["grade"] = output.to_json()
+        return _recorded(trace, output)
+
+
+class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
+    """A task for each paper."""
+
+    def load(self) -> Iterator[PaperTask]:
+        """Yield the papers' tasks in the order that was asked for, else that of their ids.
+
+        Raises:
+            PaperError: There is no such paper, or a paper is faulty.
+            EnvironmentsError: There is no paper at all.
+        """
+        config = self.config
+        ids = list_papers(config.task.papers_dir) if config.paper_ids is None else config.paper_ids
+        if not ids:
+            raise EnvironmentsError(f"{config.task.papers_dir}: holds no papers. Name the folder in task.papers_dir.")
+        for paper_id in ids:
+            paper = load_paper(config.task.papers_dir, paper_id)
+            data = PaperData(
+                id=paper_id,
+                name=paper_id,
+                paper_id=paper_id,
+                prompt=_prompt(paper, config.task),
+                timeout=vf.TaskTimeout(agent=config.task.agent_seconds),
+            )
+            yield PaperTask(data, config.task)
+
+
+class PaperEnvConfig(vf.EnvConfig):
+    """One agent with a number of answers."""
+
+    # the harness without tools of its own: the model's only way to this machine is our shell
+    agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig(), max_turns=50)
+
+
+class PaperEnv(vf.Env[PaperEnvConfig]):
+    """One agent reproduces one paper."""
+
+    async def run(self, task: PaperTask, agents: vf.Agents) -> None:
+        """Let the agent work until it ends or has given all its answers."""
+        await agents.agent.run(task)
+
+
+def paper_environment(
+    *,
+    max_steps: int,
+    code_only: bool,
+    paper_ids: Sequence[str] | None,
+    judge_type: str,
+    judge_model: Model | str,
+    papers_dir: Path,
+) -> PaperEnv:
+    """Return the environment as `pcgeval.load_environment` describes it."""
+    task = {
+        "papers_dir": papers_dir,
+        "code_only": code_only,
+        "judge_type": judge_type,
+        "judge_model": model_by_name(judge_model) if isinstance(judge_model, str) else judge_model,
+    }
+    taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
+    env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))
+    next(iter(env.taskset))  # an unknown paper or a faulty one shows now
+    return env
+
+
+def model_by_name(name: str) -> Model:
+    """Return a model of the shelf of local models, in this process, or else one of the Ollama server."""
+    return Model(backend="ollama" if find_model(name) is None else "llamacpp", name=name)
+
+
+def _computer(seconds: float) -> SandboxComputer:
+    return SandboxComputer(seconds=seconds, trust_programs=programs_are_trusted())
+
+
+def _recorded(trace: vf.Trace, output: JudgeOutput) -> float:
+    """Record the figures of a grade as metrics and return its score."""
+    summary = get_grade_summary(output.graded_task_tree)
+    categories = {
+        category.lower().replace(" ", "_"): grade.score
+        for category, grade in summary.by_category.items()
+        if grade.score is not None
+    }
+    counts = {"num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes"}
+    bounds = {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}
+    trace.record_metrics({**categories, **bounds, **{name: getattr(output, name) for name in sorted(counts)}})
+    if output.score is None or output.judge_type == "heuristic":
+        first = next(iter(output.warnings), "every leaf is invalid; state['grade'] has the reasons")
+        raise EnvironmentsError(f"{trace.task.data.paper_id}: no grade could be made: {first}")
+    return output.score
+
+
+def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
+    run = _NOT_RUN if config.code_only else _RUN.replace("<SECONDS>", f"{config.reproduce_seconds:g}")
+    blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
+    text = read_text(PROMPT).replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist)
+    return text.replace("<TITLE>", paper.title)

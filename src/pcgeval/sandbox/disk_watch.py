@@ -1,0 +1,97 @@
+"""Watching what programs have on disk: the sandbox limits each single file, but not how many there are."""
+
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from pcgeval.sandbox.confined import Confined
+from pcgeval.sandbox.limits import MEGABYTE, SandboxError
+
+MIN_FREE_BYTES = 200 * MEGABYTE
+WATCH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class DiskAllowance:
+    """The most that a program may have on disk."""
+
+    total_bytes: int = 2_000 * MEGABYTE
+    files: int = 50_000  # and folders
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """What a folder has on disk, or what of it was counted until it was too much."""
+
+    total_bytes: int
+    files: int  # and folders
+    too_deep: bool = False  # some of it lies so deep that it cannot be looked at by its path
+
+
+def make_sure_of_room(folder: Path) -> None:
+    """Raise SandboxError where the disk is too full for a program to be started."""
+    if _free_bytes(folder) < MIN_FREE_BYTES:
+        raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
+
+
+def disk_use(folder: Path, most: DiskAllowance | None = None) -> DiskUse:
+    """Count what is in a folder, until it is more than `most`; what cannot be listed counts as empty."""
+    count = size = 0
+    too_deep = False
+    waiting = [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if most is not None and (count > most.files or size > most.total_bytes):
+                        return DiskUse(size, count, too_deep)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            too_deep = too_deep or error.errno == errno.ENAMETOOLONG
+    return DiskUse(size, count, too_deep)
+
+
+@contextmanager
+def watched_disk(confined: Confined, folder: Path, disk: DiskAllowance) -> Iterator[None]:
+    """Stop a running program once its folder holds more than it may, or the disk is nearly full."""
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(confined, folder, disk, ended), name="disk watcher", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+
+
+def _watch(confined: Confined, folder: Path, disk: DiskAllowance, ended: threading.Event) -> None:
+    pause = WATCH_SECONDS
+    while not ended.wait(pause):
+        started = monotonic()
+        if (why := _overuse(folder, disk)) is not None:
+            confined.kill(why)
+        pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+
+
+def _overuse(folder: Path, disk: DiskAllowance) -> str | None:
+    """Return what a program has too much of on disk, in words that follow "the program"."""
+    if _free_bytes(folder) < MIN_FREE_BYTES:  # also by files that have no name any more
+        return f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free"
+    use = disk_use(folder, disk)
+    if use.files > disk.files or use.total_bytes > disk.total_bytes:
+        return f"made more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
+    return "made folders in folders without end" if use.too_deep else None
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder.parent).free  # of the folder itself a program may have taken away all rights

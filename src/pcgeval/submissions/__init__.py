@@ -1,0 +1,1 @@
+"""Submissions: load, inspect, validate and file them."""

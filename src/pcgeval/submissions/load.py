@@ -1,0 +1,257 @@
+"""The teams' submissions: one folder each below data/submissions, checked when it is read.
+
+A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
+`prompt.txt` with the token `<OBJECT>`. `submission.yaml` may name the team's title and say what cannot be seen; in it
+the organiser also notes the team's role and whether it is disqualified.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from stat import S_ISREG
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import FileError, read_text
+from pcgeval.core.layout import SUBMISSIONS
+from pcgeval.submissions.entry_point import Part, find_entry
+
+PLACEHOLDER = "<OBJECT>"
+ENTRY_BYTES = 4 * 2**20
+NOTES_FILE = "submission.yaml"
+NOTES_BYTES = 16 * 2**10
+_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
+PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
+# the characters that the competition's qualification rules allow, besides white space and the placeholder
+_ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]*")
+_SINGLE = re.compile(_ALLOWED.pattern.removesuffix("*"))
+
+
+class SubmissionError(PcgevalError):
+    """A submission is missing, incomplete or unreadable."""
+
+
+class Notes(BaseModel):
+    """What submission.yaml may say; `role` and `disqualified` are the organiser's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Annotated[str, Field(max_length=200)] | None = None
+    kind: Literal["prompt", "program"] | None = None  # where a folder could be taken for both
+    entry: Annotated[str, Field(max_length=400)] | None = None  # the file that starts the program
+    role: Literal["participant", "baseline"] = "participant"
+    disqualified: Annotated[str, Field(max_length=2000)] | None = None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One text that the model is asked once a trial."""
+
+    text: str
+
+    def for_letter(self, letter: str) -> str:
+        """Return the prompt with every placeholder replaced by the letter."""
+        return self.text.replace(PLACEHOLDER, letter)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Python that talks to the model itself, started as `python ENTRY` in its folder."""
+
+    folder: Path
+    entry: str  # relative to the folder, with forward slashes
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One team's submission as it will be run."""
+
+    team: str
+    title: str
+    role: Literal["participant", "baseline"]
+    disqualified: str | None
+    work: Prompt | Program
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt's text; None for a program."""
+        return self.work.text if isinstance(self.work, Prompt) else None
+
+    @property
+    def prompt_length(self) -> int | None:
+        """Length of the prompt in characters: equal scores are ranked by it, the shorter first.
+
+        None for a program, whose prompts are made while it runs; that breaks no tie.
+        """
+        return len(self.work.text) if isinstance(self.work, Prompt) else None
+
+    def prompt_for(self, letter: str) -> str:
+        """Return the prompt with every placeholder replaced by the letter.
+
+        Raises:
+            SubmissionError: The submission is a program.
+        """
+        if isinstance(self.work, Program):
+            raise SubmissionError(f"{self.work.folder}: is a program; it has no prompt of its own. Run it.")
+        return self.work.for_letter(letter)
+
+
+def load_submission(folder: Path) -> Submission:
+    """Read a team's folder; its name is the team.
+
+    Raises:
+        SubmissionError: The folder is missing, its notes are unreadable, or it holds neither a prompt nor one program.
+    """
+    if not folder.is_dir():
+        raise SubmissionError(
+            f"{folder}: team {folder.name!r} has no submission there. "
+            "Add the folder, or take the team out of params.yaml."
+        )
+    notes = load_notes(folder)
+    return Submission(
+        team=folder.name,
+        title=notes.title or folder.name,
+        role=notes.role,
+        disqualified=notes.disqualified,
+        work=load_work(folder, notes),
+    )
+
+
+def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[str, Submission]:
+    """Read the submissions of all teams, in the order of params.yaml."""
+    return {team: load_submission(root / team) for team in teams}
+
+
+def prompt_findings(prompt: str, words: int) -> list[str]:
+    """Return what the qualification rules object to in a prompt, a sentence each; empty if nothing.
+
+    Args:
+        prompt: The whole prompt.
+        words: The most words that it may have; words are separated by white space.
+    """
+    findings = []
+    if PLACEHOLDER not in prompt:
+        findings.append(f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text")
+    if (count := len(prompt.split())) > words:
+        findings.append(f"the prompt has {count} words; {words} are allowed")
+    if strange := sorted(set(_strange_characters(prompt))):
+        shown = " ".join(f"U+{ord(character):04X}" for character in strange[:10])
+        findings.append(f"the prompt has {len(strange)} characters that the rules do not allow: {shown}")
+    return findings
+
+
+def _strange_characters(prompt: str) -> list[str]:
+    return [] if _ALLOWED.fullmatch(prompt) else [each for each in set(prompt) if not _SINGLE.fullmatch(each)]
+
+
+def load_work(folder: Path, notes: Notes) -> Prompt | Program:
+    """Return what is run: a program where one is found, else the prompt; the notes may decide otherwise.
+
+    Raises:
+        SubmissionError: There is neither, or it is not clear which file starts the program.
+    """
+    if notes.entry is not None:
+        return Program(folder, _checked_entry(folder, notes.entry))
+    if notes.kind == "prompt":
+        return Prompt(load_prompt(folder / "prompt.txt"))
+    search = find_entry(folder)
+    if search.entry is not None:
+        return Program(folder, _checked_entry(folder, search.entry))
+    has_prompt = os.path.lexists(folder / "prompt.txt")
+    if search.candidates:
+        otherwise = f"; or `kind: prompt` if {folder / 'prompt.txt'} is what is handed in" if has_prompt else ""
+        raise SubmissionError(
+            f"{folder}: it is not clear which file starts the program: {_listed(search.candidates)}. Name it in "
+            f"{folder / NOTES_FILE}, such as `entry: {search.candidates[0].name}`{otherwise}."
+        )
+    if has_prompt and notes.kind is None:
+        return Prompt(load_prompt(folder / "prompt.txt"))
+    missing = "no program" if notes.kind else "neither prompt.txt nor a program"
+    raise SubmissionError(
+        f"{folder}: holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) "
+        'under `if __name__ == "__main__":`; one that is started otherwise is named as '
+        f"`entry:` in {folder / NOTES_FILE}."
+    )
+
+
+def _listed(candidates: tuple[Part, ...]) -> str:
+    shown = ", ".join(part.description for part in candidates[:10])
+    return f"{shown} and {len(candidates) - 10} more" if len(candidates) > 10 else shown
+
+
+def _checked_entry(folder: Path, entry: str) -> str:
+    """Return the entry as a plain relative path of a file that is there, without links on the way."""
+    words = f"{folder}: entry {entry!r}"
+    path = PurePosixPath(entry)
+    odd = "\\" in entry or "\0" in entry or entry.startswith("-")  # python would take it for an option
+    if odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+        raise SubmissionError(f"{words} is not the name of a .py file in the folder, with / between folders. Mend it.")
+    steps = [folder / step for step in (path, *path.parents[:-1])]
+    try:
+        if any(step.is_symlink() for step in steps) or not steps[0].is_file():
+            raise SubmissionError(f"{words}: there is no such file (links do not count). Add it, or mend the name.")
+        if steps[0].stat().st_size > ENTRY_BYTES:
+            raise SubmissionError(f"{words} has over {ENTRY_BYTES} bytes. Move its data to other files.")
+    except OSError as error:
+        raise SubmissionError(f"{words} cannot be read ({error.strerror}). Mend the name.") from error
+    return path.as_posix()
+
+
+def load_prompt(path: Path) -> str:
+    """Read a prompt's file.
+
+    Raises:
+        SubmissionError: It is missing, a link, too large, empty or not UTF-8.
+    """
+    if path.is_symlink():
+        raise SubmissionError(f"{path}: is a link. Put the prompt itself there.")
+    try:
+        if not S_ISREG(path.stat().st_mode):
+            raise SubmissionError(f"{path}: is no regular file. Put the prompt itself there.")
+        if path.stat().st_size > PROMPT_BYTES:
+            raise SubmissionError(f"{path}: over {PROMPT_BYTES} bytes. A prompt has at most some hundred words.")
+        prompt = read_text(path)
+    except OSError as error:
+        raise SubmissionError(f"{path}: cannot be read ({error.strerror}). Put the team's prompt there.") from error
+    except FileError as error:
+        raise SubmissionError(str(error)) from error
+    if not prompt.strip():
+        raise SubmissionError(f"{path}: is empty. Put the team's prompt there.")
+    return prompt
+
+
+def load_notes(folder: Path) -> Notes:
+    """Read a folder's submission.yaml; without one, nothing is noted.
+
+    Raises:
+        SubmissionError: The file is no regular file, too large, no YAML, or says what is not known.
+    """
+    path = folder / NOTES_FILE
+    if not os.path.lexists(path):
+        return Notes()
+    try:
+        status = path.lstat()
+        if not S_ISREG(status.st_mode) or status.st_size > NOTES_BYTES:
+            raise SubmissionError(f"{path}: no regular file of at most {NOTES_BYTES} bytes. Write the notes there.")
+        values = yaml.load(read_text(path), _NotesLoader)  # noqa: S506 - a safe loader
+        return Notes.model_validate({} if values is None else values)
+    except OSError as error:
+        raise SubmissionError(f"{path}: cannot be read ({error.strerror}). Make it readable.") from error
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise SubmissionError(f"{path}: {faults[:500]}. {_KNOWN_KEYS}") from error
+    except (FileError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SubmissionError(f"{path}: {' '.join(str(error).split())[:500]}. {_KNOWN_KEYS}") from error
+
+
+class _NotesLoader(yaml.SafeLoader):
+    """Refuses aliases: a few of them can stand for more text than there is memory."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias (*name) is not allowed")
+        return super().compose_node(parent, index)

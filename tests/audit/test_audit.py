@@ -1,0 +1,239 @@
+"""What an audit shows: for each line its own inputs, for all the shared ones, and what it refuses."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import yaml
+from mini_competition import ODD_NAME, PARAMS, run, write
+
+from pcgeval.audit.audit import AuditError, audit
+from pcgeval.audit.lineage import Input, count_lines
+from pcgeval.core.params import ParamsError
+
+REPLACED = PARAMS.replace('{backend: recorded, name: "two:2b"', '{backend: ollama, name: "two:2b"')
+
+
+def paths(inputs: tuple[Input, ...], kind: str) -> list[str]:
+    return [each.path for each in inputs if each.kind == kind]
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_each_line_shows_the_inputs_of_its_team_alone(workspace: Path) -> None:
+    first, second = audit(workspace).lines
+    assert (first.team, first.rank, first.total) == ("aa", 1, "0.12345678901234567890")
+    assert (second.team, second.rank) == ("bb", None)
+    assert paths(first.inputs, "submission") == [
+        "data/submissions/aa/prompt.txt",
+        f"data/submissions/aa/{ODD_NAME}.md",
+    ]
+    assert paths(first.inputs, "exchanges") == ["data/recordings/m1/aa.jsonl", "data/recordings/m2/aa.jsonl"]
+    assert [each.exchanges for each in first.inputs if each.kind == "exchanges"] == [2, 3]
+    assert {each.kind for each in first.inputs} == {"submission", "exchanges"}
+    assert first.stages == (
+        "generate@aa-m1",
+        "generate@aa-m2",
+        "simulate@aa-m1",
+        "simulate@aa-m2",
+        "evidence@aa-m1",
+        "rank",
+        "grade@aa",
+    )
+
+
+@pytest.mark.parametrize(("judge", "expected"), [("simple", ["data/recordings/judge/aa.jsonl"]), ("checks", [])])
+def test_what_the_judge_said_is_an_input_of_the_grade(workspace: Path, judge: str, expected: list[str]) -> None:
+    values = yaml.safe_load((workspace / "params.yaml").read_text())
+    values["rubric"] |= {"judge": judge, "model": {"backend": "recorded", "name": "m", "digest": "0" * 64}}
+    (workspace / "params.yaml").write_text(yaml.safe_dump(values))
+    (workspace / "data/recordings/judge").mkdir()
+    for team in ("aa", "bb"):
+        (workspace / f"data/recordings/judge/{team}.jsonl").write_text("{}\n")
+    exchanges = paths(audit(workspace).lines[0].inputs, "exchanges")
+    assert [path for path in exchanges if "/judge/" in path] == expected
+
+
+def test_shared_inputs_stand_once_with_their_hashes(workspace: Path) -> None:
+    found = audit(workspace)
+    assert paths(found.shared, "classifier") == ["data/classifier/model.safetensors"]
+    assert paths(found.shared, "rubric") == ["data/rubrics/competition/rubric.json"]
+    assert paths(found.shared, "script") == [
+        "stages/copy.py",
+        "stages/evidence.py",
+        "stages/grade.py",
+        "stages/rank.py",
+    ]
+    assert paths(found.shared, "source") == ["src/pcgeval/llm/protocol.py", "src/pcgeval/llm/recorded.py"]
+    for each in found.shared:
+        content = (workspace / each.path).read_bytes()
+        assert each.sha256 == hashlib.sha256(content).hexdigest()
+        assert each.md5 == hashlib.md5(content, usedforsecurity=False).hexdigest()
+    script = next(each for each in found.shared if each.path == "stages/rank.py")
+    assert [(each.path, each.md5) for each in script.locked] == [("stages/rank.py", script.md5)]
+    assert len({each.path for each in found.shared}) == len(found.shared)
+
+
+def test_params_seeds_and_models_are_those_that_the_stages_ran_with(workspace: Path) -> None:
+    write(workspace, "params.yaml", PARAMS.replace("seed: 7", "seed: 8").replace("1e-05", "1e-06"))
+    found = audit(workspace)
+    assert {each.name: each.value for each in found.seeds} == {
+        "competition.seed": 7,
+        "physics.seed": 3,
+        "rubric.seed": 5,
+    }
+    assert {each.name: each.value for each in found.params}["physics.jitter"] == 1e-05
+    assert [each.model for each in found.models] == ["m1", "m2"]
+    assert {each.name: each.value for each in found.models[0].settings} == {
+        "models.m1.backend": "recorded",
+        "models.m1.digest": "ab" * 32,
+        "models.m1.name": "one:1b",
+        "models.m1.options.temperature": 1,
+    }
+
+
+def test_a_model_asked_for_real_has_its_replies_as_input(workspace: Path) -> None:
+    write(workspace, "params.yaml", REPLACED)
+    first, _ = audit(workspace).lines
+    live = [each for each in first.inputs if each.kind == "exchanges"]
+    assert [(each.path, each.exchanges) for each in live] == [
+        ("data/raw/m2/aa", 1),
+        ("data/recordings/m1/aa.jsonl", 2),
+    ]
+    assert live[0].md5 == live[0].locked[0].md5
+
+
+def test_a_team_s_audit_shows_its_line_and_checks_everything(workspace: Path) -> None:
+    write(workspace, "data/submissions/aa/prompt.txt", "new")
+    found = audit(workspace, "bb")
+    assert [line.team for line in found.lines] == ["bb"]
+    assert [each.path for each in found.faults] == ["data/submissions/aa/prompt.txt"]
+
+
+def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
+    (workspace / "stages/rank.py").unlink()
+    script = next(each for each in audit(workspace).shared if each.path == "stages/rank.py")
+    assert (script.sha256, script.md5) == (None, None)
+    assert script.locked
+
+
+def test_text_says_what_a_person_asks(workspace: Path) -> None:
+    lines = audit(workspace).to_text().splitlines()
+    assert "rank 1  aa: total 0.123456, normalised 50 (participant)" in lines
+    assert "unranked  bb: total 0.123456, normalised 50 (participant)" in lines
+    prompt = sha256(workspace / "data/submissions/aa/prompt.txt")[:12]
+    assert [line for line in lines if "data/submissions/aa/prompt.txt" in line and f"sha256 {prompt}" in line]
+    assert [line for line in lines if "data/recordings/m2/aa.jsonl  3 exchanges" in line]
+    assert [line for line in lines if "two\\nlines" in line]
+    assert [line for line in lines if "params" in line and "physics: jitter 1e-05" in line]
+    assert lines[-1].startswith("workspace, dvc.lock and cache agree (")
+
+
+def test_text_of_many_faults_stays_short(workspace: Path) -> None:
+    for number in range(500):
+        write(workspace, f"data/raw/m1/aa/{number}.txt", "")
+    found = audit(workspace)
+    assert len(found.faults) == 500
+    lines = found.to_text().splitlines()
+    assert len(lines) < 80
+    assert lines[-1].startswith("500 faults: workspace, dvc.lock and cache do not agree")
+
+
+def test_json_holds_everything(workspace: Path) -> None:
+    write(workspace, "results/x", "")
+    found = audit(workspace)
+    read = json.loads(found.to_json())
+    assert [line["team"] for line in read["lines"]] == ["aa", "bb"]
+    assert read["lines"][0]["inputs"][1]["path"] == "data/submissions/aa/two\\nlines é.md"
+    assert read["faults"] == [
+        {"kind": "stray", "path": "results/x", "message": "results/x: no stage made it. Delete it or move it away."}
+    ]
+    assert read["git"]["changed"] == ["results/x"]
+
+
+def test_an_audit_changes_nothing_and_repeats_itself(workspace: Path) -> None:
+    before = {path: path.lstat().st_mtime_ns for path in workspace.rglob("*") if ".dvc/tmp" not in str(path)}
+    first, second = audit(workspace).to_json(), audit(workspace).to_json()
+    assert first == second
+    assert before == {path: path.lstat().st_mtime_ns for path in workspace.rglob("*") if ".dvc/tmp" not in str(path)}
+
+
+def test_git_is_told_when_it_is_there(workspace: Path) -> None:
+    state = audit(workspace).git
+    assert state.commit == run(workspace, "git", "rev-parse", "HEAD").strip()
+    assert not state.dirty
+    write(workspace, "notes\n1", "")
+    write(workspace, "stages/rank.py", "x")
+    state = audit(workspace).git
+    assert state.changed == ("notes\n1", "stages/rank.py")
+    assert "2 uncommitted changes: notes\\n1, stages/rank.py" in audit(workspace).to_text()
+
+
+def test_git_may_be_absent(workspace: Path) -> None:
+    shutil.rmtree(workspace / ".git")
+    write(workspace, ".dvc/config", "[core]\n    no_scm = true\n")
+    found = audit(workspace)
+    assert found.faults == ()
+    assert "commit: no git" in found.to_text().splitlines()
+
+
+def test_packages_are_compared_with_constraints(workspace: Path) -> None:
+    found = audit(workspace)
+    assert [(each.name, each.pinned, each.installed) for each in found.surroundings.packages] == [
+        ("no-such-package-here", "1.0", None),
+        ("pytest", "0.0.1", version("pytest")),
+    ]
+    assert [each.message for each in found.notes] == [
+        f"pytest {version('pytest')} is installed, constraints.txt says 0.0.1: run `make setup`."
+    ]
+    write(workspace, "constraints.txt", f"pytest=={version('pytest')}\n\n# x\n-r y\npytest==1; python_version < '3'\n")
+    assert audit(workspace).notes == ()
+    write(workspace, "constraints.txt", "what is this\n")
+    assert audit(workspace).notes[0].message.startswith("constraints.txt:1: not a requirement")
+    (workspace / "constraints.txt").unlink()
+    assert audit(workspace).notes[0].path == "constraints.txt"
+
+
+def test_an_unknown_team_gets_a_suggestion(workspace: Path) -> None:
+    with pytest.raises(AuditError, match=r"no team 'aaa'\. Did you mean 'aa'"):
+        audit(workspace, "aaa")
+
+
+def test_what_cannot_be_audited_is_said(workspace: Path, tmp_path: Path) -> None:
+    (workspace / "dvc.lock").unlink()
+    with pytest.raises(AuditError, match=r"nothing has been evaluated yet\. Run `make final-eval`"):
+        audit(workspace)
+    shutil.rmtree(workspace / ".dvc")
+    with pytest.raises(AuditError, match="Run this in the competition's folder"):
+        audit(workspace)
+    with pytest.raises(ParamsError, match="cannot be read"):
+        audit(tmp_path)
+
+
+def test_the_command_prints_and_tells_by_its_exit_code(workspace: Path) -> None:
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        words = (sys.executable, "-m", "pcgeval", "audit", *words)
+        return subprocess.run(words, cwd=workspace, capture_output=True, text=True, check=False)
+
+    assert command().returncode == 0
+    (workspace / "results/stray").touch()
+    done = command("bb", "--json")
+    assert done.returncode == 1
+    assert [line["team"] for line in json.loads(done.stdout)["lines"]] == ["bb"]
+    write(workspace, "dvc.lock", "- no lock")
+    done = command()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "dvc.lock" in done.stderr
+
+
+@pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n", 2)])
+def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert count_lines(tmp_path / "file") == lines

@@ -1,0 +1,285 @@
+"""Checks on reproductions: each from what its criterion says, and against what strangers may leave in a folder."""
+
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.checks import paper_checks
+from pcgeval.checks.checks import CHECKS, Check, check_fault, run_check
+from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
+from pcgeval.checks.findings import Undecided
+
+RESULTS = {
+    "rates": {"A": 0.5, "B": 0.25, "note": "x"},
+    "runs": [{"loss": 3}, {"loss": 1e-9}],
+    "trials": 2000,
+    "ok": True,
+}
+TABLE = "letter,rate,note\nA,0.5,x\nB, 0.25 ,y\nB,0.75,z\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "README.md").write_text("# Mine\n\nSome words here.")
+    (tmp_path / "reproduce.sh").write_text("python3 main.py")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.json").write_text(json.dumps(RESULTS))
+    (tmp_path / "table.csv").write_text(TABLE)
+    (tmp_path / "table.tsv").write_text("name\tloss\nonly\t2.5\n")
+    return tmp_path
+
+
+def ran(folder, log="line one\nTotal: 97 % of 10\n", **more):
+    return PaperEvidence(folder, **{"log": log, "log_written": 0.0, "exit_code": 0, **more})
+
+
+def finding(evidence, name, /, **arguments):
+    check = Check(name, arguments)
+    assert check_fault(check) is None
+    return run_check(check, evidence)
+
+
+def value(evidence, key, path="out/results.json", **bounds):
+    return finding(evidence, "result_value", path=path, key=key, **bounds)
+
+
+def test_every_paper_check_is_registered():
+    defined = {name for name, each in vars(paper_checks).items() if callable(each) and "evidence" in _parameters(each)}
+    registered = {name for name, check in CHECKS.items() if check.__module__ == paper_checks.__name__}
+    assert {name for name in defined if not name.startswith("_")} == registered
+
+
+def _parameters(function):
+    return getattr(function, "__annotations__", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "score", "explanation"),
+    [
+        ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
+        ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
+        ("file_exists", {"path": "README.md/below"}, 0, "README.md/below is missing"),
+        ("file_exists", {"path": "out"}, 0, "out is no regular file"),
+        ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
+        ("file_words", {"path": "README.md", "at_least": 6}, 0, "README.md has 5 words; 6 are asked for"),
+        ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
+        ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
+        ("log_matches", {"pattern": "one*Total"}, 0, "no line has 'one*Total'"),
+        ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
+        ("result_value", {"key": "trials"}, 1, "out/results.json: trials is 2000"),
+        ("result_value", {"key": "trials", "at_least": 2000}, 1, "trials is 2000; asked for: at least 2000"),
+        ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
+        ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
+        ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
+        ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
+        ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
+        ("result_value", {"key": "rates"}, 0, "has not a number at rates, but a dict"),
+        ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
+        ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
+        ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not one row for B/rate, but 2"),
+        ("result_value", {"key": "A/note", "path": "table.csv"}, 0, "has not a number at A/note, but 'x'"),
+        ("result_value", {"key": "A/size", "path": "table.csv"}, 0, "has not the column size"),
+        ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not one row for rate, but 3"),
+        ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
+        ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
+        ("result_order", {"larger": "rates/B", "smaller": "rates/A"}, 0, "rates/B is 0.25, rates/A is 0.5"),
+        ("result_order", {"larger": "rates/A", "smaller": "rates/A"}, 0, "rates/A is 0.5, rates/A is 0.5"),
+        ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
+        ("result_entries", {"key": "rates", "at_least": 3}, 0, "2 figures under rates; 3 are asked for"),
+        ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
+        ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
+        ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 3}, 1, "3 figures under rate"),
+        ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
+    ],
+)
+def test_findings(folder, name, arguments, score, explanation):
+    if name.startswith("result"):
+        arguments = {"path": "out/results.json", **arguments}
+    found = finding(ran(folder), name, **arguments)
+    assert (found.score, explanation in found.explanation) == (score, True), found
+
+
+@given(st.text("ab*", min_size=1, max_size=6), st.lists(st.text("abAB", max_size=8), max_size=3))
+def test_a_pattern_matches_as_by_a_regular_expression(tmp_path_factory, pattern, lines):
+    import re  # noqa: PLC0415
+
+    literal = ".*".join(re.escape(part) for part in pattern.split("*"))
+    expected = any(re.search(literal, line, re.IGNORECASE) for line in lines)
+    evidence = ran(tmp_path_factory.getbasetemp(), "".join(f"{line}\n" for line in lines))
+    assert finding(evidence, "log_matches", pattern=pattern).score == expected
+
+
+def test_a_pattern_with_many_gaps_takes_linear_time(folder):
+    evidence = ran(folder, "a" * 1_000_000)
+    assert finding(evidence, "log_matches", pattern="a*" * 400 + "b").score == 0
+
+
+# Whether, when and how it ran
+
+
+def test_without_a_run_what_needs_one_is_undecided(folder):
+    lying = PaperEvidence(folder)
+    for name, arguments in NEED_A_RUN:
+        with pytest.raises(Undecided, match=r"reproduce\.sh was not run"):
+            finding(lying, name, **arguments)
+    assert finding(lying, "file_exists", path="README.md").score == 1
+
+
+def test_without_anything_to_run_it_fails(folder):
+    (folder / "reproduce.sh").unlink()
+    for name, arguments in NEED_A_RUN:
+        assert finding(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
+
+
+NEED_A_RUN = [
+    ("reproduce_succeeded", {}),
+    ("log_matches", {"pattern": "x"}),
+    ("result_value", {"path": "table.csv", "key": "x"}),
+    ("result_order", {"path": "table.csv", "larger": "x", "smaller": "y"}),
+    ("result_entries", {"path": "table.csv", "key": "x", "at_least": 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("ending", "score", "explanation"),
+    [
+        ({"exit_code": 1}, 0, "reproduce.sh ended with exit code 1"),
+        ({"exit_code": 139, "reason": "was ended by SIGSEGV"}, 0, "exit code 139 (was ended by SIGSEGV)"),
+        ({"exit_code": None, "reason": "was stopped after 5 s"}, 0, "reproduce.sh: was stopped after 5 s"),
+    ],
+)
+def test_how_it_ended(folder, ending, score, explanation):
+    found = finding(ran(folder, **ending), "reproduce_succeeded")
+    assert (found.score, explanation in found.explanation) == (score, True)
+
+
+def test_a_log_that_came_with_the_submission_does_not_say_that_it_succeeded(folder):
+    handed_in = ran(folder, "ended with exit code 0", exit_code=None)
+    with pytest.raises(Undecided):
+        finding(handed_in, "reproduce_succeeded")
+
+
+def test_only_results_of_the_run_count(folder):
+    path = folder / "out" / "results.json"
+    os.utime(path, (1000, 1000))
+    assert value(ran(folder, log_written=1000.0), "trials").score == 1
+    old = value(ran(folder, log_written=1000.5), "trials")
+    assert (old.score, "older than the run" in old.explanation) == (0, True)
+    assert value(ran(folder, log_written=None), "trials").score == 1  # no time can be trusted
+
+
+# What strangers leave in a folder
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+        b'{"trials": NaN}',
+        b'{"trials": Infinity}',
+        b'{"trials": 1e999}',
+        b'{"trials": ' + b"9" * 10_000 + b"}",
+        b'{"trials": "2000"}',
+        b'{"trials": null}',
+        b'{"trials": [2000]}',
+        b'"trials"',
+        b" " * 4_000_001,
+    ],
+)
+@pytest.mark.parametrize("name", ["results.json", "results.csv", "results"])
+def test_garbled_results_fail_and_never_raise(folder, content, name):
+    (folder / name).write_bytes(content)
+    found = value(ran(folder), "trials", name)
+    assert found.score == 0
+    assert len(found.explanation) < 400
+    assert finding(ran(folder), "result_entries", path=name, key="trials", at_least=2).score == 0
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(folder):
+    (folder / "results.csv").write_bytes(b"\xef\xbb\xbfname,loss\r\na,1.5\r\n")
+    assert value(ran(folder), "a/loss", "results.csv").score == 1
+
+
+@given(
+    st.recursive(st.floats() | st.text() | st.none(), lambda below: st.lists(below) | st.dictionaries(st.text(), below))
+)
+def test_any_json_gives_a_finding(tmp_path_factory, anything):
+    folder = tmp_path_factory.mktemp("any")
+    (folder / "r.json").write_text(json.dumps(anything))
+    for key in ("a", "0", "a/0", "/", "0/0/0"):
+        found = value(ran(folder), key, "r.json", at_least=-1e9)
+        assert found.score in (0, 1)
+        assert not math.isnan(found.score)
+
+
+def test_links_are_not_followed(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "results.json").write_text('{"trials": 1}')
+    (folder / "linked").symlink_to(outside)
+    (folder / "link.json").symlink_to(outside / "results.json")
+    for path in ("linked/results.json", "link.json"):
+        assert value(ran(folder), "trials", path).explanation == f"{path} is no regular file"
+    os.mkfifo(folder / "fifo.json")
+    assert value(ran(folder), "trials", "fifo.json").explanation == "fifo.json is no regular file"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_the_system_does_not_let_us_read_is_undecided(folder):
+    (folder / "README.md").chmod(0)
+    with pytest.raises(Undecided, match="cannot be read"):
+        finding(ran(folder), "file_exists", path="README.md")
+
+
+def test_blacklisted_addresses_are_found_in_any_file(folder):
+    evidence = ran(folder, blacklist=("https://Example.org/code", "https://other.org"))
+    assert finding(evidence, "without_blacklisted").score == 1
+    deep = folder
+    for _ in range(300):
+        deep /= "d"
+        deep.mkdir()
+    (deep / "setup.bin").write_bytes(b"\xff\x00git clone HTTPS://example.org/CODE.git")
+    found = finding(evidence, "without_blacklisted")
+    assert found.score == 0
+    assert "setup.bin" in found.explanation or found.explanation.startswith("'d/d/")
+
+
+def test_too_much_to_look_through_is_undecided(folder):
+    with (folder / "huge").open("wb") as file:
+        file.truncate(10**10)
+    with pytest.raises(Undecided, match="more than 64000000 bytes"):
+        finding(ran(folder, blacklist=("x",)), "without_blacklisted")
+
+
+def test_a_check_that_meets_the_other_kind_of_evidence_is_undecided(folder):
+    document = Document("README.md", "read", "text")
+    with pytest.raises(Undecided, match="for an attempt to reproduce a paper"):
+        finding(Evidence("team", 10, document, document), "reproduce_succeeded")
+    with pytest.raises(Undecided, match="for a submission to the competition"):
+        finding(ran(folder), "readme_length")
+
+
+# Arguments
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", ".", "a\nb", 5, None, ["a"]])
+def test_paths_that_lead_out_are_faults_of_the_rubric(path):
+    assert "below the submission" in check_fault(Check("file_exists", {"path": path}))
+
+
+@pytest.mark.parametrize("bound", ["1", None, True, math.nan, math.inf, -math.inf, 1e300])
+def test_bounds_are_finite_numbers(bound):
+    fault = check_fault(Check("result_value", {"path": "a", "key": "b", "at_least": bound}))
+    assert fault is not None
+    assert "Give a number" in fault
+
+
+@pytest.mark.parametrize("bound", [0, -5, 2000, 0.97])
+def test_bounds_may_be_any_number(bound):
+    assert check_fault(Check("result_value", {"path": "a", "key": "b", "at_most": bound})) is None

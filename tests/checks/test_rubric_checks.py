@@ -1,0 +1,305 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.checks import paper_checks
+from pcgeval.checks.checks import CHECKS, Check, check_fault, run_check
+from pcgeval.checks.evidence import STAGES, Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
+from pcgeval.checks.findings import Undecided
+from pcgeval.core.conduct import FLAG_KINDS, Conduct, Flag
+from pcgeval.core.layout import Trial
+
+README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
+PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")
+SUBMISSION = Evidence("my-team", 6, README, PROMPT)
+
+
+def trial(model, letter, number, stage=None, reason="", **values):
+    passed = {"reply": Reply(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
+    if stage:
+        passed = {"reply": Reply(False, False)} if stage != "generate" else {}
+    values = {"conduct": Conduct(1, 15), **passed, **values}
+    return TrialResult(model, Trial(letter, number), stage, reason or stage or "", **values)
+
+
+INVENTED = Conduct(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
+SMALL = ModelEvidence(
+    (
+        trial("small", "I", 1),
+        trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
+        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", conduct=INVENTED),
+        trial("small", "T", 2, "extract", "no code", reply=Reply(has_loop=True, has_open_fence=True)),
+    ),
+    (LetterResult("small", "I", 0.2), LetterResult("small", "T", 0.0)),
+)
+LARGE = ModelEvidence(
+    (
+        trial("large", "I", 1, "convert"),
+        trial("large", "I", 2, "simulate"),
+        trial("large", "T", 1, "classify", stability=0.25),
+        trial("large", "T", 2),
+    ),
+    (LetterResult("large", "I", None), LetterResult("large", "T", 0.05)),
+)
+RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
+
+
+def finding(name, evidence=RUN, /, **arguments):
+    check = Check(name, arguments)
+    assert check_fault(check) is None
+    return run_check(check, evidence)
+
+
+def with_prompt(text):
+    return replace(SUBMISSION, prompt=replace(PROMPT, text=text))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "score", "explanation"),
+    [
+        (
+            "trials_pass",
+            {"stage": "generate"},
+            7 / 8,
+            "7 of 8 trials passed generate; first otherwise: small T 1 (used 9",
+        ),
+        ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
+        ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
+        ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
+        ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
+        (
+            "trials_without",
+            {"stage": "generate", "reason": "TOKENS"},
+            7 / 8,
+            "7 of 8 trials did not fail in generate over",
+        ),
+        ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
+        (
+            "models_pass",
+            {"stage": "extract", "at_least": 0.5},
+            1,
+            "2 of 2 models with at least 0.5 of the trials past ext",
+        ),
+        ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
+        (
+            "letters_pass",
+            {"stage": "extract"},
+            3 / 4,
+            "3 of 4 letters have a trial that passed extract; first otherwise: ",
+        ),
+        (
+            "answers_without_loop",
+            {},
+            6 / 8,
+            "6 of 8 trials have a reply without a loop in its code; first otherwise: small T 1",
+        ),
+        ("answers_closed", {}, 6 / 8, "6 of 8"),
+        ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
+        ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
+        ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
+        ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
+        (
+            "letters_on_top",
+            {},
+            2 / 4,
+            "2 of 4 letters have a level that looks most like them; first otherwise: small T",
+        ),
+        ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
+        ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
+        ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
+        ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
+        (
+            "trials_without_flag",
+            {"kind": "invented-reply"},
+            7 / 8,
+            "7 of 8 trials are without the flag invented-reply; first otherwise: small T 1 (the model never said: 'a')",
+        ),
+    ],
+)
+def test_checks_on_results(name, arguments, score, explanation):
+    found = finding(name, **arguments)
+    assert found.score == pytest.approx(score)
+    assert explanation in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "score", "explanation"),
+    [
+        ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
+        ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
+        ("readme_length", {}, 1, "1 are asked for"),
+        ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
+        ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
+        ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
+        ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
+        ("prompt_characters", {}, 1, "all characters are allowed"),
+        ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
+        ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
+        ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
+    ],
+)
+def test_checks_on_the_submission(name, arguments, score, explanation):
+    found = finding(name, SUBMISSION, **arguments)
+    assert found.score == score
+    assert explanation in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("prompt_length", "one two three four five six seven"),
+        ("prompt_length", " \n"),
+        ("prompt_characters", "ärger"),
+        ("prompt_characters", "nul \x00"),
+        ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT"),
+    ],
+)
+def test_prompts_that_do_not_qualify(name, text):
+    assert finding(name, with_prompt(text)).score == 0
+
+
+@pytest.mark.parametrize("name", ["prompt_length", "prompt_characters", "prompt_names_object"])
+def test_a_program_passes_the_rules_for_prompts(name):
+    program = replace(with_prompt("drop_block ärger " * 1000), is_program=True)
+    assert finding(name, program).explanation == "a program; the rule is for prompts"
+    assert finding(name, program).score == 1
+    assert finding("prompt_mentions", program, text="drop_block").score == 1
+
+
+def test_curly_quotes_and_dashes_are_allowed():
+    assert finding("prompt_characters", with_prompt("“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n")).score == 1
+
+
+@pytest.mark.parametrize("text", ["MY TEAM did this", "team: my_team.", "(my-team)"])
+def test_the_team_may_be_named_in_another_spelling(text):
+    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == 1
+
+
+@pytest.mark.parametrize("text", ["my teammates", "myteam", "anarmy-team", ""])
+def test_another_word_does_not_name_the_team(text):
+    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == 0
+
+
+SUBMISSION_CHECKS = [
+    ("readme_length", {}),
+    ("readme_names_team", {}),
+    ("readme_mentions", {"text": "x"}),
+    ("prompt_length", {}),
+    ("prompt_characters", {}),
+    ("prompt_names_object", {}),
+    ("prompt_mentions", {"text": "x"}),
+]
+RESULT_CHECKS = [
+    ("trials_pass", {"stage": "extract"}),
+    ("trials_without", {"stage": "extract", "reason": "x"}),
+    ("models_pass", {"stage": "extract", "at_least": 0.5}),
+    ("letters_pass", {"stage": "extract"}),
+    ("answers_without_loop", {}),
+    ("answers_closed", {}),
+    ("trials_stable", {"at_least": 1.0}),
+    ("mean_stability", {}),
+    ("trials_on_top", {}),
+    ("letters_on_top", {}),
+    ("mean_similarity", {}),
+    ("letters_diverse", {}),
+    ("trials_without_flag", {"kind": "altered-answer"}),
+]
+
+
+GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
+
+
+def test_every_check_is_tested_here():
+    ours = {name for name, check in CHECKS.items() if check.__module__ != paper_checks.__name__}
+    assert {name for name, _ in SUBMISSION_CHECKS + RESULT_CHECKS} == ours
+
+
+@pytest.mark.parametrize(("name", "arguments"), SUBMISSION_CHECKS)
+def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name, arguments):
+    refused = Document("x", "refused", reason="x is missing")
+    found = finding(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
+    assert (found.score, found.explanation) == (0, "x is missing")
+    unreadable = Document("x", "unreadable", reason="x cannot be read")
+    with pytest.raises(Undecided, match="x cannot be read"):
+        finding(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
+
+
+@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS)
+def test_results_of_a_submission_that_was_not_run_are_undecided(name, arguments):
+    with pytest.raises(Undecided, match="not run"):
+        finding(name, SUBMISSION, **arguments)
+
+
+@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS)
+def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
+    trials = tuple(trial("small", "I", number, "generate", "timeout") for number in (1, 2))
+    evidence = replace(RUN, models=(ModelEvidence(trials, (LetterResult("small", "I", 0.0),)),))
+    assert finding(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
+
+
+@pytest.mark.parametrize("kind", FLAG_KINDS)
+def test_flags_cannot_be_told_of_trials_without_records(kind):
+    unknown = replace(SMALL, trials=(*SMALL.trials, trial("small", "I", 3, conduct=None)))
+    with pytest.raises(Undecided, match="1 of 9 responses have no record of how they came about"):
+        finding("trials_without_flag", replace(RUN, models=(LARGE, unknown)), kind=kind)
+
+
+def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
+    free = Conduct(1, 15, contained=False)
+    caught = Conduct(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
+    seen = replace(RUN, models=(ModelEvidence((trial("small", "I", 1, conduct=caught),), ()),))
+    assert finding("trials_without_flag", seen, kind="other-host").score == 0
+    unseen = replace(RUN, models=(ModelEvidence((*seen.trials, trial("small", "I", 2, conduct=free)), ()),))
+    with pytest.raises(Undecided, match="1 of 2 trials ran without a sandbox"):
+        finding("trials_without_flag", unseen, kind="other-host")
+    assert finding("trials_without_flag", unseen, kind="altered-answer").score == 1
+
+
+results = st.builds(
+    lambda number, stage, stability, similarity, loop, fence: trial(
+        "small",
+        "I",
+        number,
+        stage,
+        **({} if stage else {"stability": stability, "similarity": similarity, "reply": Reply(loop, fence)}),
+    ),
+    st.integers(1, 99),
+    st.none() | st.sampled_from(STAGES),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
+def test_every_finding_is_a_share(trials, check):
+    name, arguments = check
+    evidence = replace(RUN, models=(ModelEvidence(tuple(trials), (LetterResult("small", "I", 0.3),)),))
+    assert 0 <= finding(name, evidence, **arguments).score <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("trials_passed", {}, "Did you mean 'trials_pass'?"),
+        ("zzz", {}, "Known: answers_closed"),
+        ("trials_pass", {}, "'stage' is missing"),
+        ("trials_pass", {"stage": "dance"}, "Give one of: generate, extract"),
+        ("trials_pass", {"stage": ["generate"]}, "Give one of: generate, extract"),
+        ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, invented-reply"),
+        ("mean_stability", {"at_least": 1}, "unknown argument 'at_least'. It takes: none."),
+        ("trials_stable", {"at_least": 1.5}, "from 0 to 1"),
+        ("trials_stable", {"at_least": float("nan")}, "from 0 to 1"),
+        ("trials_stable", {"at_least": True}, "Give a number"),
+        ("trials_stable", {"at_least": "1"}, "Give a number"),
+        ("readme_length", {"at_least_words": 1.5}, "Give a whole number"),
+        ("readme_length", {"at_least_words": -1}, "from 0 to 1000000"),
+        ("readme_mentions", {"text": ""}, "Give a text"),
+        ("readme_mentions", {"text": None}, "Give a text"),
+    ],
+)
+def test_checks_that_are_named_wrongly(name, arguments, words):
+    assert words in check_fault(Check(name, arguments))

@@ -1,0 +1,185 @@
+import json
+import os
+
+import pytest
+from submissions_for_tests import PARAMS, REPLY, write_results
+
+from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
+from pcgeval.core.conduct import Conduct, Flag
+from pcgeval.core.files import FileError, write_text
+from pcgeval.core.layout import Trial
+
+
+def readme_of(folder):
+    return gather_submission(folder, "team", 900).readme
+
+
+def test_documents_are_read_as_they_are(tmp_path):
+    (tmp_path / "README.md").write_bytes("Tëam\r\n".encode())
+    assert (readme_of(tmp_path).status, readme_of(tmp_path).text) == ("read", "Tëam\r\n")
+
+
+def write_binary(path):
+    path.write_bytes(b"\x89PNG\xff")
+
+
+def write_huge(path):
+    with path.open("wb") as file:
+        file.truncate(MAX_DOCUMENT_BYTES + 1)
+
+
+def write_link(path):
+    secret = path.with_name("secret.txt")
+    secret.write_text("secret")
+    path.symlink_to(secret)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda _: None, "README.md is missing"),
+        (write_binary, "no UTF-8 text"),
+        (write_huge, "more than 1000000"),
+        (write_link, "no regular file"),
+        (lambda path: path.mkdir(), "no regular file"),
+        (os.mkfifo, "no regular file"),
+    ],
+)
+def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
+    make(tmp_path / "README.md")
+    assert (readme_of(tmp_path).status, readme_of(tmp_path).text) == ("refused", "")
+    assert reason in readme_of(tmp_path).reason
+
+
+def test_a_submission_that_is_no_folder_lacks_its_documents(tmp_path):
+    (tmp_path / "team").write_text("")
+    assert readme_of(tmp_path / "team").reason == "README.md is missing"
+
+
+@pytest.mark.parametrize("name", ["readme.md", "README.txt", "Readme"])
+def test_a_readme_may_be_spelt_otherwise(tmp_path, name):
+    write_text(tmp_path / name, "Team one.")
+    assert (readme_of(tmp_path).name, readme_of(tmp_path).text) == (name, "Team one.")
+
+
+PROGRAM = """
+from llms4pcg.competition import TrialLoop, run_evaluation
+class Mine(TrialLoop):
+    pass
+if __name__ == "__main__":
+    run_evaluation("team", Mine)
+"""
+
+
+def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):
+    write_text(tmp_path / "prompts" / "one.txt", "Say drop_block.")
+    write_text(tmp_path / "README.md", "b31")
+    write_text(tmp_path / "data.json", "b13")
+    write_text(tmp_path / "main.py", "not python yet")
+    assert not gather_submission(tmp_path, "team", 900).is_program
+    write_text(tmp_path / "main.py", PROGRAM)
+    evidence = gather_submission(tmp_path, "team", 900)
+    assert evidence.is_program
+    assert evidence.prompt.text == PROGRAM + "\nSay drop_block."
+    write_text(tmp_path / "a.txt", "x" * (MAX_DOCUMENT_BYTES - 1))
+    assert gather_submission(tmp_path, "team", 900).prompt.text == "x" * (MAX_DOCUMENT_BYTES - 1) + "\n" + PROGRAM[0]
+
+
+def test_trials_carry_what_the_stages_said(tmp_path):
+    failures = {
+        ("I", 2): ("raw", "used 9 tokens; the limit is 5"),
+        ("T", 1): ("convert", "Width boundary is intruded."),
+    }
+    write_results(tmp_path, "small", failures=failures)
+    evidence = gather_model(PARAMS, "small", "team-one", tmp_path)
+    stages = {trial.trial: trial.failed_stage for trial in evidence.trials}
+    assert stages == {Trial("I", 1): None, Trial("I", 2): "generate", Trial("T", 1): "convert", Trial("T", 2): None}
+    good, silent, broken, _ = evidence.trials
+    assert (good.name, good.stability, good.similarity, good.on_top) == ("small I 1", 0.5, 0.25, True)
+    assert (silent.reply, silent.stability, silent.similarity, silent.on_top) == (None, None, None, False)
+    assert (broken.reason, broken.reply is None) == ("Width boundary is intruded.", False)
+    assert [(letter.letter, letter.diversity) for letter in evidence.letters] == [("I", 0.1), ("T", 0.0)]
+
+
+def test_trials_carry_how_their_responses_came_about(tmp_path):
+    hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
+    write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
+    quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
+    assert quiet.conduct == Conduct(calls=1, tokens=15, flags=(), contained=False)
+    assert flagged.conduct.flags == (Flag("invented-reply", hostile[:300]),) * 3
+
+
+def test_nothing_is_known_of_responses_without_records(tmp_path):
+    write_results(tmp_path, "small", recorded=False)
+    assert {trial.conduct for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
+
+
+def test_another_label_on_top(tmp_path):
+    write_results(tmp_path, "small", top=False)
+    assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
+
+
+@pytest.mark.parametrize(
+    ("reply", "loop", "open_fence"),
+    [
+        (REPLY, False, False),
+        ("for x in y: in prose, with no code", False, False),
+        ("```\nfor i in range(3):\n  drop_block('b11', i)\n```", True, False),
+        ("```js\n  while (true) { drop_block('b11', 1) }\n```", True, False),
+        ("```\n# wait for it: a comment\nbefore = 1\nformat: x\n```", False, False),
+        ("```\nfor i in range(3):\n  drop_block('b11', i)\n``` and then ```\ndrop_block('b11', 1)\n```", True, False),
+        ("```\ndrop_block('b11', 9)\n", False, True),
+        ("```\nfor i in x:\n", True, True),
+        ("", False, False),
+        ("`" * 300_000 + "for x:" * 100_000, False, False),
+        ("```" + "for " * 300_000, False, True),
+        ("```\n" + "for\n" * 300_000, False, True),
+    ],
+)
+def test_what_a_reply_looks_like(tmp_path, reply, loop, open_fence):
+    write_results(tmp_path, "small", replies={("I", 1): reply})
+    first, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
+    assert (first.reply.has_loop, first.reply.has_open_fence) == (loop, open_fence)
+
+
+def test_a_reply_of_garbage_bytes_is_looked_at_all_the_same(tmp_path):
+    write_results(tmp_path, "small")
+    (tmp_path / "data/raw/small/team-one/I/team-one_I_1.txt").write_bytes(b"\xff\x00```\xed\xa0\x80\nwhile True:")
+    first, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
+    assert (first.reply.has_loop, first.reply.has_open_fence) == (True, True)
+
+
+SIMILARITY = "data/similarity/small/team-one"
+WITHOUT_PROBABILITIES = json.dumps(
+    {"trials": [{"id": f"team-one_I_{number}.png", "label": "I", "similarity": 0.5} for number in (1, 2)]}
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "words"),
+    [
+        (f"{SIMILARITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
+        (f"{SIMILARITY}/trials.json", "{", "not valid JSON"),
+        (
+            f"{SIMILARITY}/trials.json",
+            '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]',
+            "'dance'",
+        ),
+        (f"{SIMILARITY}/I.json", "[]", "no list 'trials'"),
+        (f"{SIMILARITY}/I.json", '{"trials": [1]}', "no list 'trials'"),
+        (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
+        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "'team-one_I_1.png' has no probabilities"),
+        (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "'similarity' is nan"),
+        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "'score' is 2"),
+        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "'score' is '1'"),
+        ("data/diversity/small/team-one/I.json", "{}", "'diversityRate' is None"),
+        ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "not the record of a trial"),
+    ],
+)
+def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):
+    write_results(tmp_path, "small")
+    write_text(tmp_path / path, content)
+    with pytest.raises(FileError) as error:
+        gather_model(PARAMS, "small", "team-one", tmp_path)
+    assert words in str(error.value)
+    assert path.split("/")[1] in str(error.value)

@@ -1,0 +1,183 @@
+"""`pcgeval grade` as a person types it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pcgeval.cli import grade_command
+from pcgeval.cli.main import main
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import GRADES, judge_recording_file, judgement_file
+from pcgeval.core.params import load_params
+from pcgeval.judge.grading import GradingError
+from pcgeval.judge.step import record_judgements
+from pcgeval.llm.local_models import cached_path, find_model
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "data/papers/block-letters"
+SMOLLM = "smollm2:135m-instruct-q4_1"
+
+
+@pytest.fixture
+def competition(tmp_path, monkeypatch):
+    """The inputs of the demo, without what its stages made."""
+    for name in ("params.yaml", "data/submissions", "data/rubrics"):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name)
+        else:
+            shutil.copy(source, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def graded(capsys, *words, codes=(0,)):
+    assert main(["grade", *words, "--json"]) in codes
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("judge", ["random", "dummy", "checks"])
+def test_a_team_and_the_folder_of_a_submission(competition, capsys, judge):
+    team = graded(capsys, "zero-shot", "--judge", judge)
+    folder = graded(capsys, "data/submissions/zero-shot", "--judge", judge)
+    assert team["judge_type"] == judge
+    if judge != "checks":
+        assert team == folder
+    assert not (competition / ".pcgeval").exists()
+    assert not (competition / GRADES).exists()
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_tree_goes_to_stdout_and_the_summary_to_stderr(capsys):
+    assert main(["grade", "zero-shot", "--judge", "dummy"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("1.000 x1  The submission follows the rules")
+    assert said.err.startswith("dummy: score 1.0000, ")
+
+
+def test_a_grade_can_be_written_to_a_file(competition, capsys):
+    printed = graded(capsys, "zero-shot", "--judge", "random", "--out", "mine/grade.json")
+    assert json.loads((competition / "mine/grade.json").read_text()) == printed
+
+
+def test_a_rubric_may_be_a_file(competition, capsys):
+    shutil.copytree(competition / "data/rubrics/competition", competition / "other")
+    assert graded(capsys, "zero-shot", "--judge", "dummy", "--rubric", "other/rubric.json")["score"] == 1
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_rubric_can_be_cut(capsys):
+    whole = graded(capsys, "zero-shot", "--judge", "dummy")["num_leaf_nodes"]
+    assert graded(capsys, "zero-shot", "--judge", "dummy", "--max-depth", "1")["num_leaf_nodes"] == 1
+    assert 1 < graded(capsys, "zero-shot", "--judge", "dummy", "--code-only")["num_leaf_nodes"] < whole
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nobody"], "neither a team of params.yaml"),
+        (["zero-shot", "--judge", "human"], "a person's grades belong into"),
+        (["zero-shot", "--judge", "dummy", "--max-depth", "0"], "max_depth is 0"),
+        (["zero-shot", "--judge", "dummy", "--rubric", "none"], "data/rubrics/none/rubric.json"),
+        (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce is for attempts to reproduce a paper"),
+        (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
+        (["data/submissions/zero-shot", "--paper", "none", "--judge", "dummy"], "no paper 'none'"),
+        (["zero-shot", "--host", "http://127.0.0.1:9"], "Name the model with --model"),
+        (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: no such recording"),
+        (["zero-shot", "--model", "m:1", "--votes", "3"], "at temperature 0 all votes are the same"),
+        (["zero-shot", "--model", "m:1", "--temperature", "nan"], "--temperature is nan"),
+        (["zero-shot", "--model", "m:1", "--context", "3"], "--context is 3"),
+        (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--code-only"], "Leave one of them out"),
+        (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
+        (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
+        (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "holds no exchanges of a judge"),
+    ],
+)
+@pytest.mark.usefixtures("competition")
+def test_what_cannot_be_meant_is_said_in_one_message(capsys, words, expected):
+    assert main(["grade", *words]) == 2
+    said = capsys.readouterr()
+    assert expected in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_judge_without_a_model_says_what_is_missing(competition, capsys):
+    text = (competition / "params.yaml").read_text()
+    write_text(competition / "params.yaml", text[: text.index("\nrubric:")] + "\nrubric: {}\n")
+    assert main(["grade", "zero-shot", "--judge", "simple"]) == 2
+    assert "needs a model" in capsys.readouterr().err
+
+
+def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    assert graded(capsys, *words, "--judge", "dummy")["score"] == 1
+    checks = graded(capsys, *words, "--judge", "checks")
+    assert checks["num_invalid_leaf_nodes"] > 0
+    assert graded(capsys, *words, "--judge", "checks", "--invalid-as-zero")["score"] == checks["score_bounds"][0]
+
+
+def test_human_grades_of_a_team(competition, capsys):
+    leaf = "competition/submission/readme/readme-explains"
+    write_text(competition / "g.csv", f"path,score,author,reason\n{leaf},0.5,Ada,half\n")
+    by_option = graded(capsys, "zero-shot", "--grades", "g.csv")
+    assert (by_option["judge_type"], by_option["score"]) == ("human", 0.5)
+    write_text(competition / "data/rubrics/competition/human/zero-shot.csv", (competition / "g.csv").read_text())
+    assert graded(capsys, "zero-shot", "--judge", "human") == by_option
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys):
+    words = ["zero-shot", "--judge", "simple", "--model", "m:1", "--host", "http://127.0.0.1:9", "--ignore-checks"]
+    output = graded(capsys, *words, codes=(1,))
+    assert (output["judge_type"], output["score"], output["num_invalid_leaf_nodes"]) == (
+        "heuristic",
+        0.2,
+        output["num_leaf_nodes"],
+    )
+    assert "is only a guess" in output["warnings"][0]
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_words_for_the_model_reach_it(monkeypatch):
+    def seen(_matter, settings, *_):
+        found.append(settings)
+        raise GradingError("seen")
+
+    found = []
+    monkeypatch.setattr(grade_command, "grade", seen)
+    words = ["--votes", "3", "--temperature", "0.7", "--context", "5000"]
+    main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
+    main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
+    main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])
+    assert [(each.votes, each.context) for each in found[:2]] == [(3, 5000)] * 2
+    # a model's temperature for the competition is not the judge's
+    assert [each.model.options.get("temperature") for each in found] == [0.7, 0.7, None]
+
+
+@pytest.mark.usefixtures("competition")
+def test_recordings_of_the_judge_are_copies_of_what_the_stage_kept():
+    params = load_params()
+    assert record_judgements(params) == []
+    write_text(judgement_file("zero-shot"), "{}\n")
+    write_text(judgement_file("one-example"), "")
+    assert record_judgements(params) == [judge_recording_file("zero-shot")]
+    assert judge_recording_file("zero-shot").read_text() == "{}\n"
+
+
+@pytest.mark.llm
+def test_a_small_real_model_judges_and_is_asked_once(competition, capsys):
+    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
+    model = find_model(SMOLLM)
+    if model is None or not cached_path(model).is_file():
+        pytest.skip(f"{SMOLLM} is not fetched")
+    rubric = {"id": "root", "requirements": "README.md says what was handed in.", "weight": 1, "sub_tasks": []}
+    write_text(competition / "r/rubric.json", json.dumps({**rubric, "task_category": "Code Development"}))
+    words = ["zero-shot", "--model", SMOLLM, "--rubric", "r/rubric.json"]
+    first = graded(capsys, *words, codes=(0, 1))
+    assert first["model_digest"] == model.sha256
+    assert first["token_usage"]["rank"]["calls"] + first["token_usage"]["grade"]["calls"] >= 1
+    assert first["seconds"] > 0
+    assert graded(capsys, *words, codes=(0, 1)) == first  # a second one is a replay: seconds of its own would differ

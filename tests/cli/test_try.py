@@ -1,0 +1,150 @@
+"""A rehearsal is the competition in small: the same steps, the same numbers."""
+
+import csv
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pcgeval.cli.try_run import Rehearsal, rehearse
+from pcgeval.cli.try_setting import (
+    RehearsalError,
+    model_key,
+    rehearsed_model,
+    rehearsed_params,
+    rehearsed_submission,
+    usual_params,
+)
+from pcgeval.cli.try_terminal import COLUMNS, describe, drawing, to_json, to_text
+from pcgeval.core.layout import Trial, recording_file
+from pcgeval.core.params import Params, load_params
+from pcgeval.llm.backends import open_backend
+from pcgeval.submissions.load import Program, Prompt, load_submission
+
+ROOT = Path(__file__).parents[2]
+TEAM = "one-example"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Params:
+    params = load_params(ROOT / "params.yaml")
+    return params.model_copy(
+        update={"similarity": params.similarity.model_copy(update={"model": str(ROOT / "data/classifier")})}
+    )
+
+
+def rehearse_recorded(demo: Params, model: str, folder: Path) -> tuple[Rehearsal, list[bool]]:
+    """Rehearse the demo's letters I and L with a recorded model; also tell which trials were asked for."""
+    params = rehearsed_params(demo, demo.models[model], "LI", 3)
+    asked: list[bool] = []
+    rehearsal = rehearse(
+        params,
+        model_key(demo.models[model]),
+        load_submission(ROOT / "data/submissions" / TEAM),
+        open_backend(demo.models[model], ROOT / recording_file(model, TEAM)),
+        folder,
+        lambda _trial, _record, is_new: asked.append(is_new),
+    )
+    return rehearsal, asked
+
+
+@pytest.fixture(scope="module")
+def rehearsal(demo: Params, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
+    return rehearse_recorded(demo, "qwen-coder-1b5", tmp_path_factory.mktemp("rehearsal"))[0]
+
+
+def test_the_scores_are_those_of_the_competition(rehearsal: Rehearsal) -> None:
+    with (ROOT / "results/official/qwen-coder-1b5/trial_scores.csv").open(encoding="utf-8", newline="") as lines:
+        official = {
+            (row["character"], int(row["trial"])): (Decimal(row["stabilityScore"]), Decimal(row["similarityScore"]))
+            for row in csv.DictReader(lines)
+            if row["teamName"] == TEAM
+        }
+    assert [each.trial for each in rehearsal.trials] == [Trial(letter, n) for letter in "IL" for n in (1, 2, 3)]
+    for each in rehearsal.trials:
+        stability, similarity = official[each.trial.letter, each.trial.number]
+        assert (each.stability or 0, each.similarity or 0) == (stability, similarity)
+    assert any(each.similarity for each in rehearsal.trials)
+
+
+def test_a_second_rehearsal_asks_for_nothing(demo: Params, tmp_path: Path) -> None:
+    first, asked = rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
+    again, asked_again = rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
+    assert (asked, asked_again) == ([True] * 6, [False] * 6)
+    assert again == first
+
+
+def test_a_zero_has_its_reason(demo: Params, tmp_path: Path) -> None:
+    rehearsal, _ = rehearse_recorded(demo, "smollm2-135m", tmp_path)
+    for each in rehearsal.trials:
+        assert each.stability is None
+        assert each.picture is None
+        assert f"failed in {each.failed_step}: {each.reason}" in describe(each)
+    assert "6 trials, 6 failed" in to_text(rehearsal, 78)
+
+
+def test_a_level_is_drawn_in_half_blocks(rehearsal: Rehearsal) -> None:
+    pictures = [each.picture for each in rehearsal.trials if each.picture]
+    assert pictures
+    for picture in pictures:
+        lines = drawing(picture)
+        assert 0 < len(lines) <= COLUMNS // 2
+        assert set("".join(lines)) <= set(" ▀▄█")
+        assert max(map(len, lines)) <= COLUMNS
+
+
+def test_a_drawing_shows_what_the_picture_shows(tmp_path: Path) -> None:
+    image = Image.new("L", (COLUMNS, COLUMNS), 255)
+    for x, y in ((0, 2), (0, 3), (1, 2), (2, 3)):
+        image.putpixel((x, y), 0)
+    image.save(tmp_path / "level.png")
+    assert drawing(tmp_path / "level.png") == ["█▀▄"]
+    Image.new("L", (64, 64), 255).save(tmp_path / "empty.png")
+    assert drawing(tmp_path / "empty.png") == []
+
+
+def test_the_estimate_is_the_mean_times_the_trials(rehearsal: Rehearsal) -> None:
+    seconds = [sum(exchange.reply.seconds for exchange in each.record.exchanges) for each in rehearsal.trials]
+    assert rehearsal.seconds_of_full_run(780) == pytest.approx(780 * sum(seconds) / 6)
+    values = to_json(rehearsal, 780)
+    assert values["full_run"] == {"trials": 780, "seconds": round(780 * sum(seconds) / 6, 1)}
+
+
+@pytest.mark.parametrize("letters", ["", "1", "i", "II"])
+def test_letters_that_cannot_be_meant(demo: Params, letters: str) -> None:
+    with pytest.raises(RehearsalError, match="letters"):
+        rehearsed_params(demo, demo.models["qwen-coder-1b5"], letters, 2)
+
+
+def test_a_number_of_trials_that_cannot_be_meant(demo: Params) -> None:
+    with pytest.raises(RehearsalError, match="trials 0"):
+        rehearsed_params(demo, demo.models["qwen-coder-1b5"], "I", 0)
+
+
+def test_a_replayed_model_is_asked_for_real(demo: Params) -> None:
+    replayed = demo.models["qwen-coder-1b5"]
+    for name in ("qwen-coder-1b5", replayed.name):
+        model = rehearsed_model(demo, name, None)
+        assert (model.backend, model.name, model.digest) == ("llamacpp", replayed.name, replayed.digest)
+        assert model.options == replayed.options
+    served = rehearsed_model(demo, "qwen-coder-1b5", "http://127.0.0.1:1")
+    assert (served.backend, served.host) == ("ollama", "http://127.0.0.1:1")
+    unknown = rehearsed_model(demo, "llama3:8b", None)
+    assert (unknown.backend, unknown.name) == ("ollama", "llama3:8b")
+
+
+def test_without_a_competition_the_usual_settings_hold() -> None:
+    params = usual_params()
+    assert (params.limits.tokens, params.limits.seconds, params.competition.trials) == (25_000, 500, 10)
+    assert model_key(rehearsed_model(params, "a/b:c", None)) == "a-b-c"
+
+
+def test_a_folder_a_program_and_a_prompt_can_be_rehearsed(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("print()", encoding="utf-8")
+    (tmp_path / "other.txt").write_text("Build <OBJECT>.", encoding="utf-8")
+    assert rehearsed_submission(tmp_path / "main.py").work == Program(tmp_path, "main.py")
+    assert rehearsed_submission(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
+    assert rehearsed_submission(ROOT / "data/submissions" / TEAM).team == TEAM
+    with pytest.raises(RehearsalError, match="no such submission"):
+        rehearsed_submission(tmp_path / "nothing")

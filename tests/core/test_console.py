@@ -1,0 +1,80 @@
+"""What a person sees while a stage runs."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pcgeval.core import console
+from pcgeval.core.console import Progress, duration
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def spoken(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = False) -> io.StringIO:
+    text = io.StringIO()
+    monkeypatch.setattr(
+        console, "_console", Console(file=text, force_terminal=terminal, width=60, soft_wrap=True, highlight=False)
+    )
+    return text
+
+
+def test_rate_time_left_tokens_and_failures(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+    text = spoken(monkeypatch)
+    progress = Progress("generate alpha", 100)
+    for _ in range(10):
+        progress.step("kept", tokens=5, kept=True)
+    assert text.getvalue() == ""  # nothing twice within five seconds
+    clock[0] += 10
+    for at in range(10):
+        progress.step(f"A{at}: new", tokens=100, failed=at < 2)
+    assert text.getvalue() == ("generate alpha: 11/100, 6.0/min, about 15 min left, 150 tokens, 1 failed (A0: new)\n")
+    clock[0] += 10
+    progress.step("B1", tokens=1)
+    # kept ones took no time: 11 new ones in 20 s, 79 are left
+    assert text.getvalue().splitlines()[1] == (
+        "generate alpha: 21/100, 33.0/min, about 2 min left, 1051 tokens, 2 failed (B1)"
+    )
+
+
+def test_the_last_line_is_always_said(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+    text = spoken(monkeypatch)
+    progress = Progress("x", 2)
+    progress.step()
+    clock[0] += 0.5
+    progress.step("end")
+    assert text.getvalue() == "x: 2/2, 4.0/s (end)\n"
+
+
+def test_a_hostile_reason_controls_no_terminal(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+    text = spoken(monkeypatch)
+    assert clock
+    Progress("x", 1).step("\x1b[2J\n[bold]\u202e")
+    assert text.getvalue().endswith("( [2J [bold] )\n")
+    assert "\x1b" not in text.getvalue()
+
+
+def test_a_live_line_covers_the_one_before(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+    text = spoken(monkeypatch, terminal=True)
+    progress = Progress("x", 3)
+    for note in ("a long note " * 20, "short", "end"):
+        clock[0] += 1
+        progress.step(note)
+    first, second, last = text.getvalue().replace("\n", "\r").split("\r")[:3]
+    assert len(first) == len(second) == 59
+    assert first.startswith("x: 1/3, 1.0/s, about 2 s left (a long note")
+    assert second.rstrip() == "x: 2/3, 1.0/s, about 1 s left (short)"
+    assert last.rstrip() == "x: 3/3, 1.0/s (end)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (99.4, "99 s"), (100, "2 min"), (5900, "98 min"), (6000, "1 h 40 min"), (90_000, "25 h 0 min")],
+)
+def test_durations(seconds: float, words: str):
+    assert duration(seconds) == words

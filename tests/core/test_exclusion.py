@@ -1,0 +1,60 @@
+"""Two runs at once on the same folder exclude each other; a lock vanishes with its process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcgeval.core.exclusion import BusyError, only_run
+
+HOLD = """
+import sys
+from pathlib import Path
+from pcgeval.core.exclusion import only_run
+with only_run(Path("data/raw/m/alpha"), Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(lock: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_the_other_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path):
+    lock = tmp_path / "locks" / "alpha.lock"
+    other = holder(lock)
+    named = pytest.raises(BusyError, match=rf"data/raw/m/alpha: process {other.pid} .*kill {other.pid}")
+    with named, only_run(Path("data/raw/m/alpha"), lock):
+        pytest.fail("both hold the lock")
+    other.send_signal(signal.SIGKILL)
+    other.communicate()
+    with only_run(Path("data/raw/m/alpha"), lock):
+        assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_is_given_back(tmp_path: Path):
+    lock = tmp_path / "alpha.lock"
+    for _ in range(2):
+        with only_run(Path("a"), lock), pytest.raises(BusyError), only_run(Path("a"), lock):
+            pytest.fail("both hold the lock")
+    with only_run(Path("a"), lock), only_run(Path("b"), tmp_path / "beta.lock"):
+        pass
+
+
+def test_a_lock_is_not_inherited_by_what_is_started(tmp_path: Path):
+    """A program that outlives its run must not keep the next run out."""
+    lock = tmp_path / "alpha.lock"
+    with only_run(Path("a"), lock):
+        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    with only_run(Path("a"), lock):
+        pass
+    child.communicate()

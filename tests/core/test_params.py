@@ -1,0 +1,142 @@
+"""params.yaml: what is refused, and whether the message helps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcgeval.core.params import ParamsError, load_params, parse_params
+
+COMPETITION = {"name": "test", "edition": "1", "characters": "ABC", "trials": 10, "seed": 1}
+SMALLEST: dict[str, Any] = {
+    "competition": COMPETITION,
+    "teams": ["alpha"],
+    "models": {"small": {"backend": "recorded", "name": "small:1b"}},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    "physics": {},
+    "similarity": {},
+    "diversity": {},
+    "scoring": {},
+    "rubric": {},
+}
+
+
+def parse(**changes: Any):
+    return parse_params({**SMALLEST, **changes}, "params.yaml")
+
+
+def test_the_published_competition_has_the_published_rules():
+    params = load_params(Path(__file__).parents[2] / "data" / "competitions" / "llms4pcg-2025.yaml")
+    assert (params.competition.trials, len(params.competition.characters), params.competition.seed) == (10, 26, 6280)
+    assert (params.limits.tokens, params.limits.seconds, params.limits.prompt_words) == (25_000, 500, 900)
+
+
+@pytest.mark.parametrize("section", ["competition", "teams", "models", "limits", "physics", "scoring", "rubric"])
+def test_every_section_must_be_there(section: str):
+    values = {name: value for name, value in SMALLEST.items() if name != section}
+    with pytest.raises(ParamsError, match=f"'{section}' is missing"):
+        parse_params(values, "params.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"physcs": {}}, ["'physcs'", "Did you mean 'physics'?"]),
+        ({"physics": {"tirals": 2}}, ["'physics.tirals'", "Did you mean 'trials'?"]),
+        ({"models": {"name": {"backend": "ollama", "name": "x", "digst": "0"}}}, ["'models.name.digst'", "'digest'"]),
+        ({"rounds": {"midterm": {"characters": "A", "trails": 2}}}, ["'rounds.midterm.trails'", "'trials'"]),
+        ({"models": {"a.b": {"backend": "ollama", "name": "x"}}}, ["model 'a.b'"]),
+        ({"teams": []}, ["teams"]),
+        ({"teams": ["result"]}, ["'result'", "reserved"]),
+        ({"teams": ["../x"]}, ["'../x'"]),
+        ({"teams": ["Same", "same"]}, ["twice"]),
+        (
+            {
+                "teams": ["a", "a-b"],
+                "models": {name: {"backend": "recorded", "name": name} for name in ("b-c", "c")},
+            },
+            ["'a'", "'a-b'", "a-b-c"],
+        ),
+        ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
+        ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),
+        ({"physics": {"step": float("nan")}}, ["physics.step"]),
+        ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
+        ({"models": {"m": {"backend": "chatgpt", "name": "x"}}}, ["models.m.backend", "'chatgpt'"]),
+    ],
+)
+def test_bad_values_are_named(changes: dict[str, Any], words: list[str]):
+    with pytest.raises(ParamsError) as fault:
+        parse(**changes)
+    assert all(word in str(fault.value) for word in ["params.yaml: ", *words])
+
+
+def model(**changes: Any):
+    return parse(models={"m": {"backend": "ollama", "name": "x", **changes}}).models["m"]
+
+
+def test_a_model_has_places_to_be_asked():
+    plain = model()
+    assert (plain.hosts, plain.concurrency, plain.keep_alive, plain.stream) == ((), 1, None, True)
+    assert model(hosts=["a:1", "b:1"], concurrency=8).hosts == ("a:1", "b:1")
+    assert model(backend="openai", base_url="http://127.0.0.1:1234/v1").base_url == "http://127.0.0.1:1234/v1"
+    replayed = model(backend="recorded", hosts=["a"], keep_alive="5m", concurrency=4, digest="unpinned:" + "ab" * 32)
+    assert replayed.digest == "unpinned:" + "ab" * 32
+
+
+@pytest.mark.parametrize("value", ["5m", "1h30m", "1.5s", "-1m", "0", "250ms", 0, 3600, -1])
+def test_keep_alive_has_ollama_s_format(value: int | str):
+    assert model(keep_alive=value).keep_alive == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        *(({"keep_alive": value}, ["keep_alive"]) for value in ("5", "-1", "soon", "", "5 m", "٣m", True, 1.5)),
+        *(({"concurrency": value}, ["concurrency"]) for value in (0, -1, 1.5, 1000, "many")),
+        ({"host": "a", "hosts": ["b"]}, ["host and hosts"]),
+        ({"hosts": ["a", "a"]}, ["twice"]),
+        ({"host": "http://user:secret@here:1"}, ["password"]),
+        ({"hosts": ["here", "user:secret@there"]}, ["password"]),
+        ({"base_url": "http://here/v1"}, ["the backend ollama takes no base_url"]),
+        ({"backend": "llamacpp", "host": "here"}, ["the backend llamacpp takes no host"]),
+        ({"backend": "llamacpp", "concurrency": 2}, ["one call at a time"]),
+        ({"backend": "openai"}, ["base_url such as http"]),
+        ({"backend": "openai", "base_url": "here/v1"}, ["base_url such as http"]),
+        ({"backend": "openai", "base_url": "http://u:secret@here/v1"}, ["without a key or password"]),
+        ({"backend": "openai", "base_url": "http://here/v1?key=secret"}, ["without a key or password"]),
+        ({"backend": "openai", "base_url": "http://here/v1", "keep_alive": "5m"}, ["takes no keep_alive"]),
+        ({"backend": "openai", "base_url": "http://here/v1", "digest": "ab" * 32}, ["none can be pinned"]),
+        ({"digest": "ab"}, ["digest"]),
+        ({"api_key": "secret"}, ["unknown key 'models.m.api_key'"]),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_refused(changes: dict[str, Any], words: list[str]):
+    with pytest.raises(ParamsError) as fault:
+        model(**changes)
+    assert all(word in str(fault.value) for word in ["params.yaml: ", "models.m", *words])
+
+
+def test_all_faults_are_told_at_once():
+    with pytest.raises(ParamsError) as fault:
+        parse(physcs={}, teams=[])
+    assert len(str(fault.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"- 1", b""])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ParamsError, match=r"params\.yaml"):
+        load_params(path)
+
+
+def test_letters_are_sorted():
+    assert parse(competition={**COMPETITION, "characters": "TA"}).competition.characters == "AT"
+
+
+def test_the_params_of_this_repository_are_valid():
+    root = Path(__file__).parents[2]
+    files = [root / "params.yaml", *sorted((root / "data" / "competitions").glob("*.yaml"))]
+    assert len(files) >= 2
+    for path in files:
+        load_params(path)

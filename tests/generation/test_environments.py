@@ -1,0 +1,234 @@
+"""What a requirements.txt may ask for, and environments made from wheels that are written here."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.generation.environments import environments_folder, interpreter_for
+from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+from pcgeval.submissions.requirements import MOST_BYTES, RequirementsError, read_requirements
+
+
+def folder_with(folder: Path, requirements: str | bytes) -> Path:
+    content = requirements.encode() if isinstance(requirements, str) else requirements
+    (folder / "requirements.txt").write_bytes(content)
+    return folder
+
+
+# What may be asked for
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("numpy\n", ["numpy"]),
+        ("llms4pcg==2.0.0\n", []),
+        ("python-dotenv~=1.0.0\nchatgpt4pcg~=1.2.1", ["python-dotenv~=1.0.0"]),
+        ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
+        ("llm4pcg @ file:///home/someone/llm4pcg\nllms4pcg @ git+https://example.org/x\n", []),
+        ("# only a comment\n\n  numpy == 2.0  # newest\n", ["numpy==2.0"]),
+        ("numpy \\\n  >=2 \\\n  ,<3\nnltk\n", ["numpy<3,>=2", "nltk"]),
+        ("pywin32==306; sys_platform == 'win32'\n", ['pywin32==306; sys_platform == "win32"']),
+        ("httpx[http2]\r\nnltk\r\n", ["httpx[http2]", "nltk"]),
+        ("nltk==3.9 \\\n    --hash=sha256:" + "a" * 64, ["nltk==3.9 --hash=sha256:" + "a" * 64]),
+        ("\ufeffnumpy\n", ["numpy"]),
+        ("numpy\nnltk\n".encode("utf-16"), ["numpy", "nltk"]),  # `pip freeze > requirements.txt` in PowerShell
+    ],
+)
+def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str]) -> None:
+    assert read_requirements(folder_with(tmp_path, text)) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e .",
+        "--editable=git+https://example.org/x.git#egg=x",
+        "-r ../other/requirements.txt",
+        "-c /etc/passwd",
+        "--index-url https://example.org/simple",
+        "--extra-index-url=https://example.org/simple",
+        "-i https://example.org/simple",
+        "--find-links /home",
+        "--no-binary :all:",
+        "--trusted-host example.org",
+        "git+https://example.org/x.git",
+        "https://example.org/x-1.0-py3-none-any.whl",
+        "x @ https://example.org/x-1.0.tar.gz",
+        "x @ file:///etc/passwd",
+        "./local",
+        "../other",
+        "/etc/passwd",
+        "x-1.0-py3-none-any.whl",
+        "numpy==${SECRET}",
+        "numpy --global-option=x",
+        "numpy --hash=md5:abc",
+        "numpy --config-settings x=y",
+        "python=3.11",
+        "<html>",
+        "x" * 5_000,
+        "numpy" + " " * 50_000 + "x",
+    ],
+)
+def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    with pytest.raises(RequirementsError, match=r"requirements\.txt:3: "):
+        read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
+
+
+@pytest.mark.parametrize("content", [b"x" * (MOST_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"])
+def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(RequirementsError, match=r"requirements\.txt"):
+        read_requirements(folder_with(tmp_path, content))
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = folder_with(tmp_path_factory.mktemp("any"), content)
+    with suppress(RequirementsError):
+        assert all("\n" not in each for each in read_requirements(folder))
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the-organisers-secret\n")
+    (tmp_path / "requirements.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(RequirementsError, match="link is not followed") as caught:
+        read_requirements(tmp_path)
+    assert "the-organisers-secret" not in str(caught.value)
+
+
+def test_a_pipe_or_folder_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "requirements.txt")
+    with pytest.raises(RequirementsError, match="not a file"):
+        read_requirements(tmp_path)
+    (tmp_path / "requirements.txt").unlink()
+    (tmp_path / "requirements.txt").mkdir()
+    with pytest.raises(RequirementsError, match="not a file"):
+        read_requirements(tmp_path)
+
+
+# Making environments
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index that is a folder, a cache of its own, and programs that ask for `example`."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def write_wheel(folder: Path, files: dict[str, str]) -> None:
+    """Write example-1.0, a wheel with some files."""
+    about = "example-1.0.dist-info"
+    own = {
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: example\nVersion: 1.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(folder / "example-1.0-py3-none-any.whl", "w") as archive:
+        for name, text in (files | own).items():
+            archive.writestr(name, text)
+        names = "".join(f"{name},,\n" for name in (*files, *own, f"{about}/RECORD"))
+        archive.writestr(f"{about}/RECORD", names)
+
+
+def program(tmp_path: Path, requirements: str) -> Path:
+    folder = tmp_path / "program"
+    folder.mkdir(exist_ok=True)
+    return folder_with(folder, requirements)
+
+
+@pytest.mark.parametrize("requirements", [None, "", "# nothing\n", "llms4pcg==2.0.1\n"])
+def test_nothing_asked_for_needs_no_environment(tmp_path: Path, wheels: Path, requirements: str | None) -> None:
+    folder = tmp_path if requirements is None else program(tmp_path, requirements)
+    assert interpreter_for(folder) == Path(sys.executable)
+    assert not environments_folder().exists()
+    assert wheels.exists()
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: `apt install bubblewrap`")
+def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path) -> None:
+    marker = tmp_path / "marker"
+    evil = f"import pathlib, sys; sys.hostile = True; pathlib.Path({str(marker)!r}).write_text('x')\n"
+    files = {
+        "example.py": "import sys\nprint('hostile' if hasattr(sys, 'hostile') else 'quiet', file=sys.stderr)\n",
+        "hostile.pth": evil,
+        "sitecustomize.py": evil,
+        "example-1.0.data/data/example.json": "{}",
+        "example-1.0.data/scripts/python3-config": "#!python\n" + evil,
+    }
+    write_wheel(wheels, files)
+    python = interpreter_for(program(tmp_path, "example==1.0\nllm4pcg\n"))
+    assert not marker.exists()
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    sandbox = open_sandbox(Allowance(), trust_programs=False)
+    ending = sandbox.start([str(python), "-c", "import example"], folder=tmp_path / "program").wait(20)
+    assert ending.code == 0, ending
+    assert ending.error_tail.splitlines()[-1] == "hostile"  # it did run, inside
+    assert not marker.exists()
+    again = interpreter_for(program(tmp_path, "llm4pcg\nexample == 1.0  # as before\n"))
+    assert again == python
+    assert not marker.exists()
+
+
+def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
+    marker = tmp_path / "marker"
+    source = tmp_path / "example-1.0"
+    source.mkdir()
+    (source / "setup.py").write_text(f"open({str(marker)!r}, 'w').write('x')\n")
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
+    subprocess.run(["tar", "-czf", wheels / "example-1.0.tar.gz", "-C", tmp_path, "example-1.0"], check=True)
+    with pytest.raises(RequirementsError, match="No matching distribution found for example"):
+        interpreter_for(program(tmp_path, "example\n"))
+    assert not marker.exists()
+    assert not list(environments_folder().glob("*.json"))
+
+
+def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    found: list[Path] = []
+    threads = [threading.Thread(target=lambda: found.append(interpreter_for(folder))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3
+    assert len(set(found)) == 1
+    assert [path.suffix for path in sorted(environments_folder().iterdir())] == ["", ".json", ".lock"]
+
+
+def test_an_environment_whose_python_was_removed_is_made_again(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    python = interpreter_for(folder)
+    python.unlink()
+    python.symlink_to(tmp_path / "python-of-last-year")
+    assert interpreter_for(folder) == python
+    assert python.is_file()
+
+
+def test_what_a_killed_run_left_is_made_again(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    python = interpreter_for(folder)
+    environment = python.parents[1]
+    environment.with_suffix(".json").unlink()
+    (environment / "bin" / "python").unlink()
+    (environment / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")  # starting it would fail
+    assert interpreter_for(folder) == python
+    assert (environment / "bin" / "python").is_symlink()
+    assert list(environment.glob("lib/python*/site-packages/example.py"))

@@ -1,0 +1,193 @@
+"""The generate step: one response a trial, nothing asked twice, nothing stale kept."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.outcomes import read_outcomes
+from pcgeval.core.params import parse_params
+from pcgeval.generation.generate import generate_step
+from pcgeval.generation.records import read_record, record_path
+from pcgeval.generation.tasks import trial_seed
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.submissions.load import Prompt, Submission
+
+DIGEST = "ab" * 32
+VALUES: dict[str, Any] = {
+    "competition": {"name": "test", "edition": "1", "characters": "AB", "trials": 2, "seed": 6280},
+    "teams": ["alpha"],
+    "models": {"m": {"backend": "ollama", "name": "m:1", "digest": DIGEST, "options": {"num_predict": 9}}},
+    "limits": {"tokens": 100, "seconds": 50, "prompt_words": 900},
+    **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
+}
+
+
+USUAL = ChatReply("", prompt_tokens=5, output_tokens=5, done_reason="stop", seconds=1.0)
+
+
+@dataclass
+class Parrot:
+    """A backend that answers with what it was asked, and remembers each request."""
+
+    found: str = DIGEST
+    requests: list[ChatRequest] = field(default_factory=list)
+    fail_on: str | None = None
+    stop_after: int | None = None
+    reply: ChatReply = USUAL
+
+    def digest(self) -> str:
+        return self.found
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002
+        if self.stop_after is not None and len(self.requests) >= self.stop_after:
+            raise LlmError("the server went away")
+        self.requests.append(request)
+        text = request.messages[0].content
+        if self.fail_on and self.fail_on in text:
+            raise CallError("the prompt is too long")
+        return replace(self.reply, text=text)
+
+
+def run(folder: Path, backend: Parrot, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
+    params = parse_params({**VALUES, **changes}, "params.yaml")
+    submission = Submission("alpha", "alpha", "participant", None, Prompt(prompt))
+    generate_step(params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state")
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_trial_is_asked_once_with_its_own_seed(tmp_path: Path):
+    backend = Parrot()
+    run(tmp_path, backend)
+    assert [request.messages[0].content for request in backend.requests] == ["Draw A", "Draw A", "Draw B", "Draw B"]
+    assert len({request.options["seed"] for request in backend.requests}) == 4
+    assert all(request.options["temperature"] == 1 for request in backend.requests)
+    assert trial_file(tmp_path, "raw", "alpha", Trial("B", 2)).read_text() == "Draw B"
+    run(tmp_path, backend)
+    assert len(backend.requests) == 4
+
+
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path):
+    stopped = Parrot(stop_after=3)
+    with pytest.raises(LlmError):
+        run(tmp_path / "a", stopped)
+    resumed = Parrot()
+    run(tmp_path / "a", resumed)
+    assert len(resumed.requests) == 1
+    run(tmp_path / "b", Parrot())
+    assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": "Build <OBJECT>"},
+        {"competition": {**VALUES["competition"], "seed": 1}},
+        {"models": {"m": {**VALUES["models"]["m"], "options": {"num_predict": 8}}}},
+        {"models": {"m": {**VALUES["models"]["m"], "name": "m:2"}}},
+        {"limits": {"tokens": 99, "seconds": 50, "prompt_words": 900}},
+    ],
+)
+def test_a_trial_made_from_something_else_is_asked_again(tmp_path: Path, change: dict[str, Any]):
+    run(tmp_path, Parrot())
+    again = Parrot()
+    run(tmp_path, again, **change)
+    assert len(again.requests) == 4
+
+
+def test_a_damaged_trial_is_asked_again(tmp_path: Path):
+    run(tmp_path, Parrot())
+    before = snapshot(tmp_path)
+    trial_file(tmp_path, "raw", "alpha", Trial("A", 1)).write_text("a better answer, written by hand")
+    record_path(tmp_path, "alpha", Trial("B", 1)).write_text('{"fingerprint": ')
+    again = Parrot()
+    run(tmp_path, again)
+    assert len(again.requests) == 2
+    assert snapshot(tmp_path) == before
+
+
+def test_what_no_trial_owns_is_removed(tmp_path: Path):
+    run(tmp_path, Parrot())
+    before = snapshot(tmp_path)
+    for stray in ("Z/alpha_Z_1.txt", "A/alpha_A_3.txt", "note.md"):
+        (tmp_path / stray).parent.mkdir(exist_ok=True)
+        (tmp_path / stray).write_text("stray")
+    run(tmp_path, Parrot())
+    assert snapshot(tmp_path) == before
+
+
+def test_a_failed_call_is_an_empty_response_with_its_reason(tmp_path: Path):
+    run(tmp_path, Parrot(fail_on="B"))
+    outcomes = read_outcomes(tmp_path)
+    assert [outcome.reason for outcome in outcomes.values()] == [
+        None,
+        None,
+        "the prompt is too long",
+        "the prompt is too long",
+    ]
+    assert trial_file(tmp_path, "raw", "alpha", Trial("B", 1)).read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (ChatReply("", 60, 41, "stop", 1.0), "used 101 tokens; the limit is 100"),
+        (ChatReply("", 1, 1, "stop", 50.5), "the limit is 50 s"),
+    ],
+)
+def test_limits_fail_a_trial(tmp_path: Path, reply: ChatReply, words: str):
+    run(tmp_path, Parrot(reply=reply))
+    reasons = {outcome.reason for outcome in read_outcomes(tmp_path).values()}
+    assert len(reasons) == 1
+    assert words in str(reasons.pop())
+
+
+def test_another_digest_stops_the_run_and_both_are_named(tmp_path: Path):
+    with pytest.raises(LlmError) as fault:
+        run(tmp_path, Parrot(found="cd" * 32))
+    assert DIGEST in str(fault.value)
+    assert "cd" * 32 in str(fault.value)
+
+
+def test_a_reply_with_a_lone_surrogate_is_kept_and_not_asked_again(tmp_path: Path):
+    run(tmp_path, Parrot(), prompt="Draw \ud800 <OBJECT>")
+    again = Parrot()
+    run(tmp_path, again, prompt="Draw \ud800 <OBJECT>")
+    assert not again.requests
+
+
+def test_the_record_tells_all_that_was_asked(tmp_path: Path):
+    run(tmp_path, Parrot())
+    record = read_record(record_path(tmp_path, "alpha", Trial("A", 1)))
+    assert (record.model, record.digest, record.tokens, record.reason) == ("m:1", DIGEST, 10, None)
+    assert record.seed == trial_seed(6280, Trial("A", 1))
+    assert (
+        json.loads(record_path(tmp_path, "alpha", Trial("A", 1)).read_text())["exchanges"][0]["reply"]["seconds"] == 1.0
+    )
+
+
+def test_several_trials_at_once_give_the_same_bytes(tmp_path: Path):
+    model = VALUES["models"]["m"]
+    run(tmp_path / "one", Parrot(fail_on="B"))
+    run(tmp_path / "many", Parrot(fail_on="B"), models={"m": {**model, "concurrency": 3}})
+    assert snapshot(tmp_path / "one") == snapshot(tmp_path / "many")
+
+
+def test_a_failed_call_is_recorded_so_that_it_can_be_replayed(tmp_path: Path):
+    backend = Parrot(fail_on="B")
+    run(tmp_path, backend)
+    record = read_record(record_path(tmp_path, "alpha", Trial("B", 1)))
+    (failure,) = record.failures
+    assert (failure.turn, failure.reason) == (1, "the prompt is too long")
+    assert failure.key in {request.key for request in backend.requests}
+
+
+def test_nothing_is_left_of_journals_when_all_is_finished(tmp_path: Path):
+    run(tmp_path / "raw", Parrot())
+    assert [path.name for path in (tmp_path / "state").rglob("*") if path.is_file()] == ["alpha.lock"]

@@ -1,0 +1,147 @@
+"""The generate step with programs: what a trial is made from, and what happens without a sandbox or with no end."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import DIGEST, SlowOllama
+
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import Limits, Model
+from pcgeval.generation.records import read_record
+from pcgeval.generation.tasks import Task
+from pcgeval.submissions.load import Program, Submission
+
+TRIAL = Trial("A", 1)
+SMALL = {"letters": "A", "trials": 2}
+NO_TOOLS = {"PATH": "/nonexistent"}
+TRUST = {**NO_TOOLS, "PCGEVAL_TRUST_PROGRAMS": "1"}
+ENDLESS = {
+    "main.py": PROGRAM["main.py"].replace("return answer", "while True: pass"),
+}
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    folder = tmp_path / "alpha"
+    (folder / "prompts").mkdir(parents=True)
+    for name in ("main.py", "prompts/build.txt", "submission.yaml"):
+        (folder / name).write_text("1")
+    limits = Limits(tokens=100, seconds=10, prompt_words=900)
+    submission = Submission("alpha", "alpha", "participant", None, Program(folder, "main.py"))
+    return Task(submission, Model(backend="ollama", name="m:1"), DIGEST, limits, 6280)
+
+
+def edited(task: Task, name: str, text: str = "2") -> Task:
+    assert isinstance(task.submission.work, Program)
+    path = task.submission.work.folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return replace(task)
+
+
+def test_all_that_makes_a_trial_is_in_its_fingerprint(task: Task):
+    before = task.fingerprint(TRIAL)
+    assert replace(task).fingerprint(TRIAL) == before
+    others = [
+        replace(task, digest="cd" * 32),
+        replace(task, master_seed=1),
+        replace(task, model=Model(backend="ollama", name="m:2")),
+        replace(task, model=Model(backend="ollama", name="m:1", options={"num_predict": 5})),
+        replace(task, limits=task.limits.model_copy(update={"tokens": 99})),
+        replace(task, limits=task.limits.model_copy(update={"seconds": 9})),
+        replace(task, submission=replace(task.submission, work=Program(task.submission.work.folder, "other.py"))),  # type: ignore[union-attr]
+    ]
+    prints = {before, task.fingerprint(Trial("A", 2)), task.fingerprint(Trial("B", 1))}
+    prints |= {other.fingerprint(TRIAL) for other in others}
+    prints |= {edited(task, name).fingerprint(TRIAL) for name in ("main.py", "prompts/build.txt", "new.py")}
+    assert len(prints) == 3 + len(others) + 3
+
+
+@pytest.mark.parametrize("name", ["submission.yaml", "__pycache__/main.cpython-311.pyc"])
+def test_what_the_program_does_not_consist_of_is_no_reason_to_run_it_again(task: Task, name: str):
+    assert edited(task, name).fingerprint(TRIAL) == task.fingerprint(TRIAL)
+
+
+def test_where_a_model_runs_and_how_long_a_prompt_may_be_is_not_in_it(task: Task):
+    elsewhere = replace(task, model=Model(backend="ollama", name="m:1", host="http://other:1", concurrency=4))
+    shorter = replace(task, limits=task.limits.model_copy(update={"prompt_words": 1}))
+    assert elsewhere.fingerprint(TRIAL) == shorter.fingerprint(TRIAL) == task.fingerprint(TRIAL)
+
+
+def records(competition: CompetitionFolder) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(competition.folder.glob("data/raw/m/alpha/A/*.json"))]
+
+
+def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Path):
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
+        competition.generate()
+    record = read_record(tmp_path / "data/raw/m/alpha/A/alpha_A_1.json")
+    assert record.reason is None
+    assert [len(exchange.messages or ()) for exchange in record.exchanges] == [1, 3, 5]
+    assert record.tokens == 3 * 16
+    response = (tmp_path / "data/raw/m/alpha/A/alpha_A_1.txt").read_text()
+    assert response == record.exchanges[-1].reply.text
+    assert {exchange.key for exchange in record.exchanges} <= set(server.log.asked)
+
+
+def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Path):
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
+        process = competition.command(*STAGE, **NO_TOOLS)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2
+        assert "--trust-programs" in said
+        assert not server.log.asked
+        process = competition.command(*STAGE, "--trust-programs", **NO_TOOLS)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert [record.get("contained") for record in records(competition)] == [False, False]
+        before = len(server.log.asked)
+        finished = competition.command(*STAGE, **NO_TOOLS)  # what is finished needs no sandbox
+        finished.communicate(timeout=300)
+        assert finished.returncode == 0
+        assert len(server.log.asked) == before
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+@pytest.mark.parametrize("environment", [TRUST, {}], ids=["trusted", "contained"])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_the_programs_and_fails_no_trial(
+    tmp_path: Path, how: signal.Signals, environment: dict[str, str]
+):
+    if not environment and shutil.which("bwrap") is None:
+        pytest.skip("there is no bubblewrap here")
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, ENDLESS, **SMALL)  # type: ignore[arg-type]
+        process = competition.command(*STAGE, **environment)
+        while len(competition.finished_calls()) < 2 * 3:
+            time.sleep(0.01)
+        started = descendants(process.pid)
+        assert started
+        process.send_signal(how)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert said.strip() == "stopped; what was finished is kept, run again to go on"
+        assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert not records(competition)
+    assert len(competition.finished_calls()) == 2 * 3
+
+
+def descendants(pid: int) -> list[int]:
+    """Return all processes below one."""
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+        if os.path.exists(f"/proc/{child}")  # noqa: PTH110 - a path that vanishes is no error
+    ]
+    return children + [each for child in children for each in descendants(child)]

@@ -1,0 +1,269 @@
+"""What a program sees of the competition's packages: every import form, getter and kind of loop."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program_trials import SEED, TestModel, echo, limits, loop, trial_call, write_program
+
+from pcgeval.generation.harness import GUEST, ProgramRunner
+from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+
+SAID = f"reply to 1 messages with seed {SEED}"
+MESSAGES = "[{'role': 'user', 'content': 'Build.'}]"
+CLASS = "class Loop(TrialLoop):\n    @staticmethod\n    def run(ctx, letter):\n        return "
+
+
+@pytest.fixture
+def answer(tmp_path: Path) -> Any:
+    """Return a function that runs a program once and returns its answer."""
+    sandbox = open_sandbox(Allowance(), trust_programs=True)
+
+    def run(source: str, header: str | None = None) -> str:
+        program = write_program(tmp_path / "program", source, *([] if header is None else [header]))
+        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_call(TestModel(echo)))
+        assert done.reason is None, done.reason
+        return done.response
+
+    return run
+
+
+@pytest.mark.parametrize("package", ["chatgpt4pcg", "llm4pcg", "llms4pcg"])
+@pytest.mark.parametrize(
+    ("imports", "competition"),
+    [
+        ("from {0}.competition import *", ""),
+        ("from {0}.competition import TrialContext, TrialLoop, chat_with_llm, run_evaluation", ""),
+        ("import {0}.competition\nfrom {0}.models.trial_loop import TrialLoop", "{0}.competition."),
+        (
+            "import {0}.competition as c\nimport {0}.models.trial_loop\nTrialLoop = {0}.models.trial_loop.TrialLoop",
+            "c.",
+        ),
+        (
+            "from {0} import competition\nfrom {0}.models import trial_loop as t\nTrialLoop = t.TrialLoop",
+            "competition.",
+        ),
+    ],
+)
+def test_all_generations_are_imported_in_all_ways(answer: Any, package: str, imports: str, competition: str) -> None:
+    place = competition.format(package)
+    source = f"{CLASS}{place}chat_with_llm(ctx, {MESSAGES})[0]\n{place}run_evaluation('name', Loop)"
+    assert answer(source, imports.format(package) + "\n") == SAID
+
+
+def test_the_first_generations_name_of_the_call(answer: Any) -> None:
+    header = "from chatgpt4pcg.competition import TrialLoop, chat_with_chatgpt, run_evaluation\n"
+    source = f"{CLASS}chat_with_chatgpt(ctx, messages={MESSAGES}, n=2)[1]\nrun_evaluation(team_name='a', fn=Loop)"
+    assert answer(source, header) == f"reply to 1 messages with seed {SEED + 1}"
+
+
+STATIC = """
+class Loop(TrialLoop):
+    @staticmethod
+    def run(ctx, target_character, depth=3):
+        return f"Loop {target_character}"
+"""
+CLASS_METHOD = """
+class Loop(TrialLoop):
+    @classmethod
+    def run(cls, ctx, letter):
+        return f"{cls.__name__} {letter}"
+"""
+PLAIN_FUNCTION = """
+class Loop(TrialLoop):
+    def run(ctx, letter):
+        return f"Loop {letter}"
+"""
+METHOD = """
+class Loop(TrialLoop):
+    name = "Loop"
+    def run(self, ctx, letter):
+        return f"{self.name} {letter}"
+"""
+INHERITED = """
+class Base(TrialLoop):
+    def run(self, ctx, letter):
+        return f"{type(self).__name__} {letter}"
+class Loop(Base):
+    pass
+"""
+NO_TRIAL_LOOP = """
+class Loop:
+    @staticmethod
+    def run(*arguments):
+        return f"Loop {arguments[1]}"
+"""
+DECORATED = """
+import functools
+def kept(function):
+    @functools.wraps(function)
+    def inner(*arguments):
+        return function(*arguments)
+    return inner
+class Loop(TrialLoop):
+    @kept
+    def run(self, ctx, letter):
+        return f"{type(self).__name__} {letter}"
+"""
+KINDS = (STATIC, CLASS_METHOD, METHOD, INHERITED, NO_TRIAL_LOOP, DECORATED)
+
+
+@pytest.mark.parametrize("source", [*KINDS, PLAIN_FUNCTION])
+def test_kinds_of_loops(answer: Any, source: str) -> None:
+    assert answer(f"{source}\nrun_evaluation('name', Loop)") == "Loop K"
+
+
+@pytest.mark.parametrize("source", KINDS)
+def test_instances_of_loops(answer: Any, source: str) -> None:
+    assert answer(f"{source}\nrun_evaluation('name', Loop())") == "Loop K"
+
+
+def test_everything_that_a_program_may_ask_about_its_trial(answer: Any) -> None:
+    body = """
+    import json, time
+    from llms4pcg.utils import log
+    assert 0 <= time.perf_counter() - ctx.get_start_time() < 60
+    chat_with_llm(ctx, [{"role": "user", "content": "Build."}], 2)
+    log(ctx.get_log_file_path(), "a line")
+    ctx.get_output_file_path().write_text("kept")
+    assert ctx.get_output_file_path().parent == ctx.get_output_folder_path()
+    ctx.add_prompt_token_count(100)
+    ctx.add_output_token_count(1000)
+    return json.dumps([
+        ctx.get_team_name(), ctx.get_character(), letter, ctx.get_trial_number(), ctx.get_total_token_count(),
+        ctx.get_model_name(), ctx.get_local_model_base_url(), str(ctx)[:40], str(ctx.get_output_file_path()),
+        ctx.get_log_file_path().read_text()[-8:],
+    ])
+    """
+    told = json.loads(answer(loop(body).replace('"name"', '"../my team"')))
+    assert told[:7] == ["../my team", "K", "K", 3, 1114, "test-model", "http://localhost/v1"]
+    assert told[7].startswith("TrialContext(team_name=../my team, ")
+    assert told[8].endswith("/_my_team/raw/K/_my_team_K_3.txt")
+    assert told[9] == " a line\n"
+
+
+def test_a_copy_of_the_interface_in_the_submission_is_not_used(answer: Any, tmp_path: Path) -> None:
+    for name in ("llms4pcg", "chatgpt4pcg"):
+        (tmp_path / "program" / name).mkdir(parents=True)
+        (tmp_path / "program" / name / "__init__.py").write_text("raise ImportError('the copy')")
+    (tmp_path / "program" / "json.py").write_text("raise ImportError('a module that hides one of Python')")
+    (tmp_path / "program" / "utils.py").write_text("NAME = 'own module'")
+    assert answer(loop("import utils; return utils.NAME")) == "own module"
+
+
+def test_a_program_in_a_subfolder_imports_what_lies_beside_it(answer: Any, tmp_path: Path) -> None:
+    (tmp_path / "program" / "parts").mkdir(parents=True)
+    (tmp_path / "program" / "parts" / "inner.py").write_text("from . import deep\nNAME = deep.NAME")
+    (tmp_path / "program" / "parts" / "deep.py").write_text("NAME = 'deep'")
+    assert answer(loop("from parts.inner import NAME; return NAME")) == "deep"
+
+
+def test_folders_are_listed_in_order(answer: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "program" / "prompts"
+    folder.mkdir(parents=True)
+    names = [f"{number}.txt" for number in (5, 1, 12, 3, 11, 2)]
+    for name in names:
+        (folder / name).touch()
+    body = """
+    import glob, json, os
+    from pathlib import Path
+    with os.scandir("prompts") as entries:
+        first = next(entries).name
+    return json.dumps([
+        os.listdir("prompts"), [each.name for each in Path("prompts").iterdir()],
+        glob.glob("*.txt", root_dir="prompts"), [each.name for each in Path(".").glob("**/*.txt")],
+        [files for _, _, files in os.walk("prompts")][0],
+        [first], os.listdir(b"prompts")[0].decode(), len(os.listdir()),
+    ])
+    """
+    *listings, first, first_bytes, here = json.loads(answer(loop(body)))
+    assert listings == [sorted(names)] * 5
+    assert (first, first_bytes, here) == (["1.txt"], "1.txt", 2)
+
+
+def test_a_python_process_that_the_program_starts_has_no_trial(answer: Any) -> None:
+    body = """
+    import subprocess, sys
+    code = "import os; print('PCGEVAL_TRIAL' in os.environ); "
+    code += "import llms4pcg.competition as c; c.run_evaluation('a', c.TrialLoop)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.stdout + done.stderr.splitlines()[-1]
+    """
+    told = answer(loop(body))
+    assert told.startswith("False\nRuntimeError: the competition's packages work only where pcgeval runs the program")
+
+
+STAND_INS = """
+import os, sys
+sys.path = [each for each in sys.path if "site-packages" not in each]  # as where they are not installed
+import openai
+from openai import APITimeoutError, AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletionSystemMessageParam, ChatCompletionUserMessageParam as User
+from dotenv import dotenv_values, find_dotenv, load_dotenv
+load_dotenv(override=True)
+openai.api_key = "none"
+assert (os.environ["A"], os.environ["B"], dotenv_values(".env")["C"]) == ("1", "two words", "x=y")
+assert find_dotenv().endswith("/.env") and issubclass(APITimeoutError, openai.OpenAIError)
+try:
+    OpenAI(api_key="none").chat.completions.create(model="x", messages=[])
+except openai.OpenAIError as error:
+    refused = str(error)
+"""
+
+
+def test_packages_that_are_imported_by_habit_have_stand_ins(answer: Any, tmp_path: Path) -> None:
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / ".env").write_text("# comment\nA=1\n\nexport B='two words'\nC = x=y\nnonsense\n")
+    body = "return chat_with_llm(ctx, [User(role='user', content=refused)])[0] + refused"
+    told = answer(STAND_INS + loop(body))
+    assert told == f"{SAID}OpenAI.chat: programs ask the model with chat_with_llm or chat_with_chatgpt"
+
+
+def test_message_objects_are_messages(answer: Any) -> None:
+    body = """
+    class Said:
+        def model_dump(self, **_):
+            return {"role": "assistant", "content": "x"}
+    return chat_with_llm(ctx, [{"role": "user", "content": "a"}, Said(), {"role": "user", "content": "b"}])[0]
+    """
+    assert answer(loop(body)) == f"reply to 3 messages with seed {SEED}"
+
+
+# the files themselves
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in GUEST.rglob("*.py"))
+
+
+def test_the_guest_needs_nothing_of_ours_and_no_packages() -> None:
+    own = {"pcgeval_pipe"}
+    for path in sources():
+        at_run_time = re.sub(r"(?ms)^if TYPE_CHECKING:\n.*?(?=^\S)", "", path.read_text())
+        imported = set(re.findall(r"^\s*(?:from|import) (\w+)", at_run_time, re.MULTILINE))
+        assert imported <= set(sys.stdlib_module_names) | own, path
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13", "3.14"])
+def test_the_guest_runs_on_other_pythons(version: str, tmp_path: Path) -> None:
+    python = shutil.which(f"python{version}")
+    if python is None or subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode:
+        pytest.skip(f"Python {version} is not installed")
+    calls, replies = tmp_path / "calls", tmp_path / "replies"
+    replies.write_text('{"texts": ["hello"], "prompt_tokens": 1, "output_tokens": 2}\n')
+    program = write_program(tmp_path / "program", loop(f"return chat_with_llm(ctx, {MESSAGES})[0]"))
+    with calls.open("wb") as calls_file, replies.open("rb") as replies_file:
+        descriptors = calls_file.fileno(), replies_file.fileno()
+        trial = {"letter": "K", "number": 1, "model": "m", "line_bytes": 10**6}
+        trial |= dict(zip(("calls", "replies"), descriptors, strict=True))
+        environment = {"PYTHONPATH": str(GUEST), "PCGEVAL_TRIAL": json.dumps(trial), "PATH": os.environ["PATH"]}
+        environment["TMPDIR"] = str(tmp_path)
+        command = [python, program.entry]
+        subprocess.run(command, cwd=program.folder, env=environment, pass_fds=descriptors, check=True)
+    assert [json.loads(each)["op"] for each in calls.read_text().splitlines()] == ["chat", "answer"]

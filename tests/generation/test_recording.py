@@ -1,0 +1,66 @@
+"""Recordings of programs: finished trials come again without a sandbox, as long as the program is the same."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from competition_folder import PROGRAM, REPEATING, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import Trial
+from pcgeval.generation.recording import read_recorded_trials
+
+NO_TOOLS = {"PATH": "/nonexistent"}  # no bubblewrap either
+TRIALS = Path("data/recordings/m/alpha.trials.jsonl")
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> CompetitionFolder:
+    """A competition whose one program was run for real, recorded, and is to be replayed now."""
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
+        process = competition.command(*STAGE, "--trust-programs")
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    competition.run("-m", "pcgeval", "record")
+    competition.change_model(backend="recorded")
+    return competition
+
+
+def test_finished_trials_are_replayed_byte_for_byte_without_a_sandbox(recorded: CompetitionFolder) -> None:
+    before = recorded.outputs()
+    shutil.rmtree(recorded.folder / "data" / "raw")
+    process = recorded.command(*STAGE, **NO_TOOLS)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert recorded.outputs() == before
+    assert len(before) == 4 * 2 + 1
+
+
+def test_a_program_that_was_changed_is_run_again(recorded: CompetitionFolder) -> None:
+    (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
+    process = recorded.command(*STAGE, **NO_TOOLS)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "--trust-programs" in said  # it needs a sandbox, and a stranger's answers are not taken for its own
+
+
+def test_recorded_trials_are_what_the_recording_says(recorded: CompetitionFolder) -> None:
+    trials = read_recorded_trials(recorded.folder / TRIALS)
+    assert set(trials) == {Trial(letter, number) for letter in "AB" for number in (1, 2)}
+    for trial, each in trials.items():
+        path = recorded.folder / f"data/raw/m/alpha/{trial.letter}/alpha_{trial.letter}_{trial.number}.txt"
+        assert each.response == path.read_text()
+    assert read_recorded_trials(recorded.folder / "nothing.jsonl") == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"letter":"A"', '"letter":7'), ('"response":"', '"response":"other'), ('"exchanges":[', '"exchanges":[3,')],
+)
+def test_a_line_that_is_no_recorded_trial_is_named(recorded: CompetitionFolder, old: str, new: str) -> None:
+    path = recorded.folder / TRIALS
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(FileError, match=r"alpha\.trials\.jsonl:1: "):
+        read_recorded_trials(path)

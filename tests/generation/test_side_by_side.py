@@ -1,0 +1,87 @@
+"""Work in threads: everything is done once, a fault ends the rest in order, an interruption at once."""
+
+import threading
+import time
+
+import pytest
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.generation.side_by_side import side_by_side
+
+
+@pytest.mark.parametrize("threads", [1, 3, 99])
+def test_everything_is_done_once(threads: int):
+    assert sorted(side_by_side(lambda item: item * 2, range(20), threads, threading.Event())) == list(range(0, 40, 2))
+
+
+def test_nothing_to_do():
+    assert list(side_by_side(str, [], 3, threading.Event())) == []
+
+
+def test_as_many_at_once_as_told():
+    all_in = threading.Barrier(3, timeout=30)
+    assert sorted(side_by_side(lambda item: (all_in.wait(), item)[1], range(6), 3, threading.Event())) == list(range(6))
+
+
+@pytest.mark.parametrize("fault", [PcgevalError("no server"), OSError(28, "No space left on device")])
+def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Exception):
+    begun: list[int] = []
+    both_in = threading.Barrier(2, timeout=30)
+
+    def work(item: int) -> int:
+        begun.append(item)
+        both_in.wait()
+        if item == 0:
+            raise fault
+        stopping.wait(30)
+        return item
+
+    stopping = threading.Event()
+    ended = []
+    with pytest.raises(type(fault)) as raised:
+        ended.extend(side_by_side(work, range(10), 2, stopping))
+    assert raised.value is fault
+    assert sorted(begun) == [0, 1]
+
+
+def test_the_work_beside_a_fault_is_yielded():
+    both_in = threading.Barrier(2, timeout=30)
+
+    def work(item: int) -> int:
+        both_in.wait()
+        if item == 0:
+            raise PcgevalError("x")
+        stopping.wait(30)
+        return item
+
+    stopping = threading.Event()
+    results = side_by_side(work, range(10), 2, stopping)
+    assert next(results) == 1
+    with pytest.raises(PcgevalError):
+        next(results)
+
+
+def test_an_interruption_does_not_wait():
+    def work(item: int) -> int:
+        if item:
+            forever.wait(60)
+        return item
+
+    forever, stopping = threading.Event(), threading.Event()
+    results = side_by_side(work, range(3), 3, stopping)
+    assert next(results) == 0
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        results.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
+    assert stopping.is_set()
+    assert time.monotonic() - started < 30
+    forever.set()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_mistake_of_ours_is_not_taken_for_the_end():
+    def work(item: int) -> int:
+        return 1 // item
+
+    with pytest.raises(RuntimeError):
+        list(side_by_side(work, [1, 0, 1], 1, threading.Event()))

@@ -1,0 +1,88 @@
+"""Running programs of the tests: a model that answers from a function, and the call of one trial."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import Limits, Model
+from pcgeval.generation.records import TrialCall
+from pcgeval.llm.protocol import ChatReply, ChatRequest
+from pcgeval.submissions.load import Program
+
+MODEL = Model(backend="ollama", name="test-model", options={"num_ctx": 4096})
+SEED = 77
+HEADER = """
+from pathlib import Path
+from llms4pcg.competition import chat_with_llm, run_evaluation
+from llms4pcg.models.trial_context import TrialContext
+from llms4pcg.models.trial_loop import TrialLoop
+"""
+USER = [{"role": "user", "content": "Build."}]
+
+Answers = Callable[[ChatRequest], str | ChatReply]
+
+
+def reply(text: str, prompt: int = 3, output: int = 4, seconds: float = 0.0) -> ChatReply:
+    """Return a reply that costs 7 tokens and no time."""
+    return ChatReply(text, prompt, output, "stop", seconds)
+
+
+class TestModel:
+    """A backend that keeps what it was asked."""
+
+    __test__ = False
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.requests: list[ChatRequest] = []
+        self.timeouts: list[float] = []
+
+    def digest(self) -> str:
+        return "d" * 64
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        self.requests.append(request)
+        self.timeouts.append(timeout)
+        answer = self.answers(request)
+        return answer if isinstance(answer, ChatReply) else reply(answer)
+
+
+def echo(request: ChatRequest) -> str:
+    """Answer with the number of messages and the seed: different conversations get different replies."""
+    return f"reply to {len(request.messages)} messages with seed {request.options['seed']}"
+
+
+def trial_call(model: TestModel, letter: str = "K", number: int = 3) -> TrialCall:
+    return TrialCall("team", Trial(letter, number), MODEL, model.digest(), SEED, model)
+
+
+def limits(tokens: int = 25_000, seconds: float = 30) -> Limits:
+    return Limits(tokens=tokens, seconds=seconds, prompt_words=900)
+
+
+def write_program(folder: Path, source: str, header: str = HEADER) -> Program:
+    """Write a program of one file; `source` stands below the interface's imports."""
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text(header + dedent(source))
+    return Program(folder, "main.py")
+
+
+def loop(body: str) -> str:
+    """Return a program whose `run` is the given lines."""
+    indented = "\n".join(f"        {line}" for line in dedent(body).strip("\n").splitlines())
+    return f"""
+class Loop(TrialLoop):
+    @staticmethod
+    def run(ctx, letter):
+{indented}
+
+if __name__ == "__main__":
+    run_evaluation("name", Loop)
+"""
+
+
+def soon(seconds: float = 20.0) -> float:
+    """Return a deadline that a test never reaches unless something hangs."""
+    return time.monotonic() + seconds

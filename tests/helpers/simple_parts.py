@@ -1,0 +1,116 @@
+"""A small paper with a submission, ways to count tokens, and a model whose replies are written down."""
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric
+
+from pcgeval.judge.subject import Subject
+from pcgeval.llm.protocol import CallError, ChatReply
+
+RUBRIC = rubric(
+    node(
+        "paper",
+        1,
+        leaf("mean", requirements="The code computes the mean of n random numbers."),
+        leaf("run", category=RUN, requirements="reproduce.sh ran the estimate for n = 10 and 100."),
+        leaf("error", category=RESULT, requirements="The error at n = 100 is about 0.1."),
+        leaf("forest", requirements="The code grows a random forest."),
+    )
+)
+FILES = {
+    "README.md": "# Standard error\nRun reproduce.sh.\n",
+    "estimate.py": "import random\n\n\ndef mean(n):\n    return sum(random.gauss(0, 1) for _ in range(n)) / n\n",
+    "reproduce.sh": "python3 estimate.py > results.csv\n",
+    "results.csv": "n,error\n10,0.3187\n100,0.1012\n",
+    "data/notes.txt": "nothing\n",
+}
+PAPER = Subject(Path(), "paper", "The standard error falls as 1/sqrt(n).", "", "", "n=10\nn=100\n", None)
+CATEGORIES = {"development": CODE, "execution": RUN, "results": RESULT}
+
+
+def leaf_of(name, tree=RUBRIC):
+    return next(each for each in tree.sub_tasks if each.id == name)
+
+
+def write_files(folder, files=FILES):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def subject(folder, **more):
+    return replace(PAPER, folder=folder, **more)
+
+
+@dataclass(frozen=True)
+class Counter:
+    """Counts tokens by a pattern of what one token is."""
+
+    token: str
+    name: str = "own"
+
+    def count(self, text):
+        return len(re.findall(self.token, text, re.DOTALL))
+
+
+class Bytes:
+    """The dearest honest tokenizer: one token a byte."""
+
+    name = "estimate"
+
+    def count(self, text):
+        return len(text.encode("utf-8", "surrogatepass"))
+
+
+COUNTERS = (
+    Counter("."),
+    Counter(r"\w+|[^\w\s]|\s+"),
+    Counter(r".{1,4}"),
+    Counter(r"[ ]?[a-z]{1,5}|\s|."),
+    Bytes(),
+)
+PLAIN = Counter(r"\w+|[^\w\s]")
+GRADE = "# Expectations\nA mean.\n# Reality\nestimate.py has it.\n# Score\n{}"
+VERDICT = '{{"valid_score": true, "score": {}, "explanation": "it is there"}}'
+
+
+@dataclass
+class Scripted:
+    """A model with written replies by kind of call: a text, a reply, an error, or a list of these to use in turn."""
+
+    replies: dict = field(default_factory=dict)
+    calls: list = field(default_factory=list)
+
+    def ask(self, call):
+        self.calls.append(call)
+        written = self.replies.get(call.kind, {"rank": "estimate.py", "grade": GRADE, "parse": VERDICT}[call.kind])
+        reply = written.pop(0) if isinstance(written, list) else written
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply, ChatReply):
+            return reply
+        return ChatReply(reply.replace("{}", "1").replace("{{", "{").replace("}}", "}"), 10, 5, "stop", 0.25)
+
+    def kinds(self):
+        return [call.kind for call in self.calls]
+
+
+class Dead:
+    """An endpoint that refuses every call."""
+
+    def ask(self, call):
+        raise CallError(f"no reply to the {call.kind} call")
+
+
+def sent(call, context=4096, counter=PLAIN):
+    """All that a call says, as one text."""
+    return "\n".join(message.content for message in call.messages(context, counter))
+
+
+def outside_tags(text):
+    """What is left of a prompt without the material between its tags."""
+    return re.sub(r"<(\S+ [0-9a-f]{6,64})>\n.*?\n</\1>", "", text, flags=re.DOTALL)

@@ -1,0 +1,73 @@
+"""A small competition's folders, written by hand as its stages would write them."""
+
+from pcgeval.core.conduct import Flag
+from pcgeval.core.files import sha256_bytes, write_json, write_text
+from pcgeval.core.layout import SUBMISSIONS, letter_file, step_folder, trial_file, trials
+from pcgeval.core.outcomes import failed, succeeded, write_outcomes
+from pcgeval.core.params import parse_params
+from pcgeval.generation.records import Exchange, TrialRecord, write_trial
+from pcgeval.llm.protocol import ChatReply
+
+REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
+PARAMS = parse_params(
+    {
+        "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
+        "teams": ["team-one", "team-two"],
+        "models": {name: {"backend": "recorded", "name": name} for name in ("small", "large")},
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
+    },
+    "params.yaml",
+)
+
+
+def write_submission(root, team="team-one", prompt="Build <OBJECT> with drop_block.", readme="Team one's prompt."):
+    write_text(root / SUBMISSIONS / team / "README.md", readme)
+    write_text(root / SUBMISSIONS / team / "prompt.txt", prompt)
+
+
+def write_response(folder, team, trial, text, flags=(), *, contained=True):
+    """Write a response and its record as the generate step does; `flags` are pairs of a kind and a detail."""
+    exchange = Exchange("key", ChatReply(text, 10, 5, "stop", 0.1))
+    digest = sha256_bytes(text.encode())
+    found = tuple(Flag(*each) for each in flags)
+    record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=found, contained=contained)
+    write_trial(folder, team, trial, text, record, durable=False)
+
+
+def write_results(
+    root, model, team="team-one", *, failures=None, replies=None, top=True, flags=None, contained=True, recorded=True
+):
+    """Write the results of a model.
+
+    `failures` maps (letter, number) to a step and a reason, `flags` to pairs of a kind and a detail.
+    """
+    folder = {step: root / step_folder(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
+    failures, outcomes = failures or {}, []
+    alive = [trial for trial in trials(PARAMS) if (trial.letter, trial.number) not in failures]
+    for trial in trials(PARAMS):
+        key = (trial.letter, trial.number)
+        outcomes.append(failed(trial, *failures[key]) if key in failures else succeeded(trial))
+        text = (replies or {}).get(key, REPLY)
+        if recorded:
+            write_response(folder["raw"], team, trial, text, (flags or {}).get(key, ()), contained=contained)
+        else:
+            write_text(trial_file(folder["raw"], "raw", team, trial), text)
+    write_outcomes(folder["similarity"], outcomes)
+    for letter in PARAMS.competition.characters:
+        names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]
+        write_json(
+            letter_file(folder["stability"], letter),
+            {"raws": [{"tag": f"{team}/levels/{letter}/{name}.xml", "score": 0.5} for name in names]},
+        )
+        pictures = [f"{name}.png" for name in names]
+        target, other = (0.25, 0.25) if top else (0.1, 0.8)
+        raws = [{"label": label, "softmax_prob": each} for label, each in (("I", target), ("T", target), ("Q", other))]
+        write_json(
+            letter_file(folder["similarity"], letter),
+            {
+                "trials": [{"id": picture, "label": letter, "similarity": target} for picture in pictures],
+                "similarities": [{"id": picture, "raws": raws} for picture in pictures],
+            },
+        )
+        write_json(letter_file(folder["diversity"], letter), {"diversityRate": 0.1 if letter == "I" else 0.0})

@@ -1,0 +1,140 @@
+"""A small competition in a folder of its own, run by the real DVC: two teams, two models, recorded real replies."""
+
+import gzip
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcgeval.core.layout import Trial, recording_file, trials
+from pcgeval.core.params import parse_params
+from pcgeval.generation.generate import Task
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.llm.recorded import RecordedExchange, write_recording
+from pcgeval.submissions.load import Prompt, load_submission
+
+REPOSITORY = Path(__file__).parents[2]
+COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier", "data/grade_history.jsonl")
+PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
+OTHER_PROMPT = "Build a tall letter <OBJECT>."
+DIGESTS = {"small": "a" * 64, "large": "b" * 64}
+OTHER_DIGEST = "c" * 64
+PARAMS: dict[str, Any] = {
+    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
+    "rounds": {"midterm": {"characters": "I", "trials": 2}},
+    "teams": list(PROMPTS),
+    "models": {
+        name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()
+    },
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+    "physics": {"trials": 2},
+    "similarity": {"model": "data/classifier"},
+    "diversity": {"vectors": "softmax"},
+    "rubric": {"id": "competition", "judge": "checks"},
+    "scoring": {"baseline": "alpha", "bootstrap": 20},
+}
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The competition's folder and what can be done there."""
+
+    folder: Path
+
+    def repro(self, *words: str) -> list[str]:
+        """Run `dvc repro` and return the stages that it ran, in order; fails with all that was printed."""
+        done = self.dvc("repro", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return re.findall(r"Running stage '([^']+)'", done.stdout)
+
+    def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a DVC command in the folder."""
+        return self.python("-m", "dvc", *words)
+
+    def python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run this Python on the folder's own copy of the package."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "src"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        return subprocess.run(
+            [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def change_params(self, *keys: str, value: Any) -> None:
+        """Set one value of params.yaml."""
+        path = self.folder / "params.yaml"
+        values = yaml.safe_load(path.read_text())
+        section = values
+        for key in keys[:-1]:
+            section = section[key]
+        section[keys[-1]] = value
+        path.write_text(yaml.safe_dump(values, sort_keys=False))
+
+    def outputs(self) -> dict[str, bytes]:
+        """Return every file that the stages made, and dvc.lock."""
+        made = [self.folder / "dvc.lock", *(self.folder / "results").rglob("*"), *(self.folder / "data").rglob("*")]
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in made if path.is_file()}
+
+
+def make_workspace(folder: Path) -> Workspace:
+    """Lay out the small competition in a folder that is no git repository."""
+    for each in COPIED:
+        source, target = REPOSITORY / each, folder / each
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy2(source, target)
+    (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
+    (folder / ".dvc").mkdir()
+    shutil.copy2(REPOSITORY / ".dvc" / "config", folder / ".dvc" / "config")
+    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
+    for team, prompt in PROMPTS.items():
+        _write_submission(folder / "data" / "submissions" / team, team, prompt)
+    _write_recordings(folder)
+    return Workspace(folder)
+
+
+def _write_submission(folder: Path, team: str, prompt: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "prompt.txt").write_text(prompt)
+    (folder / "README.md").write_text(f"# {team}\n\nTeam: {team}\n")
+    (folder / "submission.yaml").write_text(
+        f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
+    )
+
+
+def _write_recordings(folder: Path) -> None:
+    """Record real replies for the prompts and digests of the tests, before and after each change."""
+    params = parse_params(PARAMS, "params.yaml")
+    replies = itertools.cycle(_real_replies())
+    for model, team in itertools.product(params.models, params.teams):
+        submission = load_submission(folder / "data" / "submissions" / team)
+        exchanges = []
+        for prompt, digest in itertools.product((submission.prompt, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
+            shown = replace(submission, work=Prompt(prompt))
+            task = Task(shown, params.models[model], digest, params.limits, params.competition.seed)
+            exchanges += [_exchange(task, trial, next(replies)) for trial in trials(params)]
+        write_recording(folder / recording_file(model, team), exchanges)
+
+
+def _exchange(task: Task, trial: Trial, text: str) -> RecordedExchange:
+    reply = ChatReply(text, prompt_tokens=20, output_tokens=len(text) // 4, done_reason="stop", seconds=1.5)
+    return RecordedExchange(trial.letter, trial.number, 1, task.request(trial).key, reply)
+
+
+def _real_replies() -> list[str]:
+    path = REPOSITORY / "tests" / "golden" / "responses" / "responses.jsonl.gz"
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [row["text"] for row in rows if row["model"].startswith("qwen2.5-coder-1.5b, repeat_penalty")]

@@ -1,0 +1,381 @@
+"""A submission is graded by a scripted model: what it is asked, what is kept, and what a fault makes of the grade."""
+
+import json
+import threading
+
+import pytest
+from rubric_trees import CODE, RESULT, leaf, node
+from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
+
+from pcgeval.core.files import to_json, write_text
+from pcgeval.core.params import Model
+from pcgeval.judge import asking
+from pcgeval.judge.exchanges import read_exchanges
+from pcgeval.judge.grading import GradingError
+from pcgeval.judge.run import grade_submission
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grades import extract_leaf_grades
+
+LEAVES = [f"leaf-{number}" for number in range(6)]
+RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
+MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
+RECORDED = MODEL.model_copy(update={"backend": "recorded"})
+CALLS = 3 * len(LEAVES)
+
+
+def write_paper(tmp_path, rubric=RUBRIC):
+    folder = tmp_path / "papers" / "toy"
+    write_text(folder / "rubric.json", json.dumps(rubric))
+    write_text(folder / "paper.md", "# A toy\nIt does what it does.")
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_paper(tmp_path)
+    write_text(tmp_path / "attempt" / "README.md", "We did it.")
+    write_text(tmp_path / "attempt" / "main.py", "print('it')")
+    return tmp_path / "attempt"
+
+
+def grade(attempt, backend=None, model=MODEL, **more):
+    """Grade with a scripted model; without one nothing may be asked."""
+
+    def opened(given):
+        assert backend is not None, "nothing was to be asked"
+        models.append(given)
+        return backend
+
+    models: list[Model] = []
+    more = {"papers_dir": attempt.parent / "papers", **more}
+    return grade_submission(attempt, "toy", "simple", completer_config=model, opened=opened, **more)
+
+
+def in_bytes(output):
+    return to_json(output.to_json())
+
+
+def reasons(output):
+    return {each.id: each.explanation for each in extract_leaf_grades(output.graded_task_tree) if not each.valid_score}
+
+
+def test_every_leaf_is_judged_by_three_calls(attempt):
+    backend = ScriptedModel()
+    output = grade(attempt, backend)
+    assert sorted(backend.kinds) == sorted(["rank", "grade", "parse"] * len(LEAVES))
+    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", 6, 0)
+    assert {each.score for each in extract_leaf_grades(output.graded_task_tree)} == {0.0, 1.0}
+    assert (output.model, output.model_digest, output.votes) == ("m:1", DIGEST, 1)
+    assert output.prompt_version
+    usage = output.token_usage
+    assert (usage.rank.calls, usage.grade.calls, usage.parse.calls) == (6, 6, 6)
+    assert usage.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
+    assert judge_output_from_json(json.loads(in_bytes(output))) == output
+
+
+@pytest.mark.parametrize("temperature", [0, 0.5])
+def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
+    backend = ScriptedModel()
+    model = MODEL.model_copy(update={"options": {"top_k": 5, **({"temperature": 0.5} if temperature else {})}})
+    grade(attempt, backend, model, seed=11, context=5000, votes=2 if temperature else 1, call_seconds=7)
+    options = [dict(request.options) for request in backend.requests]
+    assert {each["temperature"] for each in options} == {temperature}
+    assert {each["num_ctx"] for each in options} == {5000}
+    assert {each["top_k"] for each in options} == {5}
+    assert {each["seed"] for each in options} == ({11, 12} if temperature else {11})
+    assert all(0 < each <= 7 for each in backend.timeouts)
+    assert all(each["num_predict"] > 0 for each in options)
+
+
+def test_a_context_that_is_too_small_names_its_own_setting(attempt):
+    output = grade(attempt, ScriptedModel(), context=400)
+    assert all("larger context (`rubric.context`, or --context)" in each for each in reasons(output).values())
+    assert output.num_invalid_leaf_nodes == len(LEAVES)
+
+
+def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
+    backend = ScriptedModel(digest_="unpinned:" + DIGEST)
+    model = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
+    output = grade(attempt, backend, model)
+    assert all("num_ctx" not in request.options for request in backend.requests)
+    assert output.model_digest == "unpinned:" + DIGEST
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"temperature": 0.0}])
+def test_several_votes_without_a_temperature_are_refused(attempt, options):
+    with pytest.raises(GradingError, match="at temperature 0 all votes are the same"):
+        grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
+
+
+class Wordy(ScriptedModel):
+    """Takes no schemas, and answers in words: what it is to parse has the heading of a score."""
+
+    def chat(self, request, timeout):
+        reply = super().chat(request, timeout)
+        stated = request.messages[-1].content.partition("# Score\n")[2][:1]
+        text = f"I read it so. Score: {stated}" if stated.isdigit() else reply.text
+        return ChatReply(text, 10, 5, "stop", 0.1)
+
+
+def refuses_schemas(_: int, request: ChatRequest) -> None:
+    if request.schema is not None:
+        raise RefusedError("model m:1: the endpoint refused the request (400: no response_format)")
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
+    model = MODEL.model_copy(update={"concurrency": concurrency})
+    backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
+    output = grade(attempt, backend, model, exchanges=kept)
+    assert output.num_invalid_leaf_nodes == 0
+    refused = [request for request in backend.requests if request.schema is not None]
+    assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
+    assert in_bytes(grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)) == in_bytes(output)
+
+
+def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_one(attempt):
+    def fails(_, request):
+        if "riterion: Do leaf-2." in request.messages[-1].content:
+            raise RefusedError("model m:1: refused (400)")
+
+    backend = ScriptedModel(fails=fails)
+    assert list(reasons(grade(attempt, backend))) == ["leaf-2"]
+    about = [request for request in backend.requests if "riterion: Do leaf-2." in request.messages[-1].content]
+    assert [request.schema is None for request in about] == [False, True]
+    assert sum(request.schema is not None for request in backend.requests) == 1 + 2 * (len(LEAVES) - 1)
+
+
+def test_a_pause_that_took_all_the_time_leaves_none_below_zero(attempt, monkeypatch):
+    class Clock:
+        """Goes on by a second with each look."""
+
+        now = 0.0
+
+        def monotonic(self):
+            self.now += 1
+            return self.now
+
+    monkeypatch.setattr(asking, "time", Clock())
+    backend = ScriptedModel()
+    grade(attempt, backend, call_seconds=0.1)
+    assert all(each > 0 for each in backend.timeouts)
+
+
+def test_another_endpoint_is_asked_again_where_the_digest_pins_only_a_name(attempt):
+    digest = "unpinned:" + DIGEST
+    here = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
+    grade(attempt, ScriptedModel(digest_=digest), here)
+    assert asked_again(attempt, digest=digest, model=here) == []
+    there = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})
+    assert len(asked_again(attempt, digest=digest, model=there)) == CALLS
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt])
+def test_a_grading_that_breaks_off_asks_nothing_more(attempt, fault):
+    def report(*_):
+        raise fault
+
+    backend = ScriptedModel(seconds=0.02)
+    with pytest.raises(fault):
+        grade(attempt, backend, MODEL.model_copy(update={"concurrency": 2}), report=report)
+    for thread in threading.enumerate():
+        if "_work_off" in thread.name:
+            thread.join()
+    assert len(backend.requests) < CALLS / 2
+
+
+def test_nothing_is_asked_twice(attempt):
+    first = grade(attempt, ScriptedModel())
+    assert in_bytes(grade(attempt)) == in_bytes(first)
+
+
+def test_a_replay_gives_the_same_bytes(attempt, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-2.")), exchanges=kept)
+    assert reasons(first).keys() == {"leaf-2"}
+    content = kept.read_bytes()
+    replayed = grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)
+    assert in_bytes(replayed) == in_bytes(first)
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.parametrize("concurrency", [2, 5])
+def test_the_same_bytes_for_any_concurrency(attempt, tmp_path, concurrency):
+    class Timeless(ScriptedModel):
+        def chat(self, request, timeout):
+            reply = super().chat(request, timeout)
+            return type(reply)(reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason, 0.5)
+
+    first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
+    one = grade(attempt, Timeless(), exchanges=first)
+    model = MODEL.model_copy(update={"concurrency": concurrency})
+    assert in_bytes(grade(attempt, Timeless(seconds=0.003), model, exchanges=second)) == in_bytes(one)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def asked_again(attempt, digest=DIGEST, **more):
+    backend = ScriptedModel(digest_=digest)
+    grade(attempt, backend, **more)
+    return backend.kinds
+
+
+def test_only_what_changed_is_asked_again(attempt, tmp_path):
+    grade(attempt, ScriptedModel())
+    assert asked_again(attempt) == []
+    changed = json.loads(json.dumps(RUBRIC).replace("Do leaf-5.", "Do leaf-5 well."))
+    write_paper(tmp_path, changed)
+    # the criteria before a leaf are part of its prompt: only the last one may change alone
+    assert sorted(asked_again(attempt)) == ["grade", "parse", "rank"]
+    write_paper(tmp_path)
+    assert asked_again(attempt) == []  # what was known before is still known
+    write_text(attempt / "README.md", "We did it again.")
+    assert set(asked_again(attempt)) <= {"grade", "parse"}  # the names of the files are the same
+    assert asked_again(attempt, seed=1).count("grade") == len(LEAVES)
+    assert asked_again(attempt, context=9000).count("grade") == len(LEAVES)
+
+
+def test_another_digest_asks_everything_again(attempt):
+    grade(attempt, ScriptedModel())
+    other = MODEL.model_copy(update={"digest": "cd" * 32})
+    backend = ScriptedModel(digest_="cd" * 32)
+    grade(attempt, backend, other)
+    assert len(backend.requests) == CALLS
+
+
+def test_a_model_of_another_digest_is_not_asked(attempt):
+    backend = ScriptedModel(digest_="cd" * 32)
+    output = grade(attempt, backend)
+    assert backend.requests == []
+    assert "is pinned to" in output.warnings[0]
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("heuristic", 0.2, 6)
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade(attempt, concurrency):
+    model = MODEL.model_copy(update={"concurrency": concurrency})
+    dying = ScriptedModel(fails=dies_after(8))
+    output = grade(attempt, dying, model)
+    assert output.judge_type == "simple"
+    assert 0 < output.num_invalid_leaf_nodes < 6
+    assert all("nobody listens" in reason for reason in reasons(output).values())
+    assert len(dying.requests) <= 8 + concurrency
+    assert any("ended early" in warning for warning in output.warnings)
+    # what was answered is not asked again; then it is as if nothing had happened
+    backend = ScriptedModel()
+    whole = grade(attempt, backend, model)
+    assert len(backend.requests) == CALLS - 8
+    assert whole.num_invalid_leaf_nodes == 0
+    assert whole.warnings == ()
+
+
+def test_leaves_with_kept_replies_are_graded_without_the_endpoint(attempt):
+    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-1.")))
+    dead = grade(attempt, ScriptedModel(fails=dies_after(0)))
+    assert dead.num_invalid_leaf_nodes == first.num_invalid_leaf_nodes == 1
+    assert "nobody listens" in reasons(dead)["leaf-1"]
+
+
+def test_a_call_that_fails_makes_its_leaf_invalid_and_no_zero(attempt):
+    output = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-4.")))
+    assert list(reasons(output)) == ["leaf-4"]
+    assert "refused (riterion: Do leaf-4.)" in reasons(output)["leaf-4"]
+    leaf_4 = next(each for each in extract_leaf_grades(output.graded_task_tree) if each.id == "leaf-4")
+    assert (leaf_4.score, leaf_4.valid_score) == (None, False)
+    assert output.score_bounds.low < output.score_bounds.high
+    backend = ScriptedModel()
+    grade(attempt, backend)
+    assert sorted(backend.kinds) == ["grade", "parse", "rank"]  # the failed leaf alone is asked again
+
+
+def test_a_fault_that_passes_is_borne(attempt):
+    def fails(number, _):
+        if number % 4 == 1:
+            raise CallError("a hiccup")
+
+    assert grade(attempt, ScriptedModel(fails=fails)).num_invalid_leaf_nodes == 0
+
+
+def test_the_deadline_ends_the_grading(attempt):
+    output = grade(attempt, ScriptedModel(seconds=0.06), deadline=0.35)
+    assert 0 < output.num_invalid_leaf_nodes < 6
+    assert all("deadline of 0.35 s" in reason for reason in reasons(output).values())
+
+
+def test_a_grading_can_be_stopped_from_outside(attempt):
+    stopping = threading.Event()
+    output = grade(attempt, ScriptedModel(), stopping=stopping, report=lambda *_: stopping.set())
+    assert output.num_invalid_leaf_nodes == 5
+    assert all("was stopped" in reason for reason in reasons(output).values())
+
+
+def test_what_was_not_recorded_says_how_to_record_it(attempt, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    grade(attempt, ScriptedModel(), exchanges=kept)
+    lines = kept.read_text().splitlines()
+    kept.write_text("".join(f"{line}\n" for line in lines if "leaf-3" not in json.loads(line)["leaf"]))
+    output = grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)
+    assert list(reasons(output)) == ["leaf-3"]
+    assert "pcgeval record" in reasons(output)["leaf-3"]
+    assert output.judge_type == "simple"
+
+
+def test_a_recorded_judge_needs_its_digest(attempt):
+    output = grade(attempt, None, Model(backend="recorded", name="m:1"))
+    assert output.judge_type == "heuristic"
+    assert "needs its model's digest" in output.warnings[0]
+
+
+def test_leaves_with_a_check_cost_no_call(attempt, tmp_path):
+    check = {"name": "file_exists", "arguments": {"path": "main.py"}}
+    write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
+    backend = ScriptedModel()
+    output = grade(attempt, backend)
+    assert len(backend.requests) == 3
+    assert output.num_invalid_leaf_nodes == 0
+    assert len(asked_again(attempt, ignore_checks=True)) == 3  # now the other one
+
+
+def test_a_dead_endpoint_with_checks_is_no_guess(attempt, tmp_path):
+    check = {"name": "file_exists", "arguments": {"path": "main.py"}}
+    write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
+    output = grade(attempt, ScriptedModel(fails=dies_after(0)))
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("simple", 1.0, 1)
+
+
+def test_leaves_that_are_zero_without_a_call_are_no_grading(attempt, tmp_path):
+    write_paper(tmp_path, node("root", 1, leaf("results", 1, RESULT), leaf("code", 1, CODE)))
+    output = grade(attempt, ScriptedModel(fails=dies_after(0)))
+    assert (output.judge_type, output.score) == ("heuristic", 0.2)
+    assert grade(attempt, ScriptedModel()).judge_type == "simple"
+
+
+def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept(attempt):
+    class Odd(ScriptedModel):
+        def chat(self, request, timeout):
+            reply = super().chat(request, timeout)
+            return type(reply)(reply.text + "\ud800", 10**30, 1, "stop\udfff", 0.1)
+
+    first = grade(attempt, Odd())
+    assert in_bytes(grade(attempt)) == in_bytes(first)
+
+
+def test_every_exchange_says_what_was_sent(attempt, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    grade(attempt, ScriptedModel(), exchanges=kept)
+    exchanges = list(read_exchanges(kept))
+    assert len(exchanges) == CALLS
+    assert all(len(each.sent) == 64 for each in exchanges)
+    assert len({each.sent for each in exchanges if each.kind == "grade"}) == len(LEAVES)
+    assert [each.kind for each in exchanges] == ["rank", "grade", "parse"] * len(LEAVES)
+    assert [each.leaf for each in exchanges] == sorted(each.leaf for each in exchanges)
+
+
+def test_a_backend_that_cannot_be_opened_says_why(attempt):
+    def opened(_):
+        raise LlmError("llama.cpp is not installed.")
+
+    output = grade_submission(
+        attempt, "toy", completer_config=MODEL, papers_dir=attempt.parent / "papers", opened=opened
+    )
+    assert set(reasons(output).values()) == {"not judged: llama.cpp is not installed."}

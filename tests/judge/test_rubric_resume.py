@@ -1,0 +1,193 @@
+"""The real stage `grade` is killed, interrupted, run twice at once, and loses its server: nothing is paid twice."""
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from rubric_trees import leaf, node
+from scripted_judge import DIGEST, SlowJudgeServer
+
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import RUBRICS, grade_file, judge_recording_file, judgement_file
+
+ROOT = Path(__file__).parents[2]
+TEAM = "team-one"
+AT_ONCE = 2  # calls
+LEAVES = 24
+MOMENTS = 12
+CHECK = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
+
+
+class Competition:
+    """A folder with one team whose README and prompt are judged."""
+
+    def __init__(self, folder: Path, address: str, **rubric):
+        self.folder = folder
+        below = [
+            node(f"group-{number}", 1, *[leaf(f"leaf-{number}-{each}") for each in range(4)]) for number in range(6)
+        ]
+        tree = node("root", 1, leaf("checked", 1, check=CHECK), *below)
+        write_text(folder / RUBRICS / "competition" / "rubric.json", json.dumps(tree))
+        write_text(folder / RUBRICS / "competition" / "task.md", "Build letters of blocks.")
+        write_text(folder / "data/submissions" / TEAM / "README.md", "It is a prompt.")
+        write_text(folder / "data/submissions" / TEAM / "prompt.txt", "Build <OBJECT> with drop_block.")
+        model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": address, "concurrency": AT_ONCE}
+        self.params = {
+            "competition": {"name": "test", "edition": "1", "characters": "I", "trials": 2, "seed": 1},
+            "teams": [TEAM],
+            "models": {"m": {"backend": "recorded", "name": "m:1", "digest": DIGEST}},
+            "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+            "rubric": {"judge": "simple", "model": model, **rubric},
+            **{section: {} for section in ("physics", "similarity", "diversity", "scoring")},
+        }
+        self.write_params()
+
+    def write_params(self, **model):
+        self.params["rubric"]["model"].update(model)
+        write_text(self.folder / "params.yaml", yaml.safe_dump(self.params))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, *(words or (str(ROOT / "stages/grade.py"), TEAM))],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def grade(self, *words: str) -> str:
+        process = self.start(*words)
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, said
+        return said
+
+    def kept(self) -> int:
+        path = self.folder / judgement_file(TEAM)
+        return path.read_bytes().count(b"\n") if path.is_file() else 0
+
+    def output(self):
+        return json.loads((self.folder / grade_file(TEAM)).read_bytes())
+
+    def timeless(self) -> str:
+        """Return the grade and the exchanges but for the seconds that the server took."""
+        files = [(self.folder / path).read_text() for path in (grade_file(TEAM), judgement_file(TEAM))]
+        return re.sub(r'"seconds": ?[0-9.e-]+', "", "".join(files))
+
+
+def test_killed_at_random_moments(tmp_path):
+    chance = random.Random(7)
+    with SlowJudgeServer() as server:
+        competition = Competition(tmp_path / "killed", server.address)
+        killed = 0
+        for moment in range(MOMENTS):
+            enough = server.answered + chance.randint(1, 9)
+            process = competition.start()
+            if moment % 4 == 3:
+                time.sleep(chance.uniform(0, 0.5))  # while it starts
+            else:
+                while server.answered < enough and process.poll() is None:
+                    time.sleep(0.002)
+                time.sleep(chance.uniform(0, 0.02))
+            process.kill()
+            process.communicate()
+            killed += process.returncode == -signal.SIGKILL
+        said = competition.grade()
+        assert killed > MOMENTS / 2
+        assert len(server.asked) - len(set(server.asked)) <= killed * AT_ONCE  # only calls under way are lost
+        assert f"grade team-one: {LEAVES + 1}/{LEAVES + 1}" in said
+        asked = len(server.asked)
+        competition.grade()
+        assert len(server.asked) == asked
+        undisturbed = Competition(tmp_path / "undisturbed", server.address)
+        undisturbed.grade()
+    assert competition.timeless() == undisturbed.timeless()
+    assert competition.output()["num_invalid_leaf_nodes"] == 0
+    assert competition.output()["token_usage"]["grade"]["calls"] == LEAVES
+
+
+def test_a_replay_gives_the_same_bytes_without_the_server(tmp_path):
+    with SlowJudgeServer(0) as server:
+        competition = Competition(tmp_path, server.address)
+        competition.grade()
+    places = [tmp_path / grade_file(TEAM), tmp_path / judgement_file(TEAM)]
+    before = [path.read_bytes() for path in places]
+    recorded = "from pcgeval.core.params import load_params; from pcgeval.judge.step import record_judgements"
+    competition.grade("-c", f"{recorded}; print(record_judgements(load_params()))")
+    assert (tmp_path / judge_recording_file(TEAM)).read_bytes() == before[1]
+    shutil.rmtree(tmp_path / "data/judgements")
+    shutil.rmtree(tmp_path / "data/grades")
+    competition.write_params(backend="recorded")
+    competition.grade()
+    assert [path.read_bytes() for path in places] == before
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_at_once_and_cleanly(tmp_path, how):
+    with SlowJudgeServer(60) as server:
+        competition = Competition(tmp_path, server.address)
+        process = competition.start()
+        while len(server.asked) < AT_ONCE:
+            time.sleep(0.01)
+        process.send_signal(how)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert said.strip() == "stopped; what was finished is kept, run again to go on"
+
+
+def test_two_gradings_of_a_team_exclude_each_other(tmp_path):
+    with SlowJudgeServer(60) as server:
+        competition = Competition(tmp_path, server.address)
+        first = competition.start()
+        while not server.asked:
+            time.sleep(0.01)
+        second = competition.start()
+        _, said = second.communicate(timeout=300)
+        assert second.returncode == 2
+        assert "another grading of it is running" in said
+        assert "Traceback" not in said
+        first.kill()
+        first.communicate()
+        server.seconds = 0
+        competition.grade()
+
+
+def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(tmp_path):
+    with SlowJudgeServer(0.01) as server:
+        competition = Competition(tmp_path, server.address)
+        process = competition.start()
+        while server.answered < 10:
+            time.sleep(0.002)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "Traceback" not in said
+    grade = competition.output()
+    assert 0 < grade["num_invalid_leaf_nodes"] < LEAVES
+    assert any("ended early" in warning for warning in grade["warnings"])
+    kept = competition.kept()
+    with SlowJudgeServer(0) as server:
+        competition.write_params(host=server.address)
+        competition.grade()
+        assert len(server.asked) == 3 * LEAVES - kept
+    assert competition.output()["num_invalid_leaf_nodes"] == 0
+
+
+def test_another_judge_leaves_what_was_paid_for(tmp_path):
+    with SlowJudgeServer(0) as server:
+        competition = Competition(tmp_path, server.address)
+        competition.grade()
+        kept = competition.kept()
+        competition.params["rubric"]["judge"] = "checks"
+        competition.write_params()
+        competition.grade()
+    assert competition.kept() == kept
+    assert competition.output()["num_invalid_leaf_nodes"] == LEAVES

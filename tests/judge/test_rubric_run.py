@@ -1,0 +1,304 @@
+"""Grading an attempt to reproduce a paper from Python, as others call it."""
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from rubric_trees import CODE, RESULT, RUN, leaf, node
+from scripted_judge import DIGEST, ScriptedModel, dies_after
+
+import pcgeval
+from pcgeval.core.files import FileError, write_text
+from pcgeval.core.params import Model
+from pcgeval.core.reproduction import ReproductionRun
+from pcgeval.judge import run as module
+from pcgeval.judge.exchanges import ExchangesError
+from pcgeval.judge.grading import GradingError
+from pcgeval.judge.run import grade_submission, run_judge
+from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.papers import PaperError
+
+ACQUIRE = {"finegrained_task_category": "Dataset and Model Acquisition"}
+RUBRIC = node(
+    "root",
+    1,
+    leaf("code", 1, CODE),
+    leaf("ran", 1, RUN, check={"name": "reproduce_succeeded"}),
+    node("results", 2, leaf("figure", 1, RESULT), leaf("data", 1, CODE, **ACQUIRE)),
+)
+MODEL = Model(backend="ollama", name="m:1", digest=DIGEST)
+
+
+class FakeComputer:
+    """Makes a result, as reproduce.sh would, and counts how often it was asked to."""
+
+    def __init__(self, exit_code=0, dies=False):
+        self.exit_code, self.dies, self.runs = exit_code, dies, 0
+
+    def reproduce(self, submission, into):
+        self.runs += 1
+        for path in submission.iterdir():
+            write_text(into / path.name, path.read_text())
+            os.utime(into / path.name, (1, 1))
+        write_text(into / "results.json", '{"figure": 1}')
+        if self.dies:
+            raise KeyboardInterrupt
+        return ReproductionRun(into, "it ran\n", self.exit_code, None, 1.5, 1000.0)
+
+
+@pytest.fixture
+def attempt(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "data/papers/toy/rubric.json", json.dumps(RUBRIC))
+    write_text(tmp_path / "data/papers/toy/paper.md", "# A toy")
+    write_text(tmp_path / "attempt/README.md", "We did it.")
+    write_text(tmp_path / "attempt/reproduce.sh", "true")
+    return tmp_path / "attempt"
+
+
+def by_id(output):
+    return {each.id: each for each in extract_leaf_grades(output.graded_task_tree)}
+
+
+def simple(attempt, backend, **more):
+    return grade_submission(attempt, "toy", **{"completer_config": MODEL, "opened": lambda _: backend, **more})
+
+
+def test_the_public_interface(attempt):
+    output = asyncio.run(pcgeval.run_judge(str(attempt), "toy", "dummy"))
+    assert isinstance(output, pcgeval.JudgeOutput)
+    assert (output.judge_type, output.score) == ("dummy", 1.0)
+    assert len(pcgeval.extract_leaf_grades(output.graded_task_tree)) == 4
+    assert pcgeval.get_grade_summary(output.graded_task_tree).passed == 4
+
+
+@pytest.mark.parametrize("judge", ["random", "dummy", "checks"])
+def test_judges_without_a_model_leave_nothing_behind(attempt, judge):
+    before = sorted(attempt.parent.rglob("*"))
+    assert grade_submission(attempt, "toy", judge, seed=3).judge_type == judge
+    assert sorted(attempt.parent.rglob("*")) == before
+
+
+def test_a_completer_config_may_be_values(attempt):
+    config = {"backend": "ollama", "name": "m:1", "digest": DIGEST}
+    more = {"computer": FakeComputer(), "opened": lambda _: ScriptedModel()}
+    output = asyncio.run(run_judge(attempt, "toy", completer_config=config, **more))
+    assert (output.judge_type, output.model, output.num_invalid_leaf_nodes) == ("simple", "m:1", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"judge_type": "simpel"}, "no judge is called 'simpel'"),
+        ({"judge_type": "simple"}, "needs a model"),
+        ({"judge_type": "human"}, "needs a file of grades"),
+        ({"completer_config": {"backend": "olama", "name": "m"}}, "completer_config: backend"),
+        ({"completer_config": MODEL, "votes": 0}, "votes is 0"),
+        ({"judge_type": "dummy", "max_depth": 0}, "max_depth is 0"),
+        ({"submission_path": "nowhere"}, "nowhere: no folder"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(attempt, change, expected):
+    with pytest.raises(GradingError, match=expected):
+        grade_submission(**{"submission_path": attempt, "paper_id": "toy", **change})
+
+
+def test_an_unknown_paper_is_named(attempt):
+    with pytest.raises(PaperError, match="toy"):
+        grade_submission(attempt, "joy", "dummy")
+
+
+def test_the_computer_runs_a_copy_and_its_results_are_judged(attempt):
+    computer = FakeComputer()
+    output = simple(attempt, ScriptedModel(), computer=computer)
+    assert by_id(output)["ran"].score == 1.0
+    assert by_id(output)["figure"].judge_metadata["files"]["offered"] == ["README.md", "results.json"]
+    assert computer.runs == 1
+    assert sorted(path.name for path in attempt.iterdir()) == ["README.md", "reproduce.sh"]
+    assert not list(attempt.parent.rglob("results.json"))
+
+
+def test_a_submission_that_was_not_run_has_no_results(attempt):
+    backend = ScriptedModel()
+    output = simple(attempt, backend)
+    assert (by_id(output)["figure"].score, by_id(output)["figure"].valid_score) == (0.0, True)
+    assert by_id(output)["ran"].valid_score is False
+    assert backend.kinds.count("grade") == 2
+
+
+@pytest.mark.parametrize(("exit_code", "guess"), [(0, 0.5), (1, 0.2), (None, 0.2)])
+def test_the_guess_follows_from_the_run(attempt, exit_code, guess):
+    output = simple(attempt, ScriptedModel(fails=dies_after(0)), computer=FakeComputer(exit_code), ignore_checks=True)
+    assert (output.judge_type, output.score) == ("heuristic", guess)
+    assert output.warnings
+
+
+def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill(attempt):
+    class Killed(ScriptedModel):
+        def chat(self, request, timeout):
+            reply = super().chat(request, timeout)
+            if len(self.requests) == 3:
+                raise KeyboardInterrupt
+            return reply
+
+    computer, killed = FakeComputer(), Killed()
+    with pytest.raises(KeyboardInterrupt):
+        simple(attempt, killed, computer=computer)
+    backend = ScriptedModel()
+    output = simple(attempt, backend, computer=computer)
+    assert computer.runs == 1
+    assert output.num_invalid_leaf_nodes == 0
+    assert len(backend.requests) + len(killed.requests) - 1 == output.token_usage.total.calls
+    simple(attempt, ScriptedModel(), computer=computer)
+    assert computer.runs == 2  # a grading that ended leaves no run behind
+
+
+def test_a_run_that_was_killed_or_of_other_files_is_made_again(attempt):
+    dying = FakeComputer(dies=True)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            simple(attempt, ScriptedModel(), computer=dying)
+    assert dying.runs == 2
+    computer = FakeComputer()
+    assert simple(attempt, ScriptedModel(), computer=computer).num_invalid_leaf_nodes == 0
+    assert computer.runs == 1
+
+
+def test_a_kept_run_whose_folder_is_gone_is_made_again(attempt):
+    def report(*_):
+        raise KeyboardInterrupt
+
+    computer = FakeComputer()
+    with pytest.raises(KeyboardInterrupt):
+        grade_submission(attempt, "toy", "checks", computer=computer, report=report)
+    (copy,) = attempt.parent.rglob("reproduction/copy")
+    shutil.rmtree(copy)
+    output = grade_submission(attempt, "toy", "checks", computer=computer)
+    assert computer.runs == 2
+    assert by_id(output)["ran"].score == 1.0
+
+
+def test_two_gradings_do_not_share_a_run(attempt):
+    def report(*_):
+        with pytest.raises(ExchangesError, match=r"reproduction\.lock: another grading of it is running"):
+            grade_submission(attempt, "toy", "checks", computer=second)
+
+    first, second = FakeComputer(), FakeComputer()
+    output = grade_submission(attempt, "toy", "checks", computer=first, report=report)
+    assert by_id(output)["ran"].score == 1.0
+    assert second.runs == 0
+    grade_submission(attempt, "toy", "checks", computer=second)
+    assert second.runs == 1
+
+
+def test_the_present_folder_can_be_the_submission(attempt, monkeypatch):
+    class Strict(FakeComputer):
+        def reproduce(self, submission, into):
+            assert not into.resolve().is_relative_to(submission.resolve())
+            into.mkdir(parents=True)
+            return ReproductionRun(into, "it ran\n", 0, None, 1.5, 1000.0)
+
+    monkeypatch.chdir(attempt)
+    papers = attempt.parent / "data/papers"
+    output = simple(Path(), ScriptedModel(), papers_dir=papers, computer=Strict())
+    assert by_id(output)["ran"].score == 1.0
+    assert not list(attempt.rglob("reproduction*"))
+
+
+def test_what_gradings_keep_in_a_submission_makes_it_no_other_one(attempt):
+    state = module._state_of(attempt)
+    write_text(attempt / ".pcgeval/judgements/attempt/exchanges.jsonl", "{}")
+    assert module._state_of(attempt) == state
+    write_text(attempt / "new.py", "")
+    assert module._state_of(attempt) != state
+
+
+def test_a_recording_that_is_not_there_is_no_grading(attempt):
+    with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
+        simple(attempt, ScriptedModel(), recording="none.jsonl")
+
+
+def test_code_only_runs_nothing_and_grades_code(attempt):
+    computer = FakeComputer()
+    output = simple(attempt, ScriptedModel(), computer=computer, code_only=True)
+    assert computer.runs == 0
+    assert set(by_id(output)) == {"code", "data"}
+    assert set(get_grade_summary(output.graded_task_tree).by_category) == {CODE}
+
+
+def test_cuts(attempt):
+    output = grade_submission(attempt, "toy", "dummy", resources_provided=True)
+    assert {each.id: each.weight for each in extract_leaf_grades(output.graded_task_tree)}["data"] == 0
+    code = grade_submission(attempt, "toy", "dummy", True, resources_provided=True)
+    assert code.score < 1  # as in PaperBench
+    assert (
+        grade_submission(attempt, "toy", "dummy", True, resources_provided=True, propagate_zero_weights=True).score == 1
+    )
+    assert grade_submission(attempt, "toy", "dummy", max_depth=2).num_leaf_nodes == 3
+    backend = ScriptedModel()
+    assert simple(attempt, backend, max_depth=1).num_leaf_nodes == 1
+
+
+@pytest.mark.parametrize(("old", "expected"), [(True, 0.0), (False, None)])
+def test_the_log_of_an_earlier_run_tells_which_results_are_fresh(attempt, old, expected):
+    started = time.time() - 100
+    at = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+    write_text(attempt / "reproduce.log", f"[pcgeval] reproduce.sh started at {at}\nit ran\n")
+    os.utime(attempt / "reproduce.log", (started, started))
+    write_text(attempt / "results.json", "{}")
+    os.utime(attempt / "results.json", (started - 50, started - 50) if old else None)
+    os.utime(attempt / "README.md", (started - 50, started - 50))
+    figure = by_id(simple(attempt, ScriptedModel()))["figure"]
+    assert figure.valid_score
+    assert (figure.score if old else None) == expected
+    assert bool(figure.judge_metadata["usage"]["grade"]["calls"]) is not old
+
+
+def test_a_log_whose_time_was_lost_leaves_all_results_to_the_judge(attempt):
+    write_text(attempt / "results.json", "{}")
+    os.utime(attempt / "results.json", (1, 1))
+    write_text(attempt / "reproduce.log", "[pcgeval] reproduce.sh started at 2026-01-01T00:00:00+00:00\nit ran\n")
+    figure = by_id(simple(attempt, ScriptedModel()))["figure"]
+    assert figure.judge_metadata["usage"]["grade"]["calls"] == 1
+
+
+def test_human_grades_are_those_of_a_file(attempt, tmp_path):
+    write_text(tmp_path / "g.yaml", "- {path: root/code, score: 0.5, author: Ada, reason: half}")
+    output = grade_submission(attempt, "toy", "human", human_grades=tmp_path / "g.yaml")
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.5, 3)
+    cut = grade_submission(attempt, "toy", "human", max_depth=1, human_grades=tmp_path / "g.yaml")
+    assert cut.num_invalid_leaf_nodes == 1
+
+
+def test_votes_are_counted(attempt):
+    warm = MODEL.model_copy(update={"options": {"temperature": 0.7}})
+    output = simple(attempt, ScriptedModel(), votes=3, completer_config=warm)
+    code = by_id(output)["code"]
+    assert output.votes == 3
+    assert code.judge_metadata["usage"]["grade"]["calls"] == 3
+    assert code.judge_metadata["agreement"] == 1
+
+
+def test_a_cancelled_caller_asks_nothing_more(attempt):
+    async def cancelled():
+        loop, backend_was_asked = asyncio.get_running_loop(), asyncio.Event()
+        backend.fails = lambda *_: loop.call_soon_threadsafe(backend_was_asked.set)
+        task = asyncio.create_task(run_judge(attempt, "toy", completer_config=MODEL, opened=lambda _: backend))
+        await backend_was_asked.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    backend = ScriptedModel(seconds=0.1)
+    asyncio.run(cancelled())
+    assert len(backend.requests) < 6
+
+
+def test_exchanges_that_are_not_to_be_kept_leave_nothing(attempt):
+    before = sorted(attempt.parent.rglob("*"))
+    simple(attempt, ScriptedModel(), keep_exchanges=False, computer=FakeComputer())
+    assert sorted(attempt.parent.rglob("*")) == before

@@ -1,0 +1,83 @@
+"""What the tests with `verifiers` share: traces made by hand, and whole episodes without a network."""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from scripted_chat import Script, serving
+
+from pcgeval.llm.local_models import fetch
+from pcgeval.llm.protocol import LlmError
+from pcgeval.serve.server import LocalServer
+
+SMOLLM = "smollm2:135m-instruct-q4_1"
+
+
+@pytest.fixture
+def trace_of() -> Callable[..., Any]:
+    """Return what makes a finished trace of a task with one reply, as after a rollout."""
+    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+
+    def make(task: Any, reply: str | None = None) -> Any:
+        facts = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+        agent = vf.AgentInfo(config=vf.AgentConfig(runtime=vf.SubprocessConfig()))
+        nodes = [vf.MessageNode(message=vf.UserMessage(content=task.data.prompt_text))]
+        if reply is not None:
+            nodes.append(vf.MessageNode(parent=0, message=vf.AssistantMessage(content=reply), sampled=True))
+        return vf.Trace(task=facts, agent=agent, nodes=nodes, ok=True, is_completed=True)
+
+    return make
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
+    """Return what plays one whole episode of an environment's first task against a script or serve-local.
+
+    The harness is the one that is really used; only that uv fetches its packages is left out, since they are here.
+    """
+    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    from verifiers.v1.runtimes import subprocess  # noqa: PLC0415 - only where it is installed
+
+    async def prepared(runtime: Any, script: str, *_: object, **__: object) -> list[str]:
+        await runtime.write("harness.py", script.encode())
+        return [sys.executable, str(runtime.workdir / "harness.py")]
+
+    monkeypatch.setattr(subprocess, "CACHE_DIR", tmp_path / "cache")
+    monkeypatch.setattr(subprocess.SubprocessRuntime, "prepare_uv_script", prepared)
+    monkeypatch.setenv("NO_KEY", uuid.uuid4().hex)
+
+    async def episode(env: Any, base_url: str, model: str) -> Any:
+        client = vf.EvalClientConfig(base_url=base_url, api_key_var="NO_KEY")
+        context = vf.ModelContext(model=model, client=client, sampling=vf.SamplingConfig(max_tokens=100))
+        async with env.serving():
+            return await env.run_episode(next(iter(env.taskset)), context)
+
+    def run(env: Any, player: Script | LocalServer, model: str = "scripted") -> Any:
+        with ExitStack() as stack:
+            if isinstance(player, LocalServer):
+                base_url = f"http://127.0.0.1:{player.server_address[1]}/v1"
+            else:
+                base_url = stack.enter_context(serving(player))
+            return asyncio.run(episode(env, base_url, model))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def local_server() -> Iterator[LocalServer]:
+    """serve-local with its smallest model."""
+    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
+    try:
+        file = fetch(SMOLLM)
+    except LlmError as error:
+        pytest.skip(f"no model to test with: {error}")
+    with LocalServer("127.0.0.1", 0, {SMOLLM: file}, threads=1) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()

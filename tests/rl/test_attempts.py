@@ -1,0 +1,161 @@
+"""An agent's folders and commands: what stays, what ends, what it is shown, and what it cannot reach."""
+
+import shutil
+import socket
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pcgeval.rl import attempts
+from pcgeval.rl.attempts import Attempt, CommandResult, prepare_attempt, run_command
+from pcgeval.rubric.papers import Paper
+from pcgeval.rubric.tree import Task
+from pcgeval.sandbox import disk_watch
+from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
+    reason="bubblewrap is not installed: `apt install bubblewrap`",
+)
+MOST_BYTES = 2_000_000
+PAPER = Paper(
+    id="blocks",
+    folder=Path("/nowhere"),
+    rubric=Task("root", "root", "All of it: the answer is 42.", 1, task_category="Code Development"),
+    paper="# Blocks\n",
+    addendum="",
+    judge_addendum="only the judge may know",
+    title="Blocks",
+    blacklist=("https://example.org/blocks",),
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    return open_sandbox(attempts.ALLOWANCE, trust_programs=False)
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    return prepare_attempt(PAPER, tmp_path / "attempt")
+
+
+@pytest.fixture
+def shell(sandbox, attempt):
+    def run(command: str, seconds: float = 20) -> CommandResult:
+        return run_command(sandbox, attempt, command, seconds, MOST_BYTES)
+
+    return run
+
+
+def test_the_agent_gets_the_paper_but_neither_rubric_nor_what_the_judge_knows(attempt):
+    found = {path.name: path.read_text() for path in attempt.paper.iterdir()}
+    assert found == {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
+    assert list(attempt.work.iterdir()) == []
+
+
+def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
+    assert shell("echo one > kept; mkdir d; cd d; X=1; export X; sleep 60 & echo started").output == "started\n"
+    assert shell("cat kept; pwd; echo [$X]; ls").output == f"one\n{attempt.work}\n[]\nd\nkept\n"
+    assert (attempt.work / "kept").read_text() == "one\n"
+
+
+def test_the_paper_can_be_read_but_not_changed(shell, attempt):
+    assert shell("cat ../paper/paper.md").output == "# Blocks\n"
+    assert shell("echo x > ../paper/paper.md").code == 1
+    assert shell("echo x > ../paper/new").code == 1
+    assert (attempt.paper / "paper.md").read_text() == "# Blocks\n"
+
+
+def test_an_exit_code_is_told(shell):
+    assert shell("exit 3") == CommandResult("", 3, None)
+    assert shell("exit 3").to_text() == "[exit code 3]"
+    assert shell("echo hi; ls nothing").to_text().startswith("hi\nls: ")
+    assert "ended by SIGKILL" in shell("kill -9 $$").to_text()
+
+
+def test_a_command_that_takes_too_long_is_stopped_and_what_it_printed_is_shown(shell):
+    found = shell("echo before; sleep 60", seconds=1)
+    assert (found.output, found.code, found.reason) == ("before\n", None, "was stopped after 1 s")
+    assert found.to_text() == "before\n[the command was stopped after 1 s]"
+
+
+def test_long_output_keeps_its_beginning_and_its_end(shell):
+    found = shell("echo first; head -c 3000000 /dev/urandom | base64 -w 80; echo last").output
+    assert found.startswith("first\n")
+    assert found.endswith("last\n")
+    assert "bytes left out" in found
+    assert len(found) < 2 * attempts.SHOWN_BYTES + 100
+
+
+@pytest.mark.parametrize("size", [attempts.SHOWN_BYTES, 2 * attempts.SHOWN_BYTES, 2 * attempts.SHOWN_BYTES + 1])
+def test_output_is_shortened_only_when_it_must_be(shell, size):
+    found = shell(f"printf %{size}s | tr ' ' x").output
+    assert found.count("x") == min(size, 2 * attempts.SHOWN_BYTES)
+    assert ("left out" in found) == (size > 2 * attempts.SHOWN_BYTES)
+
+
+def test_output_that_is_no_text_does_no_harm(shell):
+    assert shell(r"printf 'a\xff\xfeb'").output == "a\ufffd\ufffdb"
+
+
+@pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * attempts.MOST_COMMAND_BYTES])
+def test_a_command_that_no_shell_could_take_is_answered(shell, command):
+    assert shell(command).reason.startswith("was not run")
+
+
+def test_half_a_character_in_a_command_does_no_harm(shell):
+    assert shell("echo a\ud800").code == 0
+
+
+def test_there_is_no_network(shell):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
+    assert (found.code, found.reason) == (1, None)
+    assert "Connection refused" in found.output  # the sandbox has a loopback of its own, on which nobody listens
+
+
+def test_nothing_of_this_machine_is_seen(shell, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text("secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    assert shell(f"ls {tmp_path}").output == "attempt\n"
+    assert "a-key" not in shell("env; cat /proc/*/environ").output
+    assert shell(f"cat {tmp_path}/secret {Path(__file__)}").code == 1
+
+
+def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    shell(f"ln -s {tmp_path}/secret link; ln -s / root")
+    assert "secret\n" not in shell("cat link root/etc/passwd").output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "for i in $(seq 90); do head -c 500000 /dev/urandom > f$i; sleep 0.1; done",
+        "for i in $(seq 90); do for j in $(seq 10); do : > f$i-$j; done; sleep 0.1; done",
+    ],
+)
+def test_a_folder_that_grows_too_large_ends_it_but_can_be_cleared(shell, attempt, monkeypatch, command):
+    monkeypatch.setattr(attempts, "MOST_FILES", 100)
+    assert shell(command).reason == "made more than 100 files or 2 MB"
+    assert shell("sleep 1; rm f*; ls").to_text() == "[exit code 0]"
+    assert list(attempt.work.iterdir()) == []
+
+
+def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shell, attempt, monkeypatch):
+    """The host's disk seems to be filling once the command has begun to hold a file that it has removed."""
+    full = attempt.folder / "paper" / "full"
+
+    def disk_usage(_):
+        return SimpleNamespace(free=disk_watch.MIN_FREE_BYTES - full.exists())
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    threading.Timer(1, full.touch).start()
+    found = shell("exec 3> hole; rm hole; while true; do head -c 9999 /dev/zero >&3; sleep 0.1; done", seconds=60)
+    assert (found.code, found.reason) == (None, "left less than 200 MB of the disk free")
+    with pytest.raises(SandboxError, match="Make room there"):
+        shell("echo never")

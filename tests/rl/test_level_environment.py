@@ -1,0 +1,150 @@
+"""The taskset of level generation: rewards of hand-built traces, groups, and whole episodes."""
+
+import asyncio
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from scripted_chat import in_order
+
+vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+
+from pydantic import ValidationError  # noqa: E402
+
+from pcgeval.core.params import PhysicsParams  # noqa: E402
+from pcgeval.rl.level_scores import loaded_classifier, score_reply  # noqa: E402
+from pcgeval.rl.levels import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
+from pcgeval.similarity.diversity import diversity  # noqa: E402
+from pcgeval.submissions.load import SubmissionError  # noqa: E402
+
+CLASSIFIER = str(Path(__file__).parents[2] / "data" / "classifier")
+TASK = {"similarity": {"model": CLASSIFIER}}
+ONE_I = "```\ndrop_block('b13', 5)\ndrop_block('b13', 5)\n```"
+OTHER_I = "```\ndrop_block('b31', 5)\ndrop_block('b13', 5)\ndrop_block('b31', 5)\n```"
+NO_LEVEL = "I would rather not."
+
+
+def taskset(**settings) -> LevelTaskset:
+    return LevelTaskset(LevelTasksetConfig(id="pcgeval-levels", **{"task": TASK, **settings}))
+
+
+def first_task(**settings) -> LevelTask:
+    return next(iter(taskset(**settings)))
+
+
+def environment(**settings) -> LevelEnv:
+    return vf.load_environment(
+        vf.resolve_env_config({"taskset": {"id": "pcgeval-levels", "letters": "I", "task": TASK}, **settings})
+    )
+
+
+def expected(reply: str):
+    settings = first_task(letters="I").config
+    return score_reply(reply, "I", loaded_classifier(settings.similarity), PhysicsParams())
+
+
+def test_every_letter_is_a_task_and_its_prompt_asks_for_it():
+    tasks = list(taskset())
+    assert "".join(task.data.letter for task in tasks) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    for task in tasks:
+        assert f"the capital letter {task.data.letter} " in task.data.prompt
+        assert "<OBJECT>" not in task.data.prompt
+    assert len({task.key for task in tasks}) == 26
+
+
+def test_a_teams_prompt_can_be_asked(tmp_path):
+    (tmp_path / "prompt.txt").write_text("Build <OBJECT>, the letter <OBJECT>.")
+    assert first_task(letters="Q", prompt=tmp_path / "prompt.txt").data.prompt == "Build Q, the letter Q."
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        first_task(prompt=tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize("letters", ["", "AA", "a", "AÄ", "A1"])
+def test_letters_that_cannot_be_meant_are_refused(letters):
+    with pytest.raises(ValidationError, match="capital letters"):
+        taskset(letters=letters)
+
+
+@pytest.mark.parametrize("reply", [ONE_I, OTHER_I])
+def test_the_reward_of_a_trace_is_stability_times_similarity(trace_of, reply):
+    task, level = first_task(letters="I"), expected(reply)
+    trace = trace_of(task, reply)
+    asyncio.run(task.score(trace))
+    assert trace.reward == level.stability * level.similarity > 0
+    assert trace.metrics == {"stability": level.stability, "similarity": level.similarity, "blocks": level.blocks}
+    assert trace.info["level"]["reason"] is None
+
+
+@pytest.mark.parametrize(("reply", "reason"), [(NO_LEVEL, "no closed fenced block"), (None, "the response is empty")])
+def test_a_trace_without_a_level_is_rewarded_with_0_and_says_why(trace_of, reply, reason):
+    task = first_task(letters="I")
+    trace = trace_of(task, reply)
+    asyncio.run(task.score(trace))
+    assert trace.reward == 0
+    assert trace.rewards["level_score"].score == 0
+    assert reason in trace.info["level"]["reason"]
+
+
+def test_a_missing_classifier_gives_no_reward_instead_of_0(trace_of, tmp_path):
+    task = first_task(letters="I", task={"similarity": {"model": str(tmp_path)}})
+    trace = trace_of(task, ONE_I)
+    with pytest.raises(vf.TaskError, match=r"config\.json"):
+        asyncio.run(task.score(trace))
+    assert trace.rewards == {"level_score": None}
+
+
+def group(trace_of, *replies):
+    """Return an episode whose traces are scored and ok."""
+    task = first_task(letters="I")
+    traces = [trace_of(task, reply) for reply in replies]
+    for trace in traces:
+        asyncio.run(task.score(trace))
+    facts = vf.TraceTask(type="LevelTask", data=task.data)
+    return task, vf.Episode(env=vf.EnvInfo(id="pcgeval-levels"), task=facts, traces=traces)
+
+
+def test_a_groups_diversity_is_the_competitions(trace_of):
+    replies = (ONE_I, OTHER_I, NO_LEVEL, ONE_I)
+    task, episode = group(trace_of, *replies)
+    asyncio.run(environment(diversity_weight=0.5).finalize(task, episode))
+    levels = [expected(reply) for reply in replies]
+    whole = diversity([level.probabilities for level in levels if level.probabilities], 4)
+    scores = [level.stability * level.similarity for level in levels]
+    for trace, score in zip(episode.traces, scores, strict=True):
+        assert trace.metrics["group_diversity"] == pytest.approx(whole)
+        assert trace.metrics["letter_score"] == pytest.approx(whole * fmean(scores))
+        assert trace.reward == pytest.approx(score + 0.5 * trace.rewards["diversity"].score)
+    own = [trace.rewards["diversity"].score for trace in episode.traces]
+    assert own[1] > own[0] == own[3] > own[2] == 0  # the one that differs, the two alike, the one without a level
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_no_diversity_is_made_up(trace_of, failed):
+    task, episode = group(trace_of, *([ONE_I, OTHER_I] if failed else [ONE_I]))
+    episode.traces[0].ok = not failed
+    asyncio.run(environment().finalize(task, episode))
+    assert all("diversity" not in trace.rewards for trace in episode.traces)
+    assert all("group_diversity" not in trace.metrics for trace in episode.traces)
+
+
+def test_the_model_gets_no_tools_and_no_cloud():
+    agent = environment().config.agent
+    assert (agent.harness.id, agent.runtime.type) == ("null", "subprocess")
+
+
+def test_a_whole_episode(play):
+    episode = play(environment(attempts=3), in_order(f"Here it is:\n{ONE_I}"))
+    assert [trace.errors for trace in episode.traces] == [[], [], []]
+    assert episode.ok
+    level = expected(ONE_I)
+    for trace in episode.traces:
+        assert trace.rewards["level_score"].score == level.stability * level.similarity
+        assert trace.metrics["group_diversity"] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.llm
+def test_a_whole_episode_with_a_real_model(play, local_server):
+    (trace,) = play(environment(attempts=1), local_server, "smollm2:135m-instruct-q4_1").traces
+    assert trace.errors == []
+    assert trace.calls[0].usage.completion_tokens > 0
+    assert trace.reward == expected(trace.last_reply).score

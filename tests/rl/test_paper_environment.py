@@ -1,0 +1,218 @@
+"""The taskset of paper reproduction: grades of hand-built traces, what cannot be graded, and whole episodes."""
+
+import asyncio
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from scripted_chat import in_order
+
+vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+
+import pcgeval  # noqa: E402
+from pcgeval.core.params import Model  # noqa: E402
+from pcgeval.judge.run import grade_submission  # noqa: E402
+from pcgeval.rl.papers import PaperTask, PaperTaskset, model_by_name  # noqa: E402
+from pcgeval.rl.shell import AttemptState  # noqa: E402
+from pcgeval.rubric.papers import PaperError, load_paper  # noqa: E402
+from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
+    reason="bubblewrap is not installed: `apt install bubblewrap`",
+)
+PAPERS = Path(__file__).parents[2] / "data" / "papers"
+PAPER = "block-letters"
+SUBMISSIONS = PAPERS / PAPER / "submissions"
+
+
+def environment(**settings):
+    return pcgeval.load_environment(**{"papers_dir": PAPERS, "judge_type": "checks", **settings})
+
+
+def first_task(**settings) -> PaperTask:
+    return next(iter(environment(**settings).taskset))
+
+
+def attempted(trace_of, task: PaperTask, folder: Path, submission: str | None):
+    """Return a trace whose agent has left a submission in its working folder."""
+    trace = trace_of(task, "Done.")
+    (folder / "work").mkdir(parents=True)
+    if submission is not None:
+        shutil.copytree(SUBMISSIONS / submission, folder / "work", dirs_exist_ok=True)
+    trace.state = AttemptState(folder=str(folder))
+    return trace
+
+
+def test_the_settings_arrive():
+    env = environment(max_steps=7, code_only=True, paper_ids=[PAPER], judge_type="dummy")
+    task = next(iter(env.taskset))
+    assert env.config.agent.max_turns == 7
+    assert (task.config.code_only, task.config.judge_type, task.data.paper_id) == (True, "dummy", PAPER)
+    assert pcgeval.load_environment(papers_dir=PAPERS, judge_model="qwen2.5:7b").config.agent.max_turns == 50
+
+
+def test_the_model_can_reach_this_machine_through_the_shell_alone():
+    env = environment()
+    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")
+    assert [type(toolset).__name__ for toolset in PaperTask.toolsets(first_task().config)] == ["Shell"]
+
+
+def test_a_judges_model_may_be_a_name():
+    assert model_by_name("smollm2:135m-instruct-q4_1").backend == "llamacpp"
+    assert model_by_name("qwen2.5:72b").backend == "ollama"
+
+
+def test_all_papers_are_tasks_unless_some_are_named(tmp_path):
+    for name in ("zebra", "ant"):
+        shutil.copytree(PAPERS / PAPER, tmp_path / name)
+        (tmp_path / name / "config.yaml").write_text(f"id: {name}\ntitle: Of {name}s\n")
+    ids = [task.data.paper_id for task in environment(papers_dir=tmp_path).taskset]
+    assert ids == ["ant", "zebra"]
+    assert [task.data.paper_id for task in environment(papers_dir=tmp_path, paper_ids=["zebra"]).taskset] == ["zebra"]
+
+
+def test_a_paper_that_is_not_there_is_named_at_once(tmp_path):
+    with pytest.raises(PaperError, match="no paper 'rice'"):
+        environment(paper_ids=["rice"])
+    with pytest.raises(pcgeval.rl.entry.EnvironmentsError, match="holds no papers"):
+        environment(papers_dir=tmp_path)
+
+
+def test_the_prompt_says_what_is_asked_and_shows_no_rubric():
+    paper = load_paper(PAPERS, PAPER)
+    full, code = first_task().data.prompt, first_task(code_only=True).data.prompt
+    assert paper.title in full
+    assert "on a copy of the folder" in full
+    assert "only the code is graded" in code
+    assert "<" not in full + code
+    assert not any(leaf.requirements in full for leaf in paper.rubric.sub_tasks)
+
+
+@pytest.mark.parametrize("submission", ["reproduces", "half"])
+def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path, submission):
+    task = first_task()
+    trace = attempted(trace_of, task, tmp_path / "attempt", submission)
+    asyncio.run(task.score(trace))
+    grade = trace.state["grade"]
+    assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
+    assert trace.info["grade"] == grade
+    assert {"score_bounds", "num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes", "judge_type"} <= set(grade)
+    assert {"graded_task_tree", "token_usage", "model", "model_digest", "prompt_version"} <= set(grade)
+    assert trace.metrics["num_leaf_nodes"] == grade["num_leaf_nodes"]
+    assert trace.metrics["num_invalid_leaf_nodes"] == grade["num_invalid_leaf_nodes"]
+    assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
+    assert not (tmp_path / "attempt" / "work" / "reproduce.log").exists()  # it ran on a copy
+
+
+def test_who_reproduces_more_gets_more(trace_of, tmp_path):
+    task, rewards = first_task(), {}
+    for submission in ("reproduces", "half", None):
+        trace = attempted(trace_of, task, tmp_path / str(submission), submission)
+        asyncio.run(task.score(trace))
+        rewards[submission] = trace.reward
+    assert rewards["reproduces"] > rewards["half"] > rewards[None]
+
+
+def test_the_categories_are_metrics(trace_of, tmp_path):
+    task = first_task(judge_type="dummy")
+    trace = attempted(trace_of, task, tmp_path / "attempt", "half")
+    asyncio.run(task.score(trace))
+    named = {name: trace.metrics[name] for name in ("code_development", "code_execution", "result_analysis")}
+    assert named == {"code_development": 1, "code_execution": 1, "result_analysis": 1}
+    assert trace.reward == 1
+
+
+def graded(submission: Path, judge_type: str, **settings) -> float | None:
+    """Return the score of a submission without any environment."""
+    computer = SandboxComputer(seconds=60)
+    more = {"papers_dir": PAPERS, "computer": computer, "keep_exchanges": False, **settings}
+    return grade_submission(submission, PAPER, judge_type, **more).score
+
+
+def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
+    task = first_task(code_only=True, judge_type="random")
+    trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
+    (tmp_path / "attempt/work/reproduce.sh").write_text("sleep 1000\n")
+    asyncio.run(task.score(trace))
+    assert "code_execution" not in trace.metrics
+    assert trace.reward == graded(tmp_path / "attempt/work", "random", code_only=True)
+
+
+def test_no_grade_is_no_reward_instead_of_0(trace_of, tmp_path):
+    nobody = Model(backend="ollama", name="qwen2.5:7b", host="127.0.0.1:9")
+    task = first_task(judge_type="simple", judge_model=nobody)
+    task.config = task.config.model_copy(update={"papers_dir": without_checks(tmp_path)})
+    trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
+    with pytest.raises(vf.TaskError, match="no grade could be made"):
+        asyncio.run(task.score(trace))
+    assert trace.rewards == {"reproduction": None}
+    assert trace.state["grade"]["judge_type"] == trace.info["grade"]["judge_type"] == "heuristic"
+    assert trace.metrics["num_invalid_leaf_nodes"] == trace.metrics["num_leaf_nodes"]
+
+
+def without_checks(folder: Path) -> Path:
+    """Return papers of which no leaf can be decided without a model."""
+    shutil.copytree(PAPERS / PAPER, folder / "papers" / PAPER)
+    path = folder / "papers" / PAPER / "rubric.json"
+    path.write_text(json.dumps(stripped(json.loads(path.read_text()))))
+    return folder / "papers"
+
+
+def stripped(node: dict) -> dict:
+    below = [stripped(each) for each in node["sub_tasks"]]
+    return {**{key: value for key, value in node.items() if key != "check"}, "sub_tasks": below}
+
+
+def test_an_attempt_that_is_over_has_no_folder_to_grade(trace_of):
+    task = first_task()
+    trace = trace_of(task, "Done.")
+    trace.state = AttemptState()
+    with pytest.raises(vf.TaskError, match="no folder to grade"):
+        asyncio.run(task.score(trace))
+
+
+def test_a_state_is_read_by_name():
+    assert AttemptState(folder="x")["folder"] == "x"
+    with pytest.raises(KeyError):
+        AttemptState()["model_config"]
+
+
+def hand_in(submission: str) -> tuple[str, ...]:
+    """Return the commands of an agent that writes a submission's files."""
+    files = sorted(path for path in (SUBMISSIONS / submission).iterdir() if path.is_file())
+    return tuple(f"printf %s {shlex.quote(path.read_text())} > {path.name}" for path in files)
+
+
+def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
+    episode = play(environment(max_steps=5), in_order(("ls ../paper", *hand_in("reproduces")), ("ls",), "Done."))
+    (trace,) = episode.traces
+    assert trace.errors == []
+    assert trace.stop_condition == "agent_completed"
+    listing, *_, last = [message.content for message in trace.tool_messages]
+    assert "paper.md" in str(listing)
+    assert "reproduce.sh" in str(last)
+    assert trace.state.commands == len(trace.tool_messages)
+    assert trace.reward == graded(SUBMISSIONS / "reproduces", "checks") > 0
+    assert not Path(trace.state.folder).exists()
+
+
+def test_an_agent_that_runs_out_of_steps_is_graded_as_it_is(play):
+    episode = play(environment(max_steps=2), in_order(("echo hi > README.md",)))
+    (trace,) = episode.traces
+    assert trace.stop_condition == "max_turns"
+    assert trace.num_turns == 2
+    assert trace.rewards["reproduction"].score == trace.info["grade"]["score"]
+
+
+def test_an_agent_that_never_touches_the_shell_gets_a_grade_too(play):
+    (trace,) = play(environment(), in_order("I would rather not.")).traces
+    assert (trace.num_turns, trace.state.commands) == (1, 0)
+    assert trace.reward == trace.info["grade"]["score"] < 0.5
+
+
+def test_the_paper_taskset_is_found_by_its_name():
+    assert vf.import_taskset("pcgeval-papers").PaperTaskset is PaperTaskset

@@ -1,0 +1,406 @@
+"""Running reproduce.sh: what comes back of honest, broken and hostile submissions."""
+
+import errno
+import os
+import shutil
+import socket
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from pcgeval.core.reproduction import REPRODUCE_LOG, ReproductionRun
+from pcgeval.sandbox.disk_watch import DiskAllowance
+from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
+from pcgeval.sandbox.sandbox import SandboxError
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
+    reason="bubblewrap is not installed: `apt install bubblewrap`",
+)
+PAPERS = Path(__file__).parents[2] / "data" / "papers"
+DISK = DiskAllowance(total_bytes=20_000_000, files=500)
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Path:
+    folder = tmp_path / "submission"
+    folder.mkdir()
+    return folder
+
+
+def reproduce(
+    submission: Path, script: str | bytes | None = None, *, seconds: float = 20, disk: DiskAllowance = DISK
+) -> ReproductionRun:
+    """Run a submission with a script whose lines may be indented."""
+    if script is not None:
+        content = script if isinstance(script, bytes) else dedent(script).encode()
+        (submission / "reproduce.sh").write_bytes(content)
+    computer = SandboxComputer(seconds=seconds, memory_bytes=300_000_000, disk=disk)
+    return computer.reproduce(submission, submission.parent / "into")
+
+
+def scratch_folders() -> set[Path]:
+    return set(Path(os.environ.get("TMPDIR", "/tmp")).glob("pcgeval-reproduction-*"))  # noqa: S108
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+# Honest submissions
+
+
+def test_what_it_prints_and_writes_comes_back_and_the_submission_stays(submission: Path) -> None:
+    (submission / "data").mkdir()
+    (submission / "data" / "input.txt").write_text("7")
+    run = reproduce(submission, "echo said; echo wrongly >&2; mkdir out; cat data/input.txt > out/result.txt; exit 3")
+    assert run.log == "said\nwrongly\n[pcgeval] reproduce.sh ended with exit code 3\n"
+    assert (run.exit_code, run.reason) == (3, None)
+    assert run.folder == submission.parent / "into"
+    assert names(run.folder) == ["data", "data/input.txt", "out", "out/result.txt", REPRODUCE_LOG, "reproduce.sh"]
+    assert (run.folder / "out" / "result.txt").read_text() == "7"
+    assert names(submission) == ["data", "data/input.txt", "reproduce.sh"]
+
+
+def test_the_log_in_the_folder_begins_and_ends_with_times(submission: Path) -> None:
+    run = reproduce(submission, "echo said")
+    first, *between, last = (run.folder / REPRODUCE_LOG).read_text().splitlines()
+    assert first.startswith("[pcgeval] reproduce.sh started at 20")
+    assert between == run.log.splitlines()
+    assert last.startswith("[pcgeval] after ")
+
+
+def test_only_what_the_run_wrote_is_as_new_as_the_log(submission: Path) -> None:
+    for name in ("old", "touched", "from-the-future"):
+        (submission / name).write_text("x")
+    os.utime(submission / "from-the-future", (4e9, 4e9))
+    run = reproduce(submission, "cat touched > /dev/null; echo y > touched; echo z > new")
+    new = {path.name for path in run.folder.iterdir() if path.stat().st_mtime >= run.started_at}
+    assert new == {"touched", "new", REPRODUCE_LOG}
+    assert (run.folder / REPRODUCE_LOG).stat().st_mtime == run.started_at
+
+
+def test_the_same_run_has_the_same_log_wherever_it_lies(submission: Path) -> None:
+    runs = []
+    for name in ("one", "two"):
+        copy = submission.parent / name / "submission"
+        shutil.copytree(submission, copy)
+        runs.append(reproduce(copy, "pwd; python3 missing.py; ls -a"))
+    assert runs[0].log == runs[1].log
+    assert runs[0].log.startswith("/submission\n")
+
+
+def test_python_is_ours_and_the_log_of_another_run_is_not_there(submission: Path) -> None:
+    (submission / REPRODUCE_LOG).write_text("accuracy 100 %")
+    run = reproduce(submission, f"cat {REPRODUCE_LOG}; python3 -c 'import sys, numpy; print(sys.version_info[:2])'")
+    assert run.log.splitlines()[0].endswith("No such file or directory")
+    assert str(sys.version_info[:2]) in run.log
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755, 0o600])
+def test_a_script_need_not_be_executable(submission: Path, mode: int) -> None:
+    (submission / "reproduce.sh").write_text("echo ran")
+    (submission / "reproduce.sh").chmod(mode)
+    assert reproduce(submission).log.startswith("ran\n")
+
+
+def test_what_was_executable_still_is(submission: Path) -> None:
+    (submission / "tool").write_text("#!/bin/sh\necho tool ran")
+    (submission / "tool").chmod(0o4755)
+    run = reproduce(submission, "./tool")
+    assert run.log.startswith("tool ran\n")
+    assert stat.S_IMODE((run.folder / "tool").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("name", ["reproduces", "half"])
+def test_our_example_submissions_run_with_the_same_results_each_time(tmp_path: Path, name: str) -> None:
+    folder = PAPERS / "block-letters" / "submissions" / name
+    computer = SandboxComputer(seconds=60)
+    runs = [computer.reproduce(folder, tmp_path / each) for each in ("one", "two")]
+    assert [run.exit_code for run in runs] == [0, 0]
+    assert runs[0].log == runs[1].log
+    assert len({(run.folder / "results.json").read_bytes() for run in runs}) == 1
+
+
+# Broken submissions
+
+
+def test_no_script(submission: Path) -> None:
+    (submission / "results.json").write_text("{}")
+    run = reproduce(submission)
+    assert (run.exit_code, run.reason) == (None, "was not started: reproduce.sh is missing or no file")
+    assert run.log == "[pcgeval] reproduce.sh was not started: reproduce.sh is missing or no file\n"
+    assert names(run.folder) == [REPRODUCE_LOG, "results.json"]
+    assert (run.folder / "results.json").stat().st_mtime < run.started_at
+
+
+def test_a_script_that_is_a_folder(submission: Path) -> None:
+    (submission / "reproduce.sh").mkdir()
+    assert reproduce(submission).exit_code is None
+
+
+def test_windows_line_ends_are_named_as_the_cause(submission: Path) -> None:
+    run = reproduce(submission, b"python3 --version\r\nls nothing\r\n")
+    assert run.exit_code not in (0, None)
+    assert "Windows line ends" in (run.reason or "")
+    assert "Windows line ends" in run.log
+
+
+def test_an_empty_script_succeeds(submission: Path) -> None:
+    assert reproduce(submission, "").log == "[pcgeval] reproduce.sh ended with exit code 0\n"
+
+
+def test_a_binary_script_or_output(submission: Path) -> None:
+    assert reproduce(submission, bytes(range(256))).exit_code not in (0, None)
+
+
+def test_output_that_is_no_text(submission: Path) -> None:
+    assert reproduce(submission, "printf '\\377\\000end'").log.startswith("\ufffd\x00end\n")
+
+
+def test_a_signal_ends_it(submission: Path) -> None:
+    run = reproduce(submission, "kill -SEGV $$")
+    assert (run.exit_code, run.reason) == (139, "was ended by SIGSEGV")
+
+
+def test_time_is_up_and_what_was_done_until_then_is_kept(submission: Path) -> None:
+    run = reproduce(submission, "echo begun; echo 1 > early; sleep 60; echo 2 > late", seconds=1)
+    assert (run.exit_code, run.reason) == (None, "was stopped after 1 s")
+    assert run.log == "begun\n[pcgeval] reproduce.sh was stopped after 1 s\n"
+    assert names(run.folder) == ["early", REPRODUCE_LOG, "reproduce.sh"]
+
+
+def test_too_much_memory(submission: Path) -> None:
+    run = reproduce(submission, "python3 -c 'x = bytearray(2 * 10**9); x[::4096] = b\"x\" * len(x[::4096])'")
+    assert (run.exit_code, run.reason) == (None, "used more than 300 MB of memory")
+
+
+def test_a_full_folder_is_never_overwritten(submission: Path) -> None:
+    (submission.parent / "into").mkdir()
+    (submission.parent / "into" / "mine").write_text("x")
+    with pytest.raises(SandboxError, match="has files"):
+        reproduce(submission, "true")
+    with pytest.raises(SandboxError, match="not a folder"):
+        reproduce(submission / "missing")
+
+
+def test_there_is_no_network_unless_it_is_asked_for(submission: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        script = f"python3 -c 'import socket; socket.create_connection({address!r}, 5)'".replace(
+            "'127.0.0.1'", '"127.0.0.1"'
+        )
+        (submission / "reproduce.sh").write_text(script)
+        closed = SandboxComputer(seconds=60).reproduce(submission, submission.parent / "closed")
+        opened = SandboxComputer(seconds=60, network=True).reproduce(submission, submission.parent / "open")
+    assert (closed.exit_code, opened.exit_code) == (1, 0)
+    assert "the network was open" in opened.log
+    assert "the network" not in closed.log
+
+
+def test_where_submissions_are_trusted_it_runs_without_a_sandbox(submission: Path) -> None:
+    (submission / "reproduce.sh").write_text("pwd; python3 --version; echo 1 > new; setsid sleep 9 & exit 4")
+    computer = SandboxComputer(trust_programs=True)
+    computer._sandbox = replace(computer._sandbox, contained=False)
+    run = computer.reproduce(submission, submission.parent / "into")
+    assert run.exit_code == 4
+    assert "\n/submission\nPython 3" in run.log
+    assert "without a sandbox" in run.log
+    assert (run.folder / "new").stat().st_mtime >= run.started_at
+
+
+# Hostile submissions
+
+
+def test_links_out_are_left_out_and_links_to_files_inside_become_files(submission: Path) -> None:
+    (submission.parent / "secret").write_text("secret")
+    (submission / "inside").write_text("inside")
+    (submission / "folder").mkdir()
+    for name, target in {
+        "absolute": submission.parent / "secret",
+        "relative": "../secret",
+        "in-and-out": "folder/../../secret",
+        "to-folder": "folder",
+        "loop": "loop",
+        "dangling": "nothing",
+        "good": "folder/../inside",
+        "root": "/",
+    }.items():
+        (submission / name).symlink_to(target)
+    os.mkfifo(submission / "fifo")
+    run = reproduce(submission, "cat *; ls")
+    assert "secret" not in run.log.replace("'", "")
+    assert names(run.folder) == ["folder", "good", "inside", REPRODUCE_LOG, "reproduce.sh"]
+    assert (run.folder / "good").read_text() == "inside"
+    assert not (run.folder / "good").is_symlink()
+    first = run.log.splitlines()[0]
+    assert first.startswith("[pcgeval] left out before the run: 'absolute' (neither file nor folder, or a link")
+    assert all(f"'{name}'" in first for name in ("relative", "in-and-out", "to-folder", "loop", "dangling", "root"))
+
+
+def test_links_that_the_run_makes_lead_nowhere(submission: Path) -> None:
+    secret = submission.parent / "secret"
+    secret.write_text("secret")
+    run = reproduce(
+        submission,
+        f"""
+        ln -s {secret} results.json
+        ln -s /etc folder
+        ln -s ../../../../../../etc/passwd {REPRODUCE_LOG}
+        mkfifo pipe
+        echo good > file; ln file hard
+        """,
+    )
+    assert run.exit_code == 0
+    assert names(run.folder) == ["file", "hard", REPRODUCE_LOG, "reproduce.sh"]
+    assert not (run.folder / REPRODUCE_LOG).is_symlink()
+    assert "left out after the run: 'folder'" in run.log
+
+
+def test_whatever_it_does_to_rights_the_results_can_be_read(submission: Path) -> None:
+    run = reproduce(
+        submission,
+        "mkdir d; echo 1 > d/a; echo 2 > b; echo 3 > s; chmod 6777 s; chmod 000 b d/a d reproduce.sh . || true",
+    )
+    assert names(run.folder) == ["b", "d", "d/a", REPRODUCE_LOG, "reproduce.sh", "s"]
+    for path in (run.folder, *run.folder.rglob("*")):
+        assert path.stat().st_uid == os.geteuid()
+        assert stat.S_IMODE(path.stat().st_mode) in (0o755, 0o644)
+    assert (run.folder / "d" / "a").read_text() == "1\n"
+
+
+def test_what_runs_in_the_background_is_ended_with_it(submission: Path) -> None:
+    run = reproduce(submission, "(sleep 1; echo late; echo 1 > late) & setsid sleep 50 & echo done")
+    assert run.log == "done\n[pcgeval] reproduce.sh ended with exit code 0\n"
+    assert run.seconds < 15
+    assert not (run.folder / "late").exists()
+
+
+def test_of_much_output_the_start_and_the_end_are_kept(submission: Path) -> None:
+    run = reproduce(submission, "echo START; head -c 5000000 /dev/urandom | base64 -w 99; echo; echo END")
+    assert run.exit_code == 0
+    assert run.log.startswith("START\n")
+    assert run.log.endswith("END\n[pcgeval] reproduce.sh ended with exit code 0\n")
+    assert "bytes left out ...]" in run.log
+    assert len(run.log) < 2 * KEPT_LOG_BYTES + 1000
+
+
+def test_output_without_end_is_stopped(submission: Path) -> None:
+    run = reproduce(submission, "yes", seconds=60)
+    assert (run.exit_code, run.reason) == (None, "printed more than 256 MB")
+
+
+def test_a_submission_that_is_too_large_is_not_started(submission: Path) -> None:
+    (submission / "a").write_text("small")
+    with (submission / "huge").open("wb") as file:
+        file.truncate(10**12)
+    run = reproduce(submission, "echo ran")
+    assert (run.exit_code, run.reason) == (
+        None,
+        "was not started: the submission has more than 500 files or 20 MB",
+    )
+    assert names(run.folder) == ["a", REPRODUCE_LOG, "reproduce.sh"]
+
+
+def test_a_submission_with_too_many_files_is_not_started(submission: Path) -> None:
+    (submission / "many").mkdir()
+    for number in range(DISK.files + 1):
+        (submission / "many" / str(number)).touch()
+    run = reproduce(submission, "echo ran")
+    assert run.reason == "was not started: the submission has more than 500 files or 20 MB"
+    assert "left out before the run: 'many' (too many files)" in run.log
+    assert names(run.folder) == [REPRODUCE_LOG, "reproduce.sh"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "i=0; while true; do i=$((i+1)); : > file$i; done",
+        "mkdir hidden; cd hidden; i=0; while true; do i=$((i+1)); yes | head -c 1000000 > file$i; done",
+    ],
+)
+def test_a_run_that_fills_the_disk_is_stopped(submission: Path, script: str) -> None:
+    run = reproduce(submission, script, seconds=60)
+    assert (run.exit_code, run.reason) == (None, "made more than 500 files or 20 MB")
+    assert sum(path.is_file() for path in run.folder.rglob("*")) <= DISK.files + 1
+    assert sum(path.stat().st_size for path in run.folder.rglob("*")) < DISK.total_bytes + 3 * KEPT_LOG_BYTES
+
+
+def test_a_huge_file_without_content_does_not_come_back(submission: Path) -> None:
+    run = reproduce(submission, "truncate -s 19M sparse; truncate -s 15M sparse2; echo 1 > small")
+    assert names(run.folder) == [REPRODUCE_LOG, "reproduce.sh", "small", "sparse"]
+    assert "'sparse2' (too much)" in run.log
+
+
+def test_folders_in_folders_without_end(submission: Path) -> None:
+    before = scratch_folders()
+    run = reproduce(submission, "for i in $(seq 400); do mkdir d && cd d; done; echo deep > file; echo deep")
+    assert run.exit_code == 0
+    assert "lies in more than 64 folders" in run.log
+    assert scratch_folders() == before  # all of it was removed
+
+
+def test_folders_whose_copy_would_lie_too_deep_are_left_out(submission: Path) -> None:
+    script = submission / "reproduce.sh"
+    script.write_text("d=$(printf %0220d 0); for i in $(seq 18); do mkdir $d && cd $d; done; echo deep > file")
+    far = submission.parent.joinpath(*["into" * 50] * 2)
+    run = SandboxComputer(disk=DISK).reproduce(submission, far)
+    assert run.exit_code == 0
+    assert "(cannot be copied: File name too long)" in run.log
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("function", ["shutil.copyfile", "os.scandir", "pathlib.Path.lstat", "pathlib.Path.mkdir"])
+def test_a_fault_of_ours_is_not_put_down_to_the_submission(
+    submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, function: str
+) -> None:
+    (submission / "reproduce.sh").write_text("true")
+    into = submission.parent / "into"
+    into.mkdir()
+    computer = SandboxComputer(disk=DISK)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    whole = Path.mkdir
+    if function == "pathlib.Path.mkdir":
+        monkeypatch.setattr(Path, "mkdir", lambda path, *a, **k: whole(path, *a, **k) if path == into else fail())
+    else:
+        monkeypatch.setattr(function, fail)
+    with pytest.raises(SandboxError, match=r"^a copy of the submission cannot be made: .+ Make room .+ run again"):
+        computer.reproduce(submission, into)
+
+
+def test_another_fault_leaves_the_file_out(submission: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    run = reproduce(submission, "true")
+    assert "'reproduce.sh' (cannot be copied: Permission denied)" in run.log
+
+
+def test_names_that_are_no_text(submission: Path) -> None:
+    run = reproduce(submission, "echo 1 > $'a\\xff\\nb'; echo 2 > $'\\e[2J'; ln -s / $'l\\n\\xff'")
+    assert os.fsencode(run.folder / "a\udcff\nb") in [os.fsencode(path) for path in run.folder.iterdir()]
+    assert "'l\\n\\udcff'" in run.log
+
+
+def test_it_sees_and_changes_nothing_beside_its_folder(submission: Path) -> None:
+    secret = submission.parent / "secret"
+    secret.write_text("secret words")
+    run = reproduce(submission, f'cat {secret}; ls -A "$PWD/.."; touch "$PWD/../beside"; touch /usr/x; echo > {secret}')
+    assert "secret words" not in run.log
+    assert run.log.splitlines()[1] == "work"
+    assert run.log.count("Permission denied") + run.log.count("Read-only") == 2
+    assert secret.read_text() == "secret words"
+
+
+def test_the_copy_may_not_lie_in_the_submission(submission: Path) -> None:
+    with pytest.raises(SandboxError, match="lies in the submission"):
+        SandboxComputer().reproduce(submission, submission / "into")
+    assert names(submission) == []

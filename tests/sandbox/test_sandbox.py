@@ -1,0 +1,458 @@
+"""The sandbox itself: what programs are given, how they end, what is refused, and the filter step by step."""
+
+import errno
+import os
+import platform
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from pcgeval.sandbox.limits import limiting_command
+from pcgeval.sandbox.mounts import interpreter_paths
+from pcgeval.sandbox.sandbox import TRUST_MEANS, Allowance, Ending, Sandbox, SandboxError, open_sandbox
+from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
+from pcgeval.sandbox.usage import usage_of_tree
+
+needs_bubblewrap = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
+    reason="bubblewrap is not installed: `apt install bubblewrap`",
+)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root does before it becomes another user")
+SECONDS = 20.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a program's folder that any user may read."""
+    tmp_path.chmod(0o755)
+    folder = tmp_path / "program"
+    folder.mkdir()
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(params=[pytest.param(True, marks=needs_bubblewrap, id="contained"), pytest.param(False, id="trusted")])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    return Sandbox(Allowance(memory_bytes=200_000_000, file_bytes=1_000_000), contained=request.param)
+
+
+@pytest.fixture
+def contained() -> Sandbox:
+    return open_sandbox(Allowance(), trust_programs=False)
+
+
+def run(sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS) -> Ending:
+    command = [sys.executable, "-c", dedent(source), *(str(each) for each in arguments)]
+    return sandbox.start(command, folder=folder).wait(seconds)
+
+
+# What programs are given, with and without a sandbox
+
+
+def test_a_program_runs_in_its_folder_with_nothing_of_ours(
+    sandbox: Sandbox, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_SECRET", "x")
+    (folder / "sibling.py").write_text("NAME = 'sibling'\n")
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "task.txt").write_text("task")
+    (folder / "main.py").write_text(
+        "import os, pathlib, sys, sibling\n"
+        "print(sibling.NAME, pathlib.Path('prompts/task.txt').read_text(), sys.argv[1:], os.environ['GIVEN'], "
+        "'OUR_SECRET' in os.environ, repr(sys.stdin.read()), os.environ['PYTHONHASHSEED'], file=sys.stderr)\n"
+    )
+    confined = sandbox.start([sys.executable, "main.py", "an argument"], folder=folder, environment={"GIVEN": "given"})
+    assert confined.wait(SECONDS) == Ending(0, None, "sibling task ['an argument'] given False '' 0\n")
+
+
+def test_home_and_scratch_are_empty_and_gone_afterwards(sandbox: Sandbox, folder: Path) -> None:
+    ending = run(
+        sandbox,
+        folder,
+        """
+        import os, pathlib, sys, tempfile
+        home = pathlib.Path.home()
+        assert tempfile.gettempdir() == str(home)
+        # nothing but the way to the interpreter, where that lies in /tmp
+        assert not [path for path in home.iterdir() if not pathlib.Path(sys.prefix).is_relative_to(path)]
+        (home / "file").write_text("x")
+        print(home, file=sys.stderr)
+        """,
+    )
+    assert ending.code == 0, ending
+    assert not (Path(ending.error_tail.strip()) / "file").exists()
+
+
+def test_descriptors_work_both_ways(sandbox: Sandbox, folder: Path) -> None:
+    our_end, its_start = os.pipe()
+    its_end, our_start = os.pipe()
+    source = "import os, sys; os.write(int(sys.argv[1]), os.read(int(sys.argv[2]), 100)[::-1])"
+    command = [sys.executable, "-c", source, str(its_start), str(its_end)]
+    confined = sandbox.start(command, folder=folder, descriptors=(its_start, its_end))
+    os.close(its_start)
+    os.close(its_end)
+    os.write(our_start, b"hello")
+    assert os.read(our_end, 100) == b"olleh"
+    assert confined.wait(SECONDS).code == 0
+    assert os.read(our_end, 100) == b""
+    os.close(our_end)
+    os.close(our_start)
+
+
+@pytest.mark.parametrize(
+    ("source", "ending"),
+    [
+        ("pass", Ending(0, None, "")),
+        ("raise SystemExit(3)", Ending(3, None, "")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", Ending(139, "was ended by SIGSEGV", "")),
+        ("import sys; sys.stderr.write('é' * 5_000)", Ending(0, None, "é" * 4_000)),
+        ("import os; os.write(2, b'\\xff')", Ending(0, None, "\ufffd")),
+        ("while True: print('x' * 10_000)", Ending(None, "printed more than 1 MB", "")),
+        ("x = []\nwhile True: x.append('x' * 1_000_000)", Ending(None, "used more than 200 MB of memory", "")),
+    ],
+)
+def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: Ending) -> None:
+    assert run(sandbox, folder, source) == ending
+
+
+def test_time_is_up(sandbox: Sandbox, folder: Path) -> None:
+    confined = sandbox.start([sys.executable, "-c", "while True: pass"], folder=folder)
+    assert confined.wait(0.3) == Ending(None, "was stopped after 0.3 s", "")
+    assert confined.wait(SECONDS).reason == "was stopped after 0.3 s"  # asking again tells the same
+
+
+def test_the_first_reason_for_stopping_stays(sandbox: Sandbox, folder: Path) -> None:
+    confined = sandbox.start(["/bin/sleep", "60"], folder=folder)
+    confined.kill("used more tokens than allowed")
+    confined.kill()
+    assert confined.wait(SECONDS) == Ending(None, "used more tokens than allowed", "")
+
+
+def test_stopping_what_has_ended_changes_nothing(sandbox: Sandbox, folder: Path) -> None:
+    confined = sandbox.start(["/bin/true"], folder=folder)
+    assert confined.wait(SECONDS) == Ending(0, None, "")
+    confined.kill()
+    assert confined.wait(SECONDS) == Ending(0, None, "")
+
+
+def test_a_stop_from_another_thread_ends_the_waiting(sandbox: Sandbox, folder: Path) -> None:
+    confined = sandbox.start(["/bin/sleep", "60"], folder=folder)
+    threading.Timer(0.2, confined.kill).start()
+    assert confined.wait(SECONDS).reason == "was stopped"
+
+
+def test_several_run_at_once(sandbox: Sandbox, folder: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        sources = [f"import sys, time; time.sleep(0.1); print({number}, file=sys.stderr)" for number in range(12)]
+        endings = list(pool.map(lambda source: run(sandbox, folder, source), sources))
+    assert [ending.error_tail for ending in endings] == [f"{number}\n" for number in range(12)]
+
+
+def test_a_command_that_does_not_exist(sandbox: Sandbox, folder: Path) -> None:
+    ending = sandbox.start(["/nowhere/python"], folder=folder).wait(SECONDS)
+    assert ending.code not in (0, None)
+    assert "/nowhere/python" in ending.error_tail
+
+
+# What only the sandbox does
+
+
+@needs_bubblewrap
+def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+    shown, changeable, hidden = tmp_path / "shown", tmp_path / "changeable", tmp_path / "hidden"
+    for each in (shown, changeable, hidden):
+        each.mkdir()
+        each.chmod(0o755)
+        (each / "file").write_text(each.name)
+    source = """
+        import pathlib, sys
+        for name in sys.argv[1:]:
+            path = pathlib.Path(name)
+            try:
+                print(path.read_text(), end=" ", file=sys.stderr)
+                path.with_name("new").write_text("new")
+            except OSError as error:
+                print(type(error).__name__, error.errno, file=sys.stderr)
+    """
+    ending = contained.start(
+        [sys.executable, "-c", dedent(source), *(str(each / "file") for each in (shown, hidden, changeable))],
+        folder=folder,
+        readable=(shown,),
+        writable=(changeable,),
+    ).wait(SECONDS)
+    assert ending.error_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
+    assert (changeable / "new").read_text() == "new"
+    assert not (shown / "new").exists()
+
+
+@needs_bubblewrap
+@needs_root
+def test_a_folder_that_only_root_may_read_is_copied(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+    copies = set(Path("/tmp").glob("pcgeval-program-*/copy"))  # noqa: S108
+    (tmp_path / "secret").write_text("secret")
+    (folder / "inner").mkdir(mode=0o700)
+    (folder / "inner" / "data").write_text("data")
+    (folder / "inner" / "data").chmod(0o600)
+    (folder / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / "pipe")
+    folder.chmod(0o700)
+    ending = run(
+        contained,
+        folder,
+        """
+        import os, sys
+        print(open("inner/data").read(), sorted(os.listdir()), os.path.exists("link"), file=sys.stderr)
+        """,
+    )
+    assert ending.error_tail == "data ['inner', 'link'] False\n"
+    assert set(Path("/tmp").glob("pcgeval-program-*/copy")) <= copies  # noqa: S108
+
+
+@needs_bubblewrap
+@needs_root
+def test_a_path_that_only_root_may_read_is_named(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    with pytest.raises(SandboxError, match=r"closed: only its owner may read it.*chmod -R go\+rX"):
+        contained.start(["/bin/true"], folder=folder, readable=(closed,))
+
+
+@needs_bubblewrap
+def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+    for path, told in [
+        (tmp_path / "missing", "does not exist"),
+        (Path("relative"), "not absolute"),
+        (Path("/"), "all of a home"),
+        (Path.home(), "all of a home"),
+        (Path.home().parent, "all of a home"),
+    ]:
+        with pytest.raises(SandboxError, match=told):
+            contained.start(["/bin/true"], folder=folder, readable=(path,))
+    with pytest.raises(SandboxError, match="not a folder"):
+        contained.start(["/bin/true"], folder=tmp_path / "missing")
+
+
+@needs_bubblewrap
+def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: Sandbox, folder: Path) -> None:
+    confined = contained.start(["/bin/sleep", "60"], folder=folder)
+    os.kill(confined._process.pid, signal.SIGKILL)
+    with pytest.raises(SandboxError, match="ended from outside"):
+        confined.wait(SECONDS)
+
+
+@needs_bubblewrap
+def test_nothing_outlives_us(folder: Path) -> None:
+    alive, held = os.pipe()
+    source = """
+        import sys, time
+        from pathlib import Path
+        from pcgeval.sandbox.sandbox import Allowance, Sandbox
+        program = "import os, time; os.fork(); os.write(%d, b'x'); time.sleep(600)" % int(sys.argv[2])
+        sandbox = Sandbox(Allowance(), contained=True)
+        command = [sys.executable, "-c", program]
+        sandbox.start(command, folder=Path(sys.argv[1]), descriptors=(int(sys.argv[2]),)).wait(600)
+    """
+    ours = subprocess.Popen([sys.executable, "-c", dedent(source), folder, str(held)], pass_fds=(held,))
+    os.close(held)
+    assert os.read(alive, 1) == b"x"
+    ours.kill()
+    ours.wait()
+    while os.read(alive, 1):
+        pass  # the second process's letter; then all who could write are gone
+    os.close(alive)
+
+
+# Where there is no sandbox
+
+
+def test_without_bubblewrap_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError) as caught:
+        open_sandbox(Allowance(), trust_programs=False)
+    for told in ("bwrap", "apt install bubblewrap", "--trust-programs", TRUST_MEANS):
+        assert told in str(caught.value)
+
+
+def test_on_another_system_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxError, match="this is darwin"):
+        open_sandbox(Allowance(), trust_programs=False)
+
+
+def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*--trust-programs"):
+        open_sandbox(Allowance(), trust_programs=False)
+
+
+def test_trusted_programs_run_where_there_is_no_sandbox(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    sandbox = open_sandbox(Allowance(), trust_programs=True)
+    assert not sandbox.contained
+    assert run(sandbox, folder, "pass") == Ending(0, None, "")
+
+
+@needs_bubblewrap
+def test_trusted_programs_are_contained_where_they_can_be() -> None:
+    assert open_sandbox(Allowance(), trust_programs=True).contained
+
+
+def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
+    alive, held = os.pipe()
+    sandbox = Sandbox(Allowance(), contained=False)
+    source = "import os, time; os.fork(); os.fork(); time.sleep(600)"
+    confined = sandbox.start([sys.executable, "-c", source], folder=folder, descriptors=(held,))
+    os.close(held)
+    confined.wait(0.3)
+    assert os.read(alive, 1) == b""
+    os.close(alive)
+
+
+# Its parts
+
+
+def test_older_kernels_limit_of_a_users_processes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
+    assert not [option for option in limiting_command(Allowance()) if option.startswith("--nproc")]
+    monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
+    assert "--nproc=64" in limiting_command(Allowance())
+
+
+def test_usage_counts_threads_and_descendants() -> None:
+    source = "import os, threading, time; threading.Thread(target=time.sleep, args=(9,)).start(); os.fork(); "
+    source += "os.write(1, b'x'); time.sleep(9)"
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.read(2)
+        usage = usage_of_tree(process.pid, most_tasks=100)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert (len(usage.processes), usage.tasks) == (2, 3)
+    assert 2_000_000 < usage.memory_bytes < 100_000_000
+    assert usage_of_tree(process.pid, most_tasks=100).tasks == 0
+
+
+def test_the_running_interpreters_folders() -> None:
+    paths = interpreter_paths(Path(sys.executable))
+    if sys.prefix != sys.base_prefix:
+        assert Path(sys.prefix) in paths
+    outside = not sys.base_prefix.startswith("/usr")
+    assert (Path(sys.base_prefix) in paths) == outside
+    assert interpreter_paths(Path("/usr/bin/python3")) == []
+    assert interpreter_paths(Path("/bin/sh")) == []
+    assert interpreter_paths(Path("sh")) == []
+
+
+def test_a_hostile_environment_names_no_home(tmp_path: Path) -> None:
+    for home in ("/bin", "/root/bin", "/etc", "bin", "..", str(tmp_path / "bin"), "\udcff"):
+        (tmp_path / "pyvenv.cfg").write_text(f"home = {home}\n", errors="surrogateescape")
+        assert interpreter_paths(tmp_path / "bin" / "python") == [tmp_path]
+
+
+def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:
+    """Take the filter's steps one by one, as the kernel's documentation (networking/filter.rst) describes them."""
+    padded = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("<IIQ6Q", number, architecture, 0, *padded)
+    steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
+    accumulator, at = 0, 0
+    while True:
+        code, jump_true, jump_false, value = steps[at]
+        at += 1
+        if code == 0x20:
+            accumulator = struct.unpack_from("<I", data, value)[0]
+        elif code == 0x54:
+            accumulator &= value
+        elif code == 0x06:
+            return int(value)
+        else:
+            met = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: accumulator & value != 0}[code]
+            at += jump_true if met else jump_false
+
+
+ALLOWED = 0x7FFF0000
+KILLED = 0x80000000
+
+
+def failed(error: int) -> int:
+    return 0x00050000 | error
+
+
+@pytest.mark.parametrize(("machine", "column", "architecture"), [("x86_64", 0, 0xC000003E), ("aarch64", 1, 0xC00000B7)])
+def test_the_filter_denies_what_it_names_and_nothing_else(machine: str, column: int, architecture: int) -> None:
+    program = filter_program(machine)
+    assert program is not None
+    denied = {numbers[column] for numbers in DENIED_CALLS.values()} - {-1}
+    looked_into = {call[column] for call in (CLONE, CLONE3, SOCKET, SOCKETPAIR, MMAP)}
+    assert not denied & looked_into
+    for number in range(600):
+        if number not in looked_into:
+            assert verdict(program, architecture, number) == (failed(errno.EPERM) if number in denied else ALLOWED)
+    assert verdict(program, architecture ^ 1, 1) == KILLED
+
+
+@pytest.mark.parametrize(("machine", "column", "architecture"), [("x86_64", 0, 0xC000003E), ("aarch64", 1, 0xC00000B7)])
+def test_the_filter_looks_into_arguments(machine: str, column: int, architecture: int) -> None:
+    program = filter_program(machine)
+    assert program is not None
+
+    def of(call: tuple[int, int], *arguments: int) -> int:
+        return verdict(program, architecture, call[column], *arguments)
+
+    assert of(CLONE3) == failed(errno.ENOSYS)
+    assert of(CLONE, signal.SIGCHLD) == ALLOWED
+    assert of(CLONE, 0x3D0F00) == ALLOWED  # a thread
+    for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert of(CLONE, namespace | signal.SIGCHLD) == failed(errno.EPERM)
+    for family in range(50):
+        allowed = ALLOWED if family in (1, 2, 10) else failed(errno.EAFNOSUPPORT)
+        assert of(SOCKET, family, 1) == of(SOCKETPAIR, family, 1) == allowed
+    for flags, expected in [(0x01, ALLOWED), (0x02, ALLOWED), (0x22, ALLOWED), (0x21, failed(errno.EPERM))]:
+        assert of(MMAP, 0, 4096, 3, flags, 0, 0) == expected
+
+
+def test_calls_of_the_second_numbering_do_not_exist() -> None:
+    program = filter_program("x86_64")
+    assert program is not None
+    assert verdict(program, 0xC000003E, 0x40000000 + 1) == failed(errno.ENOSYS)
+
+
+def test_no_filter_for_machines_that_it_is_not_made_for() -> None:
+    assert filter_program("riscv64") is None
+    assert filter_program("arm64") == filter_program("aarch64")
+
+
+@pytest.mark.parametrize(
+    ("header", "column"),
+    [("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", 0), ("/usr/include/asm-generic/unistd.h", 1)],
+)
+def test_the_numbers_are_the_systems(header: str, column: int) -> None:
+    if not Path(header).is_file():
+        pytest.skip(f"{header} is not installed: `apt install linux-libc-dev`")
+    found = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
+    named = DENIED_CALLS | {"clone": CLONE, "clone3": CLONE3, "socket": SOCKET, "socketpair": SOCKETPAIR, "mmap": MMAP}
+    ours = {name: numbers[column] for name, numbers in named.items() if numbers[column] >= 0 and name in found}
+    assert ours == {name: int(found[name]) for name in ours}
+    assert len(ours) > 60
+    absent = {name for name, numbers in named.items() if numbers[column] < 0}
+    assert not absent & set(found)
+
+
+def test_waiting_does_not_outlast_its_time(contained: Sandbox, folder: Path) -> None:
+    started = time.monotonic()
+    contained.start(["/bin/sleep", "60"], folder=folder).wait(0.1)
+    assert time.monotonic() - started < 30

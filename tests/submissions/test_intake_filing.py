@@ -1,0 +1,325 @@
+"""Filing submissions: whole or not at all, and nothing gets lost."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, texts, write_folder, write_zip
+
+from pcgeval.cli.main import main
+from pcgeval.core.exclusion import BusyError, only_run
+from pcgeval.core.files import sha256_tree
+from pcgeval.core.params import ParamsError
+from pcgeval.submissions import filing
+from pcgeval.submissions.filing import FilingError, submit
+from pcgeval.submissions.handed_in import HandInError
+from pcgeval.submissions.load import Program, load_submission
+
+PARAMS = {
+    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
+    "teams": ["a", "base"],
+    "models": {name: {"backend": "recorded", "name": name} for name in ("c", "b-c")},
+    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 3},
+    **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
+}
+SUBMISSIONS = Path("data/submissions")
+
+
+@pytest.fixture
+def competition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A competition's folder without git, where the test runs, and beside it what was handed in."""
+    folder = tmp_path / "competition"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    write_folder(tmp_path / "alpha", PROMPT_FILES)
+    write_folder(tmp_path / "program", PROGRAM_FILES)
+    return tmp_path
+
+
+def git(*words: str) -> None:
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run(["git", *who, *words], check=True, capture_output=True)
+
+
+def tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_folder_is_filed_as_it_is(competition: Path):
+    filed = submit(competition / "program")
+    assert filed.folder == SUBMISSIONS / "program"
+    assert not filed.replaced
+    assert sha256_tree(filed.folder) == sha256_tree(competition / "program")
+    assert load_submission(filed.folder).work == Program(filed.folder, "main.py")
+    assert oct(filed.folder.stat().st_mode)[-3:] == "755"
+    assert tree(SUBMISSIONS) == ["program", *(f"program/{each}" for each in tree(competition / "program"))]
+
+
+def test_a_zip_file_gives_the_same_bytes(competition: Path):
+    archive = write_zip(competition / "beta.zip", {f"wrapped/{name}": each for name, each in PROGRAM_FILES.items()})
+    filed = submit(archive)
+    assert filed.folder == SUBMISSIONS / "beta"
+    assert sha256_tree(filed.folder) == sha256_tree(competition / "program")
+
+
+def test_a_second_submission_replaces_the_first_as_a_whole(competition: Path):
+    submit(competition / "alpha")
+    filed = submit(competition / "program", "alpha")
+    assert filed.replaced
+    assert sha256_tree(SUBMISSIONS / "alpha") == sha256_tree(competition / "program")
+    assert tree(SUBMISSIONS)[0] == "alpha"
+    assert all(name.startswith("alpha") for name in tree(SUBMISSIONS))
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_failure_leaves_the_old_one(competition: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool):
+    submit(competition / "alpha")
+    before = sha256_tree(SUBMISSIONS)
+    if not exchange:
+        monkeypatch.setattr(filing, "_exchange", lambda *_: False)
+    (competition / "alpha" / "README.md").unlink()
+    assert submit(competition / "alpha").folder is None
+    assert sha256_tree(SUBMISSIONS) == before
+    write_folder(competition / "alpha", {**PROMPT_FILES, "more.txt": "x"})
+    with monkeypatch.context() as broken:
+        broken.setattr(filing, "_take_over", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            submit(competition / "alpha")
+    assert sha256_tree(SUBMISSIONS) == before
+    submit(competition / "alpha")
+    assert tree(SUBMISSIONS) == ["alpha", *(f"alpha/{each}" for each in tree(competition / "alpha"))]
+
+
+def test_when_the_system_cannot_exchange_the_old_one_comes_back(competition: Path, monkeypatch: pytest.MonkeyPatch):
+    submit(competition / "alpha")
+    before = sha256_tree(SUBMISSIONS / "alpha")
+    monkeypatch.setattr(filing, "_exchange", lambda *_: False)
+    rename = Path.rename
+
+    def fails_for_the_new_one(self: Path, target: Path) -> Path:
+        if self.name.endswith(".part") and ".old" not in self.name and target.name == "alpha":
+            raise OSError(5, "disk trouble")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_for_the_new_one)
+    with pytest.raises(OSError, match="disk trouble"):
+        submit(competition / "program", "alpha")
+    assert sha256_tree(SUBMISSIONS / "alpha") == before
+
+
+def test_killed_at_any_moment_it_leaves_the_old_one_or_the_new_one(competition: Path):
+    versions = [competition / "alpha", competition / "program"]
+    wholes = {sha256_tree(version) for version in versions}
+    submit(versions[0], "alpha")
+    for number in range(20):
+        child = os.fork()
+        if child == 0:
+            try:
+                submit(versions[number % 2], "alpha")
+            finally:
+                os._exit(0)
+        time.sleep(number * 0.0015)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert sha256_tree(SUBMISSIONS / "alpha") in wholes
+    submit(versions[1], "alpha")
+    assert tree(SUBMISSIONS) == ["alpha", *(f"alpha/{each}" for each in tree(versions[1]))]
+
+
+def test_what_a_killed_run_left_is_removed(competition: Path):
+    write_folder(SUBMISSIONS / ".alpha.x1y2.part", {"README.md": "half"})
+    submit(competition / "alpha")
+    assert tree(SUBMISSIONS)[0] == "alpha"
+    assert not list(SUBMISSIONS.glob(".*"))
+
+
+def test_a_submission_with_errors_is_not_filed(competition: Path):
+    (competition / "alpha" / "README.md").unlink()
+    filed = submit(competition / "alpha")
+    assert (filed.folder, filed.to_do) == (None, ())
+    assert texts(filed.check.findings)
+    assert tree(SUBMISSIONS) == []
+
+
+def test_the_word_limit_is_that_of_the_competition(competition: Path):
+    write_folder(competition / "alpha", {"prompt.txt": "one two three <OBJECT>"})
+    assert submit(competition / "alpha").folder is not None
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    assert texts(submit(competition / "alpha").check.findings) == ["prompt.txt: the prompt has 4 words; 3 are allowed"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../alpha",
+        "a/b",
+        "/etc/x",
+        "logs",
+        "result",
+        "Result",
+        "é",
+        "a b",
+        "-a",
+        "_a",
+        "x" * 65,
+        "CON",
+        "a\n",
+    ],
+)
+def test_odd_and_reserved_names_are_refused(competition: Path, name: str):
+    with pytest.raises(FilingError, match="Give the name with --team"):
+        submit(competition / "alpha", name)
+    assert not SUBMISSIONS.exists()
+
+
+def test_the_name_comes_from_the_folder_or_file(competition: Path, monkeypatch: pytest.MonkeyPatch):
+    write_folder(competition / "My Team (final)", PROMPT_FILES)
+    with pytest.raises(FilingError, match="such as --team My-Team-final"):
+        submit(competition / "My Team (final)")
+    assert submit(write_zip(competition / "gamma.v2.zip", PROMPT_FILES), "gamma").team == "gamma"
+    monkeypatch.chdir(competition / "alpha")
+    assert submit(Path()).team == "alpha"
+
+
+def test_names_that_cannot_stand_beside_others_are_refused(competition: Path):
+    submit(competition / "alpha")
+    with pytest.raises(FilingError, match="some disks take it for 'alpha'"):
+        submit(competition / "alpha", "Alpha")
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    with pytest.raises(ParamsError, match=r"teams 'a' and 'a-b'.*a-b-c"):
+        submit(competition / "alpha", "a-b")
+
+
+def test_what_to_add_to_params_is_said_and_not_done(competition: Path):
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    before = Path("params.yaml").read_bytes()
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    filed = submit(competition / "alpha")
+    assert "add the team to params.yaml: teams: [a, base, alpha]" in filed.to_do
+    assert "let the models answer: there are no recordings of this team with b-c, c" in filed.to_do
+    assert not any("teams:" in line for line in submit(competition / "alpha", "base").to_do)
+    assert Path("params.yaml").read_bytes() == before
+
+
+def test_the_organisers_notes_are_the_organisers(competition: Path):
+    write_folder(competition / "alpha", {"submission.yaml": "title: Alpha!\nrole: baseline\ndisqualified: no\n"})
+    assert "disqualified: Input should be" in texts(submit(competition / "alpha").check.findings)[0]
+    write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
+    submit(competition / "alpha")
+    first = load_submission(SUBMISSIONS / "alpha")
+    assert (first.title, first.role) == ("Älpha!", "participant")
+    (SUBMISSIONS / "alpha" / "submission.yaml").write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
+    write_folder(competition / "alpha", {"submission.yaml": "title: New\n"})
+    filed = submit(competition / "alpha")
+    second = load_submission(SUBMISSIONS / "alpha")
+    assert (second.title, second.role, second.disqualified) == ("New", "baseline", "it cheated")
+    assert texts(filed.check.findings, "note") == [
+        "submission.yaml: keeps what the organiser noted: role: baseline",
+        "submission.yaml: keeps what the organiser noted: disqualified: it cheated",
+    ]
+
+
+def test_notes_without_the_organisers_words_stay_as_they_are(competition: Path):
+    notes = "# our notes\nentry:   main.py\n"
+    write_folder(competition / "program", {"submission.yaml": notes})
+    submit(competition / "program")
+    assert (SUBMISSIONS / "program" / "submission.yaml").read_text() == notes
+
+
+def test_nothing_that_git_has_not_kept_is_replaced(competition: Path):
+    git("init", "-q")
+    submit(competition / "alpha")
+    with pytest.raises(FilingError, match=r"git has not kept.*git add data/submissions/alpha"):
+        submit(competition / "alpha")
+    git("add", ".")
+    with pytest.raises(FilingError, match="git has not kept"):
+        submit(competition / "alpha")
+    git("commit", "-qm", "alpha")
+    assert submit(competition / "program", "alpha").replaced
+    with pytest.raises(FilingError, match="or replace it for good with --force"):
+        submit(competition / "alpha")
+    assert submit(competition / "alpha", force=True).replaced
+    (SUBMISSIONS / "alpha" / "extra.txt").write_text("x")
+    with pytest.raises(FilingError, match="git has not kept"):
+        submit(competition / "alpha")
+    assert (SUBMISSIONS / "alpha" / "extra.txt").exists()
+
+
+def test_a_folder_that_git_ignores_is_not_kept_by_it(competition: Path):
+    git("init", "-q")
+    Path(".gitignore").write_text("build/\n/data/submissions/alpha/\n")
+    write_folder(competition / "beta", {**PROMPT_FILES, "build/data.txt": "x"})
+    filed = submit(competition / "beta")
+    assert texts(filed.check.findings, "warning") == [
+        "build/data.txt: is ignored by git; add it with `git add --force`"
+    ]
+    assert "commit it: git add data/submissions/beta && git commit -m 'Submission of beta'" in filed.to_do
+    submit(competition / "alpha")
+    with pytest.raises(FilingError, match="git has not kept"):
+        submit(competition / "alpha")
+
+
+def test_a_hook_or_repository_in_the_submission_is_left_out(competition: Path):
+    files = {**PROMPT_FILES, ".git/config": "[core]\nfsmonitor = touch /tmp/evil\n", "dvc.yaml": "x", ".gitignore": "*"}
+    write_folder(competition / "alpha", files)
+    submit(competition / "alpha")
+    assert tree(SUBMISSIONS / "alpha") == ["README.md", "prompt.txt"]
+
+
+def test_what_is_no_folder_is_not_replaced(competition: Path):
+    SUBMISSIONS.mkdir(parents=True)
+    (SUBMISSIONS / "alpha").symlink_to(competition)
+    with pytest.raises(FilingError, match="is there and no folder"):
+        submit(competition / "alpha", force=True)
+    assert (competition / "alpha" / "README.md").exists()
+
+
+def test_two_at_once_exclude_each_other(competition: Path):
+    with only_run(SUBMISSIONS, filing.LOCK), pytest.raises(BusyError, match=f"process {os.getpid()}"):
+        submit(competition / "alpha")
+    assert submit(competition / "alpha").folder is not None
+
+
+def test_a_submission_may_be_filed_again_from_where_it_lies(competition: Path):
+    submit(competition / "program")
+    before = sha256_tree(SUBMISSIONS / "program")
+    assert submit(SUBMISSIONS / "program").replaced
+    assert sha256_tree(SUBMISSIONS / "program") == before
+
+
+def test_the_command(competition: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["submit", str(competition / "alpha")]) == 0
+    out, err = capsys.readouterr()
+    assert out == "data/submissions/alpha\n"
+    assert "filed data/submissions/alpha: a prompt, 2 files" in err
+    assert main(["submit", str(competition / "program"), "--team", "alpha", "--json"]) == 0
+    out, err = capsys.readouterr()
+    values = json.loads(out)
+    assert (values["team"], values["replaced"], values["kind"], values["entry"]) == (
+        "alpha",
+        True,
+        "program",
+        "main.py",
+    )
+    assert (values["folder"], values["to_do"]) == ("data/submissions/alpha", [])
+    (competition / "alpha" / "README.md").unlink()
+    assert main(["submit", str(competition / "alpha")]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "error: has no README.md" in err
+    assert main(["submit", str(competition / "alpha"), "--team", "logs"]) == 2
+    assert main(["submit", str(competition / "nowhere"), "--team", "x"]) == 2
+    assert not (SUBMISSIONS / "x").exists()
+    with pytest.raises(HandInError):
+        submit(competition / "nowhere", "x")

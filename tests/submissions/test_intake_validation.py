@@ -1,0 +1,243 @@
+"""What participants are told about their submissions, all at once."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, README, texts, write_folder, write_zip
+
+from pcgeval.cli.main import main
+from pcgeval.generation.harness import GUEST
+from pcgeval.submissions.dependencies import STAND_INS
+from pcgeval.submissions.findings import Finding, lines, shown
+from pcgeval.submissions.handed_in import HandInError
+from pcgeval.submissions.inspection import Rules, rules_of
+from pcgeval.submissions.load import Program
+from pcgeval.submissions.validation import validate
+
+
+@pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES])
+def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
+    for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
+        found = validate(path, Rules())
+        assert found.findings == ()
+        assert found.passed
+        assert (found.files, found.size) == (len(files), sum(len(each) for each in files.values()))
+        assert (found.kind == "program") == ("main.py" in files)
+
+
+def test_a_single_folder_is_unwrapped(tmp_path: Path):
+    files = {f"My Team: final/v2/{name}": each for name, each in PROGRAM_FILES.items()}
+    found = validate(write_zip(tmp_path / "x.zip", {**files, "__MACOSX/My Team: final/._a": "x"}), Rules())
+    assert found.passed
+    assert found.kind == "program"
+    assert "My Team: final/v2/: holds everything; what is in it was taken" in texts(found.findings, "note")
+
+
+def test_a_folder_is_looked_through_where_it_lies(tmp_path: Path):
+    folder = write_folder(tmp_path / "outer", {f"inner/{name}": each for name, each in PROGRAM_FILES.items()})
+    found = validate(folder, Rules())
+    assert found.work == Program(folder / "inner", "main.py")
+
+
+def test_everything_is_said_at_once(tmp_path: Path):
+    files = {
+        "Main.py": PROGRAM.replace("prompts/one.txt", "Prompts/one.txt"),
+        "prompts/one.txt": PROMPT,
+        "prompts/ONE.txt": PROMPT,
+        "helper.py": "import requests, random, numpy\nopen('C:\\\\x\\\\y.txt')\nprint(random.random())\n",
+        "nul.txt": "x",
+        ".env": "OPENAI_API_KEY=abcdefgh12345678\n",
+        "requirements.txt": "-e .\ngit+https://example.org/x\n",
+        "submission.yaml": "role: baseline\n",
+        ".DS_Store": "x",
+    }
+    found = validate(write_zip(tmp_path / "x.zip", files), Rules())
+    errors, warnings = "\n".join(texts(found.findings)), "\n".join(texts(found.findings, "warning"))
+    for words in (
+        "has no README.md",
+        "nul.txt: has a name that Windows cannot store",
+        "requirements.txt:1: '-e .'",
+        "requirements.txt:2: 'git+",
+    ):
+        assert words in errors
+    assert "has on some disks the same name as prompts/ONE.txt" in errors
+    for words in (
+        "helper.py:1: imports requests: there is no network",
+        "helper.py:2: names 'C:\\\\x\\\\y.txt', a path of one computer",
+        "helper.py:3 uses random, which no file of the program gives a seed",
+        "Main.py:8: names 'Prompts/one.txt', which is not there",
+        ".env:1: looks like a secret",
+        "submission.yaml: role and disqualified are the organiser's",
+    ):
+        assert words in warnings
+    assert texts(found.findings, "note") == [".DS_Store: was left out (of the operating system)"]
+    assert "abcdefgh" not in json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"README.md": None}, ": has no README.md"),
+        ({"README.md": " \n\ufeff"}, "README.md: is empty"),
+        ({"README.md": "é".encode("utf-16")}, "README.md: is not UTF-8 text"),
+        ({"README.md": "x" * 1_000_001}, "README.md: has over 1000000 bytes"),
+        ({"prompt.txt": None}, "neither prompt.txt nor a program"),
+        ({"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
+        ({"prompt.txt": "<OBJECT> " + "word " * 900}, "prompt.txt: the prompt has 901 words; 900 are allowed"),
+        ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has 1 characters that the rules do not allow: U+00E9"),
+        ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: not UTF-8 text"),
+        ({"submission.yaml": "kind: poem"}, "submission.yaml: kind: Input should be"),
+        ({"submission.yaml": "entry: main.py"}, "entry 'main.py': there is no such file"),
+        ({"submission.yaml": "kind: program"}, "holds no program"),
+    ],
+)
+def test_errors_of_prompts(tmp_path: Path, changes: dict[str, str | bytes | None], words: str):
+    files = {name: each for name, each in {**PROMPT_FILES, **changes}.items() if each is not None}
+    for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
+        errors = texts(validate(path, Rules()).findings)
+        assert len(errors) == 1
+        assert words in errors[0]
+        assert str(tmp_path) not in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"old.py": PROGRAM}, None),  # the README says which
+        ({"old.py": PROGRAM, "README.md": "x"}, "not clear which file starts the program: main.py, old.py"),
+        ({"main.py": PROGRAM + "x = = 1"}, "main.py:14 (is not valid Python (invalid syntax))"),
+        ({"main.py": PROGRAM.encode("utf-16")}, "main.py (is UTF-16 text"),
+        ({"main.py": PROGRAM + "\0"}, "main.py (is not valid Python"),
+        ({"main.py": "# coding: punycode\n" + PROGRAM}, "declares the encoding 'punycode'"),
+        ({"main.py": "x = " + "-" * 100_000 + "1\n" + PROGRAM}, "is nested too deeply"),
+        ({"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
+        ({"requirements.txt": "./wheel.whl\n"}, "requirements.txt:1: './wheel.whl' is no package"),
+    ],
+)
+def test_errors_of_programs(tmp_path: Path, changes: dict[str, str | bytes], words: str | None):
+    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes}), Rules())
+    errors = texts(found.findings)
+    assert (words is None) == (errors == [])
+    assert words is None or words in errors[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.py", "import httpx", "a.py:1: imports httpx: there is no network"),
+        ("a.py", "from urllib import request", "a.py:1: imports urllib.request: there is no network"),
+        ("a.py", "import openai", "a.py:1: imports openai: there is no network"),
+        ("a.py", "import numpy", "a.py:1: imports numpy, which no line of requirements.txt names; add numpy"),
+        ("a.py", "from PIL import Image", "imports PIL, which no line of requirements.txt names; add pillow"),
+        ("a.py", "import random\nrandom.shuffle([])", "a.py:2 uses random, which no file of the program gives a seed"),
+        ("a.py", "p = '/home/me/prompts'", "names '/home/me/prompts', a path of one computer"),
+        ("a.py", "open('prompts\\\\one.txt')", "with backslashes; write / between folders"),
+        ("a.py", "open('../x.txt')", "which leads out of the submission"),
+        ("a.py", "open('log.txt', 'w')", "writes 'log.txt', but the program's folder is read-only; write to /tmp"),
+        ("a.py", "open('log.txt', mode='ab')", "writes 'log.txt'"),
+        ("a.py", "open('prompts/two.txt')", "names 'prompts/two.txt', which is not there; upper and lower case count"),
+        ("a.py", "ctx.add_output_token_count(-9)", "counts tokens itself; the rules forbid to change the counter"),
+        ("a.py", "print 'x'", "a.py:1: is not valid Python"),
+        ("a.py", "# " + "x" * 2**18, "a.py: has 262146 bytes; sources of up to 262144 are looked into"),
+        ("a.py", "key = 'sk-abcdefghijklmnopqrstuvwx'", "a.py:1: looks like a secret; submissions are made public"),
+        ("notes.txt", "\n\n-----BEGIN RSA PRIVATE KEY-----", "notes.txt:3: looks like a secret"),
+        (".env", "MODEL=x\nMY_TOKEN='12345678'", ".env:2: looks like a secret"),
+        ("prompts/long.txt", "x" * 100_004, "prompts/long.txt: has about 25001 tokens; a trial has 25000 in all"),
+        ("llm4pcg/__init__.py", "", "llm4pcg: is not used: the competition's own package is served in its place"),
+        ("README.md", "# Alpha\n", "README.md: does not say how to run the program, such as `python main.py`"),
+        ("main.py", PROGRAM + "    run_evaluation('b', Mine)\n", "main.py: calls run_evaluation 2 times"),
+    ],
+)
+def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words: str):
+    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, name: content}), Rules())
+    assert found.passed
+    assert [line for line in texts(found.findings, "warning") if words in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.py", "import os, json\nimport helper\nfrom . import b\nimport llm4pcg, dotenv"),
+        ("a.py", "try:\n    import numpy\nexcept ImportError:\n    numpy = None"),
+        ("a.py", "import random\nrandom.seed(1)\nrandom.shuffle([])"),
+        (
+            "a.py",
+            "open('prompts/one.txt')\nopen('/tmp/log.txt', 'w')\nopen('data')\nopen(name)\nopen()\nopen('\\0.txt')",
+        ),
+        (".env", "MODEL=gemma2\nOPENAI_API_KEY=\nAPI_KEY=<your key>\n"),
+        (".env.example", "# OPENAI_API_KEY=1234567890\n"),
+        ("requirements.txt", "llms4pcg\nopencv-python-headless\n"),
+        ("README.md", "Start it: python3 ./main.py\n"),
+    ],
+)
+def test_what_is_fine_is_not_warned_about(tmp_path: Path, name: str, content: str):
+    files = {**PROGRAM_FILES, "helper.py": "import cv2" if name == "requirements.txt" else "", name: content}
+    assert texts(validate(write_folder(tmp_path / "team", files), Rules()).findings, "warning") == []
+
+
+def test_an_entry_in_a_folder_is_told_where_it_starts(tmp_path: Path):
+    files = {"README.md": "python src/main.py", "src/main.py": PROGRAM, "prompts/one.txt": PROMPT}
+    found = validate(write_folder(tmp_path / "team", files), Rules())
+    assert [line for line in texts(found.findings, "warning") if "paths are relative to that folder" in line]
+
+
+def test_a_readme_by_another_name_is_told(tmp_path: Path):
+    files = {"readme.txt": README, "prompt.txt": PROMPT}
+    assert texts(validate(write_folder(tmp_path / "team", files), Rules()).findings, "warning") == [
+        "readme.txt: is not called README.md, where it is looked for; rename it"
+    ]
+
+
+def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
+    files = {**PROGRAM_FILES, **{f"{number}.py": "import requests\n" * 2000 for number in range(20)}}
+    found = validate(write_folder(tmp_path / "team", files), Rules())
+    assert len(found.findings) < 1200
+    assert len(lines(found.findings)) < 20
+
+
+def test_what_is_printed_is_plain(tmp_path: Path):
+    files = {**PROGRAM_FILES, "\x1b[2Jevil\u202e.txt": "x"}
+    (line,) = lines(validate(write_folder(tmp_path / "team", files), Rules()).findings)
+    assert line == "error: \\x1b[2Jevil\\u202e.txt: has characters that cannot be seen or decoded; rename it"
+    assert shown("a" * 400) == "a" * 300 + "..."
+    assert shown("\udcff日本 é") == "\\udcff日本 é"
+
+
+def test_the_same_about_many_places_is_said_once():
+    found = [Finding("warning", f"{number}", "is odd") for number in range(8)] + [Finding("error", "", "is bad")]
+    assert lines(found) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
+
+
+def test_the_rules_come_from_params_where_there_are_any(tmp_path: Path):
+    assert rules_of(tmp_path / "params.yaml") == Rules(25_000, 900)
+    repository = Path(__file__).parents[2]
+    assert rules_of(repository / "params.yaml").prompt_words == 900
+
+
+@pytest.mark.parametrize("name", ["missing", "text.txt", "pipe"])
+def test_what_is_neither_folder_nor_zip_is_bad_input(tmp_path: Path, name: str):
+    (tmp_path / "text.txt").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(HandInError):
+        validate(tmp_path / name, Rules())
+    assert main(["validate", str(tmp_path / name)]) == 2
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = write_folder(tmp_path / "team", PROGRAM_FILES)
+    assert main(["validate", str(folder)]) == 0
+    assert capsys.readouterr().out == ""
+    (folder / "README.md").unlink()
+    assert main(["validate", str(folder)]) == 1
+    assert capsys.readouterr().out.startswith("error: has no README.md")
+    assert main(["validate", str(folder), "--json"]) == 1
+    values = json.loads(capsys.readouterr().out)
+    assert (values["passed"], values["kind"], values["entry"], values["files"]) == (False, "program", "main.py", 3)
+    assert values["findings"][0]["severity"] == "error"
+
+
+def test_the_stand_ins_are_those_that_programs_get() -> None:
+    served = {path.stem for path in (GUEST / "stand_ins").iterdir() if path.name != "__pycache__"}
+    assert served == set(STAND_INS)

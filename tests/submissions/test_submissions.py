@@ -1,0 +1,218 @@
+"""Reading submissions: good ones, and everything that can be wrong with one."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.submissions.load import (
+    ENTRY_BYTES,
+    NOTES_BYTES,
+    Program,
+    SubmissionError,
+    load_submission,
+    prompt_findings,
+)
+
+ALLOWED = (
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    " ~/\\+,-*'\"`.!@#$%^&()_=[]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\n\t"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    team = tmp_path / "alpha"
+    team.mkdir()
+    (team / "prompt.txt").write_text("Draw <OBJECT>, please.\n")
+    return team
+
+
+def test_a_prompt_alone_is_enough(folder: Path):
+    submission = load_submission(folder)
+    assert (submission.team, submission.title, submission.role, submission.disqualified) == (
+        "alpha",
+        "alpha",
+        "participant",
+        None,
+    )
+    assert submission.prompt_for("Q") == "Draw Q, please.\n"
+    assert submission.prompt_length == len("Draw <OBJECT>, please.\n")
+
+
+def test_the_organiser_notes_role_and_disqualification(folder: Path):
+    (folder / "submission.yaml").write_text("title: Alpha Team\nrole: baseline\ndisqualified: copied another prompt\n")
+    submission = load_submission(folder)
+    assert (submission.title, submission.role, submission.disqualified) == (
+        "Alpha Team",
+        "baseline",
+        "copied another prompt",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("prompt.txt", None, "neither prompt.txt nor a program"),
+        ("prompt.txt", b"  \n", "is empty"),
+        ("prompt.txt", b"\xff<OBJECT>", "not UTF-8"),
+        ("prompt.txt", b"x" * 1_000_001, "over 1000000 bytes"),
+        ("submission.yaml", b"role: referee", "role"),
+        ("submission.yaml", b"rol: baseline", "Known keys"),
+        ("submission.yaml", b"a: [", "submission.yaml"),
+        ("submission.yaml", b"\xff", "not UTF-8"),
+    ],
+)
+def test_faults_are_named(folder: Path, name: str, content: bytes | None, words: str):
+    (folder / name).unlink(missing_ok=True)
+    if content is not None:
+        (folder / name).write_bytes(content)
+    with pytest.raises(SubmissionError, match=words):
+        load_submission(folder)
+
+
+MAIN = """
+from llms4pcg.competition import TrialLoop, run_evaluation
+class Mine(TrialLoop):
+    pass
+if __name__ == "__main__":
+    run_evaluation("team", Mine)
+"""
+
+
+def program(folder: Path, name: str = "main.py", notes: str = "") -> Program:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(MAIN)
+    (folder / "submission.yaml").write_text(notes)
+    found = load_submission(folder)
+    assert isinstance(found.work, Program)
+    assert (found.prompt, found.prompt_length) == (None, None)
+    with pytest.raises(SubmissionError, match="is a program"):
+        found.prompt_for("A")
+    return found.work
+
+
+def test_a_program_may_have_a_file_prompt_txt(folder: Path):
+    assert program(folder) == Program(folder, "main.py")
+    assert program(folder, notes="kind: program") == Program(folder, "main.py")
+    (folder / "submission.yaml").write_text("kind: prompt")
+    assert load_submission(folder).prompt == "Draw <OBJECT>, please.\n"
+
+
+def test_python_beside_a_prompt_does_not_make_a_program(folder: Path):
+    (folder / "count_words.py").write_text("if __name__ == '__main__':\n    print(len(open('prompt.txt').read()))\n")
+    assert load_submission(folder).prompt is not None
+    (folder / "submission.yaml").write_text("kind: program")
+    with pytest.raises(SubmissionError, match="holds no program"):
+        load_submission(folder)
+
+
+def test_the_notes_name_the_entry(folder: Path):
+    program(folder, "other.py")
+    assert program(folder, "src/main.py", "entry: ./src/main.py").entry == "src/main.py"
+
+
+def test_several_entries_are_listed(folder: Path):
+    for number in range(12):
+        (folder / f"m{number:02}.py").write_text(MAIN if number else "TrialLoop = = 1")
+    words = (
+        r"m00.py:1 \(is not valid Python.*, m01.py, .* and 2 more.*`entry: m00.py`; or `kind: prompt` if .*prompt.txt"
+    )
+    with pytest.raises(SubmissionError, match=words):
+        load_submission(folder)
+    (folder / "prompt.txt").unlink()
+    with pytest.raises(SubmissionError, match=r"`entry: m00.py`\.$"):
+        load_submission(folder)
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("missing.py", "no such file"),
+        ("folder.py", "no such file"),
+        ("link.py", "no such file"),
+        ("linked/main.py", "no such file"),
+        ("../alpha/main.py", "not the name of a .py file"),
+        ("/etc/main.py", "not the name of a .py file"),
+        ("src\\main.py", "not the name of a .py file"),
+        ("prompt.txt", "not the name of a .py file"),
+        ("-c.py", "not the name of a .py file"),
+        ("a\0.py", "not the name of a .py file"),
+        ("\ud800.py", "submission.yaml"),
+        ("x" * 300 + ".py", "cannot be read"),
+        ("x" * 500 + ".py", "at most 400"),
+        ("huge.py", "over 4194304 bytes"),
+    ],
+)
+def test_odd_entries_are_refused(folder: Path, entry: str, words: str):
+    (folder / "folder.py").mkdir()
+    (folder / "real").mkdir()
+    (folder / "real" / "main.py").write_text(MAIN)
+    (folder / "linked").symlink_to("real")
+    (folder / "link.py").symlink_to("real/main.py")
+    (folder / "-c.py").write_text(MAIN)
+    with (folder / "huge.py").open("wb") as file:
+        file.truncate(ENTRY_BYTES + 1)
+    (folder / "submission.yaml").write_text(f"entry: {json.dumps(entry)}\n")
+    with pytest.raises(SubmissionError, match=words):
+        load_submission(folder)
+
+
+def test_a_file_that_would_be_an_option_of_python_is_no_entry(folder: Path):
+    (folder / "-c.py").write_text(MAIN)
+    with pytest.raises(SubmissionError, match=r"'-c\.py' is not the name"):
+        load_submission(folder)
+
+
+@pytest.mark.parametrize(
+    ("notes", "words"),
+    [
+        ("a: &a [x, x]\nb: &b [*a, *a]\ntitle: [*b, *b]", "alias"),
+        ("title: " + "[" * 5000, "submission.yaml: "),
+        ("title: " + "x" * NOTES_BYTES, "at most 16384 bytes"),
+        ("title: 2001-99-99", "submission.yaml: "),
+        ("title: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("[1, 2]", "Known keys"),
+        ("0", "Known keys"),
+        ("kind: poem", "kind: Input should be 'prompt' or 'program'"),
+        ("title: 9" + "9" * 5000, "Exceeds the limit"),
+    ],
+)
+def test_hostile_notes_are_refused(folder: Path, notes: str, words: str):
+    (folder / "submission.yaml").write_text(notes)
+    with pytest.raises(SubmissionError, match=words):
+        load_submission(folder)
+
+
+@pytest.mark.parametrize("name", ["submission.yaml", "prompt.txt"])
+def test_a_pipe_is_not_waited_for(folder: Path, name: str):
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    with pytest.raises(SubmissionError, match="no regular file"):
+        load_submission(folder)
+
+
+def test_a_missing_folder_and_a_link_are_refused(folder: Path, tmp_path: Path):
+    with pytest.raises(SubmissionError, match="no submission"):
+        load_submission(tmp_path / "beta")
+    (folder / "prompt.txt").unlink()
+    (folder / "prompt.txt").symlink_to("/etc/hostname")
+    with pytest.raises(SubmissionError, match="is a link"):
+        load_submission(folder)
+
+
+def test_qualification_rules():
+    assert prompt_findings("one two <OBJECT>", words=3) == []
+    assert "4 words; 3 are allowed" in prompt_findings("one two three <OBJECT>", words=3)[0]
+    assert "lacks the token" in prompt_findings("a prompt", words=3)[0]
+    assert "U+00E9" in prompt_findings("caf\u00e9 <OBJECT>", words=3)[0]
+
+
+@given(st.text(max_size=60))
+def test_allowed_characters_are_those_of_the_rules(text: str):
+    strange = {character for character in text if character not in ALLOWED and not character.isspace()}
+    findings = prompt_findings("<OBJECT> " + text, words=10_000)
+    assert bool(strange) == any("do not allow" in finding for finding in findings)
