@@ -126,8 +126,8 @@ def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
 
 def test_text_says_what_a_person_asks(workspace: Path) -> None:
     lines = audit(workspace).to_text().splitlines()
-    assert "rank 1  aa: total 0.123456, normalised 50 (participant)" in lines
-    assert "unranked  bb: total 0.123456, normalised 50 (participant)" in lines
+    assert "rank 1  aa: total 0.123457, normalised 50.000 (participant)" in lines
+    assert "unranked  bb: total 0.123457, normalised 50.000 (participant)" in lines
     prompt = sha256(workspace / "data/submissions/aa/prompt.txt")[:12]
     assert [line for line in lines if "data/submissions/aa/prompt.txt" in line and f"sha256 {prompt}" in line]
     assert [line for line in lines if "data/recordings/m2/aa.jsonl  3 exchanges" in line]

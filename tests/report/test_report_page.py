@@ -2,6 +2,8 @@ import base64
 import hashlib
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
@@ -60,6 +62,18 @@ def test_the_result_stands_on_the_page(page, evaluated):
     assert ranking["engine"] in page.text
     assert ranking["classifier"] in page.text
     assert "a" * 64 in page.text
+
+
+def test_the_verdict_and_the_command_ranking_round_the_same_total_alike(workspace, tmp_path):
+    ranking = read_json(workspace / RANKING_JSON)
+    best = ranking["teams"][0]
+    best["total"] = "0.00339783327489470138"
+    ranking["reason"] = f"{best['team']} wins with its total of {best['total']}."
+    write_json(workspace / RANKING_JSON, ranking)
+    page = Page(write_report(PARAMS, workspace, tmp_path / "out").read_text(encoding="utf-8"))
+    printed = subprocess.check_output([sys.executable, "-m", "pcgeval", "ranking"], cwd=workspace, text=True)
+    assert f"{best['team']} wins with its total of 0.003398." in page.text
+    assert re.search(r"\s0\.003398\s", printed)
 
 
 def test_every_trial_has_a_picture_or_a_reason(page, markup):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, plain
+from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, plain, rounded
 
 decimals = st.decimals(-(10**6), 10**6, places=30)
 
@@ -75,3 +75,17 @@ def test_products_of_the_smallest_floats_are_exact(stability, similarity, rate):
     assert Fraction(product) == 100 * Fraction(weight) * Fraction(from_float(stability)) * Fraction(
         from_float(similarity)
     ) * Fraction(from_float(rate))
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        ("0.00339783327489470138", 6, "0.003398"),
+        ("64.395608229693758579", 3, "64.396"),
+        ("0.0000005", 6, "0.000000"),
+        ("0.0000015", 6, "0.000002"),
+        ("12", 3, "12.000"),
+    ],
+)
+def test_scores_are_rounded_for_people_not_cut(value, digits, shown):
+    assert rounded(value, digits) == rounded(Decimal(value), digits) == shown

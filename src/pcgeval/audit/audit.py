@@ -4,8 +4,9 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.audit.agreement import Checker
 from pcgeval.audit.cache import check_cache
@@ -66,6 +67,9 @@ def audit(root: Path, team: str | None = None) -> Audit:
     )
 
 
+_Exact = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?$")]  # a decimal, as ranking.json writes it
+
+
 class _RankedTeam(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -73,8 +77,8 @@ class _RankedTeam(BaseModel):
     status: str
     rank: int | None
     winner: bool
-    total: str | None
-    normalised: str | None
+    total: _Exact | None
+    normalised: _Exact | None
 
 
 class _RankingFile(BaseModel):

@@ -9,6 +9,7 @@ from pcgeval.audit.lineage import Input, Locked
 from pcgeval.audit.paths import printable
 from pcgeval.audit.result import Audit, Line, ModelUsed, ParamUsed
 from pcgeval.audit.surroundings import Surroundings
+from pcgeval.scoring.decimals import rounded
 
 _HASH = 12  # hexadecimal digits of a hash that are shown
 _MOST = 20  # findings of one kind that are shown; --json has all
@@ -29,17 +30,13 @@ def audit_text(audit: Audit) -> str:
 
 def _line(line: Line) -> Iterator[str]:
     place = "unranked" if line.rank is None else f"rank {line.rank}"
-    scores = f"total {_short(line.total)}, normalised {_short(line.normalised)}" if line.total else "no score"
+    scores = "no score"
+    if line.total is not None and line.normalised is not None:
+        scores = f"total {rounded(line.total)}, normalised {rounded(line.normalised, 3)}"
     yield f"{place}  {printable(line.team)}: {scores} ({'winner' if line.winner else printable(line.status)})"
     yield from _files(line.inputs)
     counts = [f"{name} x {len(list(stages))}" for name, stages in groupby(line.stages, lambda name: name.split("@")[0])]
     yield f"  by stages    {', '.join(counts)}"
-
-
-def _short(number: str | None) -> str:
-    """Return an exact decimal cut to what a person compares."""
-    whole, _, fraction = printable(number or "-").partition(".")
-    return f"{whole}.{fraction[:6]}" if fraction else whole
 
 
 def _shared(audit: Audit) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, say
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import FileError, read_json, read_text, write_bytes
 from pcgeval.core.params import Params, load_params
+from pcgeval.scoring.decimals import rounded
 from pcgeval.submissions.load import Program, Submission, load_submissions
 
 FILE_LIMIT = 64 * 2**20  # bytes of one file that a command reads whole
@@ -94,9 +95,9 @@ def _ranking_row(team: dict[str, Any]) -> list[str]:
     return [
         str(team["rank"] or "-"),
         team["team"],
-        f"{float(team['normalised']):.3f}" if scored else "-",
+        rounded(team["normalised"], 3) if scored else "-",
         f"{team['interval'][0]:.1f} to {team['interval'][1]:.1f}" if team["interval"] else "-",
-        f"{float(team['total']):.6f}" if scored else "-",
+        rounded(team["total"]) if scored else "-",
         str(sum(each["failed_trials"] for each in team["models"].values())),
         "winner" if team["winner"] else team["status"],
     ]

@@ -11,9 +11,10 @@ from pcgeval.report.reading import ModelCell
 from pcgeval.report.results import Evaluation, TeamResult
 from pcgeval.report.words import count, figure, score_figure
 from pcgeval.rubric.grade_files import HEURISTIC
+from pcgeval.scoring.decimals import rounded
 
 LONGEST_TITLE = 100  # characters
-_LONG_DECIMAL = re.compile(r"([0-9]+\.[0-9]{6})[0-9]+")
+_LONG_DECIMAL = re.compile(r"[0-9]+\.[0-9]{7,}")
 
 
 def head(evaluation: Evaluation) -> Html:
@@ -38,8 +39,8 @@ def head(evaluation: Evaluation) -> Html:
 
 
 def _rounded(sentence: str) -> str:
-    """Shorten the exact totals in a sentence; they stand in full in the ranking's tooltips."""
-    return _LONG_DECIMAL.sub(r"\1", sentence)
+    """Round the exact totals in a sentence; they stand in full in the ranking's tooltips."""
+    return _LONG_DECIMAL.sub(lambda number: rounded(number[0]), sentence)
 
 
 def ranking(evaluation: Evaluation) -> Html:
