@@ -45,6 +45,7 @@ lint: $(READY)  ## ruff, mypy, and whether the README's command help is up to da
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports
 	@$(BIN)/python -m pcgeval.cli.docs --check README.md
 
 bench: $(READY)  ## measure the speeds and accuracies that the README quotes, one figure a line

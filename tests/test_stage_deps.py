@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from module_imports import MODULES, ROOT, reachable
+from module_imports import MODULES, ROOT, imported_modules, reachable
 
 STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
@@ -52,3 +52,21 @@ def test_the_check_can_fail() -> None:
     assert is_covered(grid, ["src/pcgeval/levels"])
     assert is_covered(grid, ["src/pcgeval/levels/grid.py"])
     assert not is_covered(grid, ["src/pcgeval/level", "src/pcgeval/levels/calls.py", "levels"])
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import pcgeval.levels.grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
+        ("from pcgeval.levels import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
+        ("from pcgeval.levels.grid import drop", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
+        ("def f():\n    from pcgeval.core import files", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
+        ("import importlib\nimportlib.import_module('pcgeval.levels')", {"pcgeval", "pcgeval.levels"}),
+        ("from . import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
+        ("from ..core.files import read_text", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
+        ("if TYPE_CHECKING:\n    import pcgeval.core.files", set()),
+        ("import json, pcgevaluation", set()),
+    ],
+)
+def test_the_import_walk_itself(source: str, expected: set[str]) -> None:
+    assert imported_modules(source, "pcgeval.levels.calls") == expected
