@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from pcgeval.cli.try_run import Rehearsal, rehearse
+from pcgeval.cli.main import main
+from pcgeval.cli.try_run import OutputFolderError, Rehearsal, rehearse
 from pcgeval.cli.try_setting import (
     RehearsalError,
     model_key,
@@ -17,6 +18,7 @@ from pcgeval.cli.try_setting import (
     usual_params,
 )
 from pcgeval.cli.try_terminal import COLUMNS, describe, drawing, to_json, to_text
+from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.params import Params, load_params
 from pcgeval.llm.backends import open_backend
@@ -34,9 +36,11 @@ def demo() -> Params:
     )
 
 
-def rehearse_recorded(demo: Params, model: str, folder: Path) -> tuple[Rehearsal, list[bool]]:
-    """Rehearse the demo's letters I and L with a recorded model; also tell which trials were asked for."""
-    params = rehearsed_params(demo, demo.models[model], "LI", 3)
+def rehearse_recorded(
+    demo: Params, model: str, folder: Path, letters: str = "LI", trials: int = 3
+) -> tuple[Rehearsal, list[bool]]:
+    """Rehearse letters of the demo with a recorded model; also tell which trials were asked for."""
+    params = rehearsed_params(demo, demo.models[model], letters, trials)
     asked: list[bool] = []
     rehearsal = rehearse(
         params,
@@ -148,3 +152,54 @@ def test_a_folder_a_program_and_a_prompt_can_be_rehearsed(tmp_path: Path) -> Non
     assert rehearsed_submission(ROOT / "data/submissions" / TEAM).team == TEAM
     with pytest.raises(RehearsalError, match="no such submission"):
         rehearsed_submission(tmp_path / "nothing")
+
+
+def all_files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_pcgeval_did_not_make_is_refused_and_stays_as_it_is(demo: Params, tmp_path: Path) -> None:
+    for name in ("levels/mine.xml", "raw/notes.txt", "similarity/I.json"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("mine", encoding="utf-8")
+    before = all_files(tmp_path)
+    with pytest.raises(OutputFolderError, match="already exists"):
+        rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
+    assert all_files(tmp_path) == before
+    program, model = str(ROOT / "data/submissions" / TEAM), "qwen2.5-coder:0.5b-instruct-q4_K_M"
+    assert main(["try", program, "--model", model, "--out", str(tmp_path)]) == EXIT_BAD_INPUT
+    assert all_files(tmp_path) == before
+
+
+def test_files_of_others_in_the_folder_are_neither_removed_nor_replaced(demo: Params, tmp_path: Path) -> None:
+    rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "I")
+    own = [f"{step}/notes.txt" for step in ("raw", "raw/I", "levels", "images", "stability", "diversity", "unfinished")]
+    for name in own:
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text("mine", encoding="utf-8")
+    rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "IL")
+    assert [(tmp_path / name).read_text(encoding="utf-8") for name in own] == ["mine"] * len(own)
+    (tmp_path / "raw/A").mkdir()
+    (tmp_path / f"raw/A/{TEAM}_A_1.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputFolderError, match="did not write"):
+        rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "A")
+    with pytest.raises(OutputFolderError, match="holds one-example"):
+        rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+
+
+def test_other_letters_keep_the_earlier_ones(demo: Params, tmp_path: Path) -> None:
+    first, _ = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+    before = {name: content for name, content in all_files(tmp_path).items() if "/I" in name}
+    assert any(name.startswith("images/") for name in before)
+    rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "L")
+    assert {name: content for name, content in all_files(tmp_path).items() if "/I" in name} == before
+    again, asked = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+    assert (again, asked) == (first, [False] * 3)
+
+
+def test_fewer_trials_show_no_diversity_of_an_older_run(demo: Params, tmp_path: Path) -> None:
+    assert rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[0].diversity
+    fewer, asked = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 1)
+    assert (fewer.diversity, asked) == ({}, [False])
+    assert not (tmp_path / "diversity/I.json").exists()
+    assert rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[1] == [False] * 3, "the replies were kept"

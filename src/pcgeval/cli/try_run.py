@@ -1,14 +1,21 @@
 """A few trials of one submission through the same steps that the competition runs.
 
 Everything goes into one folder: responses, calls, levels, pictures and scores, with the official file names. Finished
-trials are kept, so a second rehearsal of the same submission in the same folder asks for nothing twice.
+trials are kept, so a second rehearsal of the same submission in the same folder asks for nothing twice. A marker file
+lists what pcgeval wrote there: no other file is removed or replaced.
 """
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from pcgeval.core.layout import STEPS, Step, Trial, trial_file, trials
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.exclusion import only_run
+from pcgeval.core.files import files_below, read_json, write_bytes, write_json
+from pcgeval.core.layout import STEPS, TRIALS_FILE, Step, Trial, tag, trial_file, trials
 from pcgeval.core.outcomes import read_outcomes
 from pcgeval.core.params import Params
 from pcgeval.evaluator.step import simulate_step
@@ -21,6 +28,73 @@ from pcgeval.scoring.results import TeamFolders, read_letter
 from pcgeval.similarity.diversity import diversity_step
 from pcgeval.similarity.step import classify_step
 from pcgeval.submissions.load import Submission
+
+MARKER = ".pcgeval-try.json"  # in the folder of a rehearsal: whose it is, and the files that pcgeval wrote there
+
+
+class OutputFolderError(PcgevalError):
+    """A rehearsal may not write into this folder."""
+
+
+class OutputFolder:
+    """A folder of one team and model in which pcgeval replaces and removes only the files that it wrote itself."""
+
+    def __init__(self, folder: Path, team: str, model: str) -> None:
+        """Take a folder that is new, empty, or of an earlier rehearsal of the same team and model.
+
+        Raises:
+            OutputFolderError: It is none of them.
+        """
+        self.folder, self._owner = folder, {"team": team, "model": model}
+        self._files: set[str] = set()  # relative to the folder
+        if (folder / MARKER).is_file():
+            marker = read_json(folder / MARKER)
+            try:
+                self._files, owner = set(marker.pop("files")), marker
+            except (AttributeError, KeyError, TypeError) as error:
+                raise OutputFolderError(f"{folder / MARKER}: was altered. Name another folder with --out.") from error
+            if owner != self._owner:
+                raise OutputFolderError(
+                    f"{folder}: holds {owner.get('team')} with {owner.get('model')}, not {team} with {model}. "
+                    "Name another folder with --out."
+                )
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise OutputFolderError(
+                f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
+            )
+
+    def claim(self, files: Iterable[str]) -> None:
+        """List files as pcgeval's own before they are written.
+
+        Raises:
+            OutputFolderError: Somebody else's file has one of the names.
+        """
+        new = set(files) - self._files
+        for name in sorted(new):
+            if os.path.lexists(self.folder / name):
+                raise OutputFolderError(f"{self.folder / name}: pcgeval did not write this file. Move it elsewhere.")
+        self._files |= new
+        self._write_marker()
+
+    def publish(self, made: Path, letters: str) -> None:
+        """Copy the files below a folder to the same names here; older results of the same letters are removed."""
+        names = [path.relative_to(made).as_posix() for path in files_below(made)]
+        self.claim(names)
+        stale = {name for name in self._files - set(names) if _letter(name) in letters and not name.startswith("raw/")}
+        for name in sorted(stale):
+            (self.folder / name).unlink(missing_ok=True)
+        for name in names:
+            write_bytes(self.folder / name, (made / name).read_bytes())
+        self._files -= stale
+        self._write_marker()
+
+    def _write_marker(self) -> None:
+        write_json(self.folder / MARKER, {**self._owner, "files": sorted(self._files)})
+
+
+def _letter(name: str) -> str:
+    """Return the letter of `<step>/<letter>/...` or `<step>/<letter>.json`, or another word."""
+    return name.split("/")[1].removesuffix(".json")
 
 
 @dataclass(frozen=True)
@@ -77,37 +151,48 @@ def rehearse(
         model: The model's key in params.
         submission: The prompt or program.
         backend: Where the model is asked.
-        folder: Where all files go, `<step>/<letter>/...`.
+        folder: Where all files go, `<step>/<letter>/...`; replies and pictures of other letters in it are kept.
         report: Called after each trial's response.
         trust_programs: Run a program without a sandbox where there is none.
 
     Raises:
+        OutputFolderError: The folder, or a file in it, is not of an earlier rehearsal of this team and model.
+        BusyError: Another rehearsal works on the same folder.
         LlmError: The model cannot be asked.
         SandboxError: There is no sandbox for a program.
         ClassifierError: The classifier of params cannot be had.
     """
-    place: dict[Step, Path] = {step: folder / step for step in STEPS}
     wanted, team, competition = list(trials(params)), submission.team, params.competition
-    generate_step(
-        params,
-        model,
-        submission,
-        backend,
-        place["raw"],
-        report,
-        state=folder / "unfinished",
-        trust_programs=trust_programs,
+    raw, state = folder / "raw", folder / "unfinished"
+    output = OutputFolder(folder, team, model)
+    output.claim(
+        [f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for trial in wanted for suffix in (".txt", ".json")]
+        + [f"raw/{TRIALS_FILE}"]
     )
-    extract_step(place["raw"], place["intermediate"], team, wanted)
-    convert_step(place["intermediate"], place["levels"], team, wanted)
-    simulate_step(place["levels"], place["stability"], place["images"], team, wanted, physics=params.physics)
-    classify_step(place["images"], place["similarity"], team, wanted, params.similarity, folder / "predictions")
-    if competition.trials > 1:
-        vectors = params.diversity.vectors
-        diversity_step(
-            place["similarity"], place["diversity"], team, competition.trials, competition.characters, vectors
+    with only_run(folder, state / "try.lock"), TemporaryDirectory(prefix="pcgeval-try-") as made:
+        generate_step(
+            params,
+            model,
+            submission,
+            backend,
+            raw,
+            report,
+            state=state,
+            trust_programs=trust_programs,
+            keep_others=True,
         )
-    return _read(params, team, place)
+        place: dict[Step, Path] = {step: Path(made, step) for step in STEPS}
+        extract_step(raw, place["intermediate"], team, wanted)
+        convert_step(place["intermediate"], place["levels"], team, wanted)
+        simulate_step(place["levels"], place["stability"], place["images"], team, wanted, physics=params.physics)
+        classify_step(place["images"], place["similarity"], team, wanted, params.similarity, folder / "predictions")
+        if competition.trials > 1:
+            vectors = params.diversity.vectors
+            diversity_step(
+                place["similarity"], place["diversity"], team, competition.trials, competition.characters, vectors
+            )
+        output.publish(Path(made), competition.characters)
+        return _read(params, team, {**place, "raw": raw, "images": folder / "images"})
 
 
 def _read(params: Params, team: str, place: dict[Step, Path]) -> Rehearsal:

@@ -63,6 +63,7 @@ def generate_step(
     state: Path = STATE,
     trust_programs: bool = False,
     recorded_trials: Path | None = None,
+    keep_others: bool = False,
 ) -> None:
     """Do every trial that is not yet finished, then list what became of all of them.
 
@@ -76,6 +77,7 @@ def generate_step(
         state: Where journals and locks lie.
         trust_programs: Run a program without a sandbox where there is none.
         recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
+        keep_others: Leave what no trial of params owns in the folder; else it is removed.
 
     Raises:
         BusyError: Another process works on the same folder.
@@ -87,7 +89,8 @@ def generate_step(
     with only_run(folder, state / "locks" / f"{place}.lock"):
         task = Task(submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
         trial_list = list(trials(params))
-        _remove_strangers(folder, submission.team, trial_list)
+        if not keep_others:
+            _remove_strangers(folder, submission.team, trial_list)
         outcomes = []
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
         work = _Work(task, backend, folder, state / "journal" / place, trust_programs, recorded)
@@ -95,7 +98,7 @@ def generate_step(
             outcomes.append(_outcome(done))
             report(done.trial, done.record, done.is_new)
         write_outcomes(folder, outcomes)
-        if work.costs:
+        if work.costs and not keep_others:
             remove_journals(work.journals)
 
 
