@@ -1,6 +1,6 @@
 """Grade one team's submission by the rubric; what a model judge said before is not asked again."""
 
-from pcgeval.core.console import run_stage, say
+from pcgeval.core.console import print_stderr, run_stage
 from pcgeval.core.params import load_params
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.rendering import GradingProgress, summary_lines
@@ -12,7 +12,7 @@ def main(team: str) -> None:
     params = load_params()
     report = GradingProgress(f"grade {team}") if params.rubric.judge == "simple" else no_report
     for line in summary_lines(grade_step(params, team, report=report)):
-        say(f"grade of {team}: {line}")
+        print_stderr(f"grade of {team}: {line}")
 
 
 if __name__ == "__main__":

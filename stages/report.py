@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pcgeval.core.console import run_stage, say
+from pcgeval.core.console import print_stderr, run_stage
 from pcgeval.core.layout import REPORT
 from pcgeval.core.params import load_params
 from pcgeval.report.page import write_report
@@ -10,7 +10,7 @@ from pcgeval.report.page import write_report
 
 def main() -> None:
     """Write results/report."""
-    say(f"the report is {write_report(load_params(), Path(), REPORT)}")
+    print_stderr(f"the report is {write_report(load_params(), Path(), REPORT)}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """What a person sees while a stage runs."""
 
 import io
+import sys
 
 import pytest
-from rich.console import Console
 
 from pcgeval.core import console
 from pcgeval.core.console import Progress, duration
@@ -16,11 +16,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def spoken(monkeypatch: pytest.MonkeyPatch, *, terminal: bool = False) -> io.StringIO:
-    text = io.StringIO()
-    monkeypatch.setattr(
-        console, "_console", Console(file=text, force_terminal=terminal, width=60, soft_wrap=True, highlight=False)
-    )
+    text = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", text)
+    monkeypatch.setenv("COLUMNS", "60")
     return text
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pcgeval.core import layout
-from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, say
+from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import FileError, read_json, read_text, write_bytes
 from pcgeval.core.params import Params, load_params
@@ -32,7 +32,7 @@ def check(_: argparse.Namespace) -> int:
     _check_rubric(params)
     _check_classifier(params)
     competition = params.competition
-    say(
+    print_stderr(
         f"{competition.name} {competition.edition}, {competition.round}: {len(submissions)} submissions x "
         f"{len(params.models)} models x {len(competition.characters)} letters x {competition.trials} trials"
     )
@@ -49,7 +49,9 @@ def _check_recordings(params: Params) -> None:
     for team in params.teams if judge and judge.backend == "recorded" else ():
         path = layout.judge_recording_file(team)
         if not path.is_file():
-            say(f"warning: {path}: no such recording, so what a model is to judge of {team} stays without a grade.")
+            print_stderr(
+                f"warning: {path}: no such recording, so what a model is to judge of {team} stays without a grade."
+            )
 
 
 def _check_sandbox(params: Params, submissions: dict[str, Submission]) -> None:
@@ -59,7 +61,7 @@ def _check_sandbox(params: Params, submissions: dict[str, Submission]) -> None:
         from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, Allowance, open_sandbox
 
         if not open_sandbox(Allowance(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
-            say(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")
+            print_stderr(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")
 
 
 def _check_rubric(params: Params) -> None:
@@ -86,7 +88,9 @@ def ranking(arguments: argparse.Namespace) -> int:
     for team in values["teams"]:
         table.add_row(*_ranking_row(team))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
-    say(f"{values['reason']}\nThe page is {layout.REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+    print_stderr(
+        f"{values['reason']}\nThe page is {layout.REPORT / 'index.html'}; `make audit` names the inputs of every line."
+    )
     return 0
 
 
@@ -108,7 +112,7 @@ def run_round(arguments: argparse.Namespace) -> int:
     from pcgeval.cli.rounds import prepare_round
 
     workspace = prepare_round(arguments.name)
-    say(f"evaluating the round {arguments.name} in {workspace}")
+    print_stderr(f"evaluating the round {arguments.name} in {workspace}")
     environment = {
         **os.environ,
         "PYTHONPATH": str((workspace / "src").resolve()),
@@ -116,7 +120,7 @@ def run_round(arguments: argparse.Namespace) -> int:
     }
     for words in (["pcgeval", "check"], ["dvc", "repro"], ["pcgeval", "ranking"]):
         if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
-            say(f"the round {arguments.name} was not evaluated to its end; the message above says why")
+            print_stderr(f"the round {arguments.name} was not evaluated to its end; the message above says why")
             return EXIT_BAD_INPUT
     return 0
 
@@ -163,7 +167,7 @@ def try_submission(arguments: argparse.Namespace) -> int:
         _print_json([terminal.to_json(rehearsal, full_trials)])
     else:
         sys.stdout.write(terminal.to_text(rehearsal, full_trials) + "\n")
-        say(f"all files are in {folder}")
+        print_stderr(f"all files are in {folder}")
     return 0
 
 
@@ -174,7 +178,7 @@ def submit_submission(arguments: argparse.Namespace) -> int:
 
     filed = submit(arguments.path, arguments.team, force=arguments.force)
     for line in lines(filed.check.findings):
-        say(line)
+        print_stderr(line)
     if arguments.json:
         folder = None if filed.folder is None else str(filed.folder)
         values = {"team": filed.team, "folder": folder, "replaced": filed.replaced, "to_do": filed.to_do}
@@ -182,11 +186,11 @@ def submit_submission(arguments: argparse.Namespace) -> int:
     elif filed.folder is not None:
         sys.stdout.write(f"{filed.folder}\n")
     if filed.folder is None:
-        say(f"{arguments.path} was not filed: mend the errors, then submit it again")
+        print_stderr(f"{arguments.path} was not filed: mend the errors, then submit it again")
         return EXIT_CHECK_FAILED
-    say(f"{'replaced' if filed.replaced else 'filed'} {filed.folder}: {filed.check.summary}")
+    print_stderr(f"{'replaced' if filed.replaced else 'filed'} {filed.folder}: {filed.check.summary}")
     for line in filed.to_do:
-        say(line)
+        print_stderr(line)
     return 0
 
 
@@ -201,7 +205,7 @@ def validate_submission(arguments: argparse.Namespace) -> int:
         _print_json([found.to_json()])
     else:
         sys.stdout.writelines(f"{line}\n" for line in lines(found.findings))
-    say(f"{arguments.path}: {found.summary}; {'can be handed in' if found.passed else 'mend the errors'}")
+    print_stderr(f"{arguments.path}: {found.summary}; {'can be handed in' if found.passed else 'mend the errors'}")
     return 0 if found.passed else EXIT_CHECK_FAILED
 
 
@@ -212,7 +216,7 @@ def record(_: argparse.Namespace) -> int:
 
     params = load_params()
     for path in [*record_competition(params), *record_judgements(params)]:
-        say(f"wrote {path}")
+        print_stderr(f"wrote {path}")
     return 0
 
 
@@ -291,10 +295,10 @@ def rescore(arguments: argparse.Namespace) -> int:
         _print_json([read_json(arguments.out / layout.RANKING_JSON.name)])
     for each in found.reproductions:
         compared = ", ".join(f"{count} {kind}" for kind, count in each.compared.items())
-        say(f"{each.folder}: compared {compared}; {each.differing} differ")
+        print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")
         for line in each.differences:
-            say(f"  {line}")
-    say(f"{found.ranking.reason}\nwrote {arguments.out}")
+            print_stderr(f"  {line}")
+    print_stderr(f"{found.ranking.reason}\nwrote {arguments.out}")
     return 0 if found.reproduced else EXIT_CHECK_FAILED
 
 
@@ -303,7 +307,7 @@ def export(arguments: argparse.Namespace) -> int:
     from pcgeval.cli.export import export_official
 
     count = export_official(load_params(), arguments.target)
-    say(f"wrote {count} files to {arguments.target}")
+    print_stderr(f"wrote {count} files to {arguments.target}")
     return 0
 
 
@@ -348,7 +352,7 @@ def _each_file(arguments: argparse.Namespace, one: Callable[[Path], dict[str, An
             found = {shown: None, "reason": str(error)}
         if found[shown] is None:
             code = EXIT_CHECK_FAILED
-            say(f"{path}: {found['reason']}")
+            print_stderr(f"{path}: {found['reason']}")
         if arguments.json:
             _print_json([{"file": str(path), **found}])
         elif found[shown] is not None:

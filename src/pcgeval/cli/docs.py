@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pcgeval.cli.main import parser
-from pcgeval.core.console import say
+from pcgeval.core.console import print_stderr
 from pcgeval.core.files import read_text, write_text
 
 BEGIN, END = "<!-- commands: made by `python -m pcgeval.cli.docs README.md` -->\n", "<!-- end of commands -->"
@@ -37,7 +37,7 @@ def main() -> int:
     old = read_text(arguments.document)
     new = with_help(old)
     if arguments.check and old != new:
-        say(
+        print_stderr(
             f"{arguments.document}: the commands' help is out of date. "
             f"Run `python -m pcgeval.cli.docs {arguments.document}`."
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from pcgeval.checks.gathering import gather_submission
 from pcgeval.cli.try_setting import rehearsed_model, usual_params
 from pcgeval.core import layout
-from pcgeval.core.console import EXIT_CHECK_FAILED, say
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import FileError, write_json
 from pcgeval.core.params import Params, load_params
 from pcgeval.judge.computer import Computer
@@ -41,7 +41,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.write(render_tree(output.graded_task_tree) + "\n")
     for line in summary_lines(output):
-        say(line)
+        print_stderr(line)
     return EXIT_CHECK_FAILED if output.judge_type == HEURISTIC else 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pcgeval.cli import commands, rubric_command
-from pcgeval.core.console import guarded
+from pcgeval.core.console import exit_code_of
 
 Command = Callable[[argparse.Namespace], int | None]
 
@@ -15,7 +15,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run one command; exit code 0 done, 1 the check failed, 2 bad usage or input."""
     arguments = parser().parse_args(words)
     action: Command = arguments.action
-    return guarded(lambda: action(arguments))
+    return exit_code_of(lambda: action(arguments))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcgeval.core.console import say
+from pcgeval.core.console import print_stderr
 from pcgeval.core.files import FileError, read_json, to_json
 from pcgeval.core.layout import GRADE_FILE, RUBRICS
 from pcgeval.core.params import load_params
@@ -82,9 +82,9 @@ def keep(arguments: argparse.Namespace) -> int:
     """Keep the present grades under a label, so that the report shows what changed since."""
     kept = keep_grades(load_params(), arguments.label)
     if kept:
-        say(f"kept the grades of {len(kept)} teams as {arguments.label} in {HISTORY}; commit that file")
+        print_stderr(f"kept the grades of {len(kept)} teams as {arguments.label} in {HISTORY}; commit that file")
     else:
-        say(f"the grades are those that were kept last: {HISTORY} stays as it is")
+        print_stderr(f"the grades are those that were kept last: {HISTORY} stays as it is")
     return 0
 
 

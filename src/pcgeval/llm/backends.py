@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pcgeval.core.console import say
+from pcgeval.core.console import print_stderr
 from pcgeval.core.params import Model
 from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
 from pcgeval.llm.local_models import model_file
@@ -12,7 +12,7 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.servers import ServedModel
 
 
-def open_backend(model: Model, recording: Path, report: Callable[[str], None] = say) -> Backend:
+def open_backend(model: Model, recording: Path, report: Callable[[str], None] = print_stderr) -> Backend:
     """Open a model's backend; it may be used from several threads.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from pcgeval.core.console import say
+from pcgeval.core.console import print_stderr
 from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
 from pcgeval.llm.openai_options import wire_fields
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError, unpinned_digest
@@ -41,7 +41,7 @@ class OpenAiServer:
         *,
         stream: bool = True,
         silence: float = Patience.silence,
-        report: Callable[[str], None] = say,
+        report: Callable[[str], None] = print_stderr,
     ) -> None:
         """Name a model and an endpoint.
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pcgeval.core.console import say
+from pcgeval.core.console import print_stderr
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
 from pcgeval.llm.schemas import SchemaError
 
@@ -80,7 +80,7 @@ class ServedModel:
         name: str,
         servers: Sequence[Server],
         patience: Patience | None = None,
-        report: Callable[[str], None] = say,
+        report: Callable[[str], None] = print_stderr,
     ) -> None:
         """Take at least one server; `report` is told of servers that are left out, and that are back."""
         self.name = name
