@@ -272,6 +272,50 @@ def test_nothing_outlives_us(folder: Path) -> None:
     os.close(alive)
 
 
+# A start that takes long
+
+
+SLOW_BUBBLEWRAP = """#!{python} -I
+import json, os, sys, time
+options, reports = sys.argv[1:], int(sys.argv[2])
+assert options[0] == "--json-status-fd"
+if (child := os.fork()) == 0:
+    os.close(reports)
+    time.sleep(0.5)  # for ten looks of the watcher; what it looks at has the host's root for longer
+    os.execv("{bwrap}", ["bwrap", *options[2:]])
+os.write(reports, json.dumps({{"child-pid": child}}).encode() + b"\\n")
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+os.write(reports, json.dumps({{"exit-code": code}}).encode() + b"\\n")
+"""
+
+
+@pytest.fixture
+def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have bubblewrap show its first process to the watcher long before that has a root of its own."""
+    fake = tmp_path / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text(SLOW_BUBBLEWRAP.format(python=sys.executable, bwrap=shutil.which("bwrap")))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    # so that every host's disk holds more, and the sandbox's empty folders hold fewer
+    monkeypatch.setattr("pcgeval.sandbox.confined.MOST_SCRATCH_FILES", 20)
+
+
+@needs_bubblewrap
+@pytest.mark.usefixtures("slow_start")
+def test_files_of_the_host_are_not_a_programs(folder: Path) -> None:
+    sandbox = Sandbox(Allowance(), contained=True)
+    assert run(sandbox, folder, "import time; time.sleep(0.2)") == Ending(0, None, "")
+
+
+@needs_bubblewrap
+@pytest.mark.usefixtures("slow_start")
+def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None:
+    sandbox = Sandbox(Allowance(), contained=True)
+    ending = run(sandbox, folder, "import os, time\nfor n in range(30): os.mknod(f'/tmp/{n}')\ntime.sleep(9)")
+    assert ending.reason == "made more than 20 files"
+
+
 # Where there is no sandbox
 
 
@@ -296,6 +340,31 @@ def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monk
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*--trust-programs"):
         open_sandbox(Allowance(), trust_programs=False)
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("trust_programs", [False, True])
+@pytest.mark.parametrize(
+    ("allowance", "verdict"),
+    [
+        (Allowance(memory_bytes=1), "memory"),
+        (Allowance(), "stopped after"),
+        (Allowance(), "files"),
+    ],
+)
+def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
+    monkeypatch: pytest.MonkeyPatch, allowance: Allowance, verdict: str, trust_programs: bool
+) -> None:
+    """What went over a limit ran in the sandbox: more rights would not help, nor would doing without a sandbox."""
+    if verdict == "stopped after":
+        monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
+    if verdict == "files":
+        monkeypatch.setattr("pcgeval.sandbox.confined.MOST_SCRATCH_FILES", -1)
+    with pytest.raises(SandboxError, match=verdict) as caught:
+        open_sandbox(allowance, trust_programs)
+    assert "Run again" in str(caught.value)
+    for misleading in ("--privileged", "sysctl", "--trust-programs", "does not work"):
+        assert misleading not in str(caught.value)
 
 
 def test_trusted_programs_run_where_there_is_no_sandbox(

@@ -105,21 +105,27 @@ def open_sandbox(allowance: Allowance, trust_programs: bool, *, network: bool = 
         network: Leave the network open.
 
     Raises:
-        SandboxError: There is no bubblewrap, or it may not work here, and programs are not trusted.
+        SandboxError: There is no bubblewrap, or it may not work here, and programs are not trusted. Or it works, but
+            this machine is too busy or has too little memory for a program that does nothing.
     """
     sandbox = Sandbox(allowance, contained=True, network=network)
     try:
-        _try_out(sandbox)
+        ending = _try_out(sandbox)
     except SandboxError as error:
         if not trust_programs:
             raise SandboxError(
                 f"{error} Or give --trust-programs to run them without a sandbox. {TRUST_MEANS}"
             ) from error
         return Sandbox(allowance, contained=False, network=True)
+    if ending.reason is not None:
+        raise SandboxError(
+            f"The sandbox was tried out with a program that does nothing, and this {ending.reason}. "
+            "Run again when the machine has less to do and memory to spare."
+        )
     return sandbox
 
 
-def _try_out(sandbox: Sandbox) -> None:
+def _try_out(sandbox: Sandbox) -> Ending:
     """Run a program that does nothing, with this Python, exactly as others will be run."""
     if not sys.platform.startswith("linux"):
         raise SandboxError(f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux.")
@@ -130,9 +136,10 @@ def _try_out(sandbox: Sandbox) -> None:
             ending = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
         except SandboxError as error:
             raise SandboxError(f"{error} {_advice()}") from error
-    if ending.code != 0:
-        told = ending.reason or ending.error_tail.strip() or f"exit code {ending.code}"
+    if ending.code != 0 and ending.reason is None:
+        told = ending.error_tail.strip() or f"exit code {ending.code}"
         raise SandboxError(f"bubblewrap does not work here: {told}. {_advice()}")
+    return ending
 
 
 def _advice() -> str:

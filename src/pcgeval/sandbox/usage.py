@@ -38,8 +38,21 @@ def shared_once_bytes(processes: Iterable[int]) -> int:
 
 
 def scratch_files(process: int) -> int:
-    """Return how many files a process could make in /tmp and in its program's folder; 0 if that cannot be seen."""
-    return sum(_files_in_memory(PROC / str(process) / "root" / folder) for folder in ("tmp", "submission"))
+    """Return how many files a process could make in /tmp and in its program's folder; 0 if that cannot be seen.
+
+    Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
+    """
+    try:
+        root = os.open(PROC / str(process) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        if os.path.samestat(os.fstat(root), Path("/").stat()):
+            return 0
+        # below the descriptor: whatever the process does meanwhile, this is the root that was compared
+        return sum(_files_in_memory(PROC / "self" / "fd" / str(root) / folder) for folder in ("tmp", "submission"))
+    finally:
+        os.close(root)
 
 
 def _files_in_memory(folder: Path) -> int:
