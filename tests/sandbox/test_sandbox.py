@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -158,6 +159,16 @@ def test_several_run_at_once(sandbox: Sandbox, folder: Path) -> None:
     assert [ending.error_tail for ending in endings] == [f"{number}\n" for number in range(12)]
 
 
+def test_a_closed_sandbox_has_stopped_its_programs_and_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
+    with sandbox:
+        running = [sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2)]
+        ended = sandbox.start(["/bin/true"], folder=folder)
+        assert ended.wait(SECONDS).code == 0
+    assert [each.wait(0).reason for each in (*running, ended)] == ["was stopped", "was stopped", None]
+    with pytest.raises(SandboxError, match="nothing is started"):
+        sandbox.start(["/bin/true"], folder=folder)
+
+
 def test_a_command_that_does_not_exist(sandbox: Sandbox, folder: Path) -> None:
     ending = sandbox.start(["/nowhere/python"], folder=folder).wait(SECONDS)
     assert ending.code not in (0, None)
@@ -193,6 +204,18 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, tmp_path: Pa
     assert ending.error_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
     assert (changeable / "new").read_text() == "new"
     assert not (shown / "new").exists()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize(("network", "code"), [(False, 1), (True, 0)])
+def test_the_network_is_open_if_it_was_asked_for(folder: Path, network: bool, code: int) -> None:
+    source = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5)"
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        open_sandbox(Allowance(), trust_programs=False, network=network) as sandbox,
+    ):
+        assert sandbox.network == network
+        assert run(sandbox, folder, source, server.getsockname()[1]).code == code
 
 
 @needs_bubblewrap

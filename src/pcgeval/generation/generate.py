@@ -33,7 +33,6 @@ from pcgeval.generation.records import (
     write_trial,
 )
 from pcgeval.generation.side_by_side import side_by_side
-from pcgeval.generation.stoppable import stoppable
 from pcgeval.generation.tasks import Task
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.sandbox.sandbox import Allowance, open_sandbox
@@ -172,7 +171,7 @@ class _Work:
         if isinstance(work, Prompt):
             yield PromptRunner(work, limits)
             return
-        with stoppable(open_sandbox(Allowance(), self.trust_programs)) as sandbox:
+        with open_sandbox(Allowance(), self.trust_programs) as sandbox:
             self.contained = sandbox.contained
             yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder))
 

@@ -8,9 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
+from weakref import WeakSet
 
 from pcgeval.sandbox.confined import Confined, Ending
 from pcgeval.sandbox.leash import NamespaceLeash, SessionLeash
@@ -26,6 +29,7 @@ TRUST_MEANS = (
     "only their time, output, memory, processor time, open files and the size of a file are limited."
 )
 PROBE_SECONDS = 20
+CLOSING_SECONDS = 5.0
 ISOLATION = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
@@ -35,16 +39,37 @@ FIRST_USER, USERS = 61_184, 4_336
 _users = itertools.count(secrets.randbelow(USERS))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sandbox:
-    """Starts programs; `contained` tells whether bubblewrap holds them or they run as trusted processes.
+    """Start programs; as a context manager, stop at the end those that still run.
 
-    With `network` they reach all that this machine reaches, its own servers too; nobody's program should.
+    Attributes:
+        allowance: What each program may use.
+        contained: Whether bubblewrap holds programs; else they run as trusted processes.
+        network: Whether contained programs reach all that this machine reaches, its own servers too.
     """
 
     allowance: Allowance
     contained: bool
     network: bool = False
+    _running: "WeakSet[Confined]" = field(default_factory=WeakSet, init=False, repr=False)
+    _closed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        """Return the sandbox."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all programs that still run, wait until they are cleared away, and start no more."""
+        self._closed.set()
+        with self._lock:
+            running = list(self._running)
+        for confined in running:
+            confined.kill()
+        for confined in running:
+            with contextlib.suppress(SandboxError):  # it ended from outside, perhaps by the signal that also ended us
+                confined.wait(CLOSING_SECONDS)
 
     def start(
         self,
@@ -71,12 +96,14 @@ class Sandbox:
             environment: Variables beside the usual ones, which they replace; nothing of ours is handed on.
 
         Raises:
-            SandboxError: A path cannot be shown to the program, or it cannot be started.
+            SandboxError: A path cannot be shown to the program, it cannot be started, or the sandbox was closed.
         """
+        if self._closed.is_set():
+            raise SandboxError(f"{folder}: nothing is started any more. Run again to go on.")
         program = Path(command[0])
         own = environment or {}
         if not self.contained:
-            return _start_trusted(self.allowance, command, folder, descriptors, own)
+            return self._kept(_start_trusted(self.allowance, command, folder, descriptors, own))
         seen = (*readable, *interpreter_paths(program))
         _check_paths(seen, writable)
         user = FIRST_USER + next(_users) % USERS
@@ -93,7 +120,15 @@ class Sandbox:
                 *command,
             ]
             process, reports = _start_bubblewrap(line, descriptors, _environment(program, own))
-            return Confined(process, NamespaceLeash(process, reports), self.allowance, undo.pop_all().close)
+            leash = NamespaceLeash(process, reports)
+            return self._kept(Confined(process, leash, self.allowance, undo.pop_all().close))
+
+    def _kept(self, confined: Confined) -> Confined:
+        with self._lock:
+            self._running.add(confined)
+        if self._closed.is_set():  # meanwhile
+            confined.kill()
+        return confined
 
 
 def open_sandbox(allowance: Allowance, trust_programs: bool, *, network: bool = False) -> Sandbox:
