@@ -5,7 +5,7 @@ from pathlib import Path
 from pcgeval.core.console import print_stderr, run_stage
 from pcgeval.core.layout import REPORT
 from pcgeval.core.params import load_params
-from pcgeval.report.page import write_report
+from pcgeval.report.render import write_report
 
 
 def main() -> None:

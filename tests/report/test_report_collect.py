@@ -33,7 +33,7 @@ def team(evaluation, name):
 
 
 def trial(evaluation, model, name, letter, number):
-    results = next(each for each in team(evaluation, name).models if each.model == model)
+    results = next(each for each in team(evaluation, name).models if each.name == model)
     return next(each for each in results.trials if each.trial == Trial(letter, number))
 
 
@@ -49,7 +49,7 @@ def test_all_trials_of_all_teams_are_collected_in_the_order_of_the_ranking(evalu
     assert [each.row.team for each in found.teams] == ranked
     assert {each.row.team for each in found.scored_teams} == {"zero-shot", "builders"}
     for each in found.teams:
-        assert [model.model for model in each.models] == ["small", "large"]
+        assert [model.name for model in each.models] == ["small", "large"]
         assert [f"{one.trial.letter}{one.trial.number}" for one in each.models[0].trials] == ["I1", "I2", "T1", "T2"]
 
 
@@ -72,7 +72,7 @@ def test_values_are_those_of_the_stages_files(evaluated):
 def test_failed_trials_keep_the_step_and_reason_and_have_no_measurements(evaluated):
     found = collect(PARAMS, evaluated)
     fates = [trial(found, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
-    assert [fate and fate.failed_step for fate in fates] == [None, "convert", "extract", "generate"]
+    assert [fate and fate.stage for fate in fates] == [None, "convert", "extract", "generate"]
     lost = trial(found, "small", "builders", "T", 2)
     assert lost.failure.reason == "took 501 s; the limit is 500 s"
     assert (lost.blocks, lost.stability, lost.similarity, lost.seen, lost.score) == (None, None, None, None, 0)

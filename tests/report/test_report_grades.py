@@ -11,9 +11,9 @@ from page_for_tests import Page
 from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import RUBRICS
 from pcgeval.judge.heuristic import heuristic_output
-from pcgeval.report import grades as grades_module
-from pcgeval.report.page import write_report
+from pcgeval.report import render
 from pcgeval.report.reading import ReportError
+from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.history import HISTORY, keep_grades
 from pcgeval.rubric.loading import load_rubric
@@ -131,7 +131,7 @@ def test_metadata_of_any_other_form_makes_a_page_all_the_same(workspace, tmp_pat
 def test_long_answers_are_cut_and_all_of_them_bounded(workspace, tmp_path, monkeypatch):
     judged(workspace, answer="w" * 50_000)
     assert "w" * 2000 + "… (20000 characters in all)" in page_of(workspace, tmp_path)
-    monkeypatch.setattr(grades_module, "ANSWERS", 600)
+    monkeypatch.setattr(render, "ANSWERS", 600)
     markup = page_of(workspace, tmp_path)
     assert "w" * 100 + "…" in markup
     assert "w" * 101 not in markup

@@ -4,15 +4,19 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from page_for_tests import Page
 
 from pcgeval.core.files import read_json, to_json, write_json
 from pcgeval.core.layout import RANKING_JSON, REPORT
-from pcgeval.report.page import write_report
+from pcgeval.report.collect import collect
 from pcgeval.report.reading import ReportError
+from pcgeval.report.render import render_page, write_report
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +130,36 @@ def test_nothing_but_the_page_is_written_and_a_fault_leaves_the_old_one(workspac
     (workspace / RANKING_JSON).unlink()
     assert tree(workspace) == {path: each for path, each in before.items() if path != RANKING_JSON}
     assert page.exists()
+
+
+@pytest.fixture(scope="module")
+def evaluation(evaluated):
+    return collect(PARAMS, evaluated)
+
+
+def elements(page):
+    return [(tag, sorted(attributes)) for tag, attributes in page.elements]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.text() | st.text("<>&\"'\x00\u202e\ud800{}%#/a \n"))
+def test_no_text_makes_markup(evaluation, page, text):
+    """As the contents of an element (a title), as an attribute (a letter) and as preformatted text (a reply)."""
+    (first, *others) = evaluation.teams
+    submission = replace(first.submission, title=text)
+    (letter, *letters) = first.models[0].letters
+    trials = tuple(replace(trial, reply=text or "empty") for trial in letter.trials)
+    model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))
+    changed = replace(first, submission=submission, models=(model, *first.models[1:]))
+    found = Page(render_page(replace(evaluation, teams=(changed, *others))))
+    assert elements(found) == elements(page)
+    assert not {chr(0), chr(0x202E), chr(0xD800)} & set(found.text)
+
+
+def test_what_hides_or_turns_text_around_is_replaced(evaluation):
+    competition = PARAMS.competition.model_copy(update={"name": "a\u202eb\x00c\ud800d\u2066e\x1bf\r, é 漢 🙂"})
+    renamed = replace(evaluation, params=PARAMS.model_copy(update={"competition": competition}))
+    assert "<h1>a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd, é 漢 🙂</h1>" in render_page(renamed)
 
 
 ATTACK = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from html import unescape
 
 import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
@@ -10,9 +11,10 @@ from page_for_tests import Page
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, step_folder
 from pcgeval.generation.records import record_path
-from pcgeval.report.page import write_report
-from pcgeval.report.program_source import ProgramSource, SourceFile, read_program
+from pcgeval.report.program_source import read_program
 from pcgeval.report.reading import ReportError
+from pcgeval.report.render import write_report
+from pcgeval.report.results import ProgramSource, SourceFile
 from pcgeval.submissions.load import Program
 
 CODE = "# <script>alert('entry')</script>\nrun()\n"
@@ -108,7 +110,7 @@ def test_each_kind_of_flag_has_a_line_for_each_team_and_model(markup):
 def test_a_line_counts_the_trials_and_shows_the_first_different_details(markup):
     line = row(markup, "robots.small.invented-reply")
     assert '<td class="number">3<small>of 4</small></td>' in line
-    assert "the program sent an assistant&#x27;s message that the model never said" in line
+    assert "the program sent an assistant's message that the model never said" in unescape(line)
     assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == [
         ("robots.small.I.2", "I 2"),
         ("robots.small.T.1", "T 1"),

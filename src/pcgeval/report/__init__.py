@@ -1,1 +1,1 @@
-"""The page that shows an evaluation to people: one file, without scripts, readable offline."""
+"""Show an evaluation on one page, without scripts, readable offline."""

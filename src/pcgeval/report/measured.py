@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pcgeval.core.layout import TRIALS_FILE, Trial, letter_file, step_folder
 from pcgeval.core.outcomes import Outcome
+from pcgeval.report.formats import shortened
 from pcgeval.report.reading import (
     Probabilities,
     ReportError,
@@ -16,9 +17,17 @@ from pcgeval.report.reading import (
     StabilityFile,
     read_json_as,
 )
-from pcgeval.report.results import DrawnBlock, Seen
+from pcgeval.report.results import FAILURE_WORDS, DrawnBlock, Failure, Seen
 from pcgeval.scoring.results import ENGINE_FILE, trial_number
 
+LONGEST_REASON = 240  # characters
+_STAGE_OF_FOLDER = {
+    "raw": "generate",
+    "intermediate": "extract",
+    "levels": "convert",
+    "stability": "simulate",
+    "similarity": "classify",
+}
 _Value = TypeVar("_Value")
 
 
@@ -26,7 +35,7 @@ _Value = TypeVar("_Value")
 class Measured:
     """By trial; a trial that failed is absent from what it did not reach."""
 
-    failures: Mapping[Trial, Outcome]
+    failures: Mapping[Trial, Failure]
     blocks: Mapping[Trial, tuple[DrawnBlock, ...]]
     stability: Mapping[Trial, float]
     similarity: Mapping[Trial, float]
@@ -59,7 +68,7 @@ def read_measured(root: Path, model: str, team: str, trials: Iterable[Trial]) ->
     return measured
 
 
-def _failures(folder: Path, wanted: list[Trial]) -> dict[Trial, Outcome]:
+def _failures(folder: Path, wanted: list[Trial]) -> dict[Trial, Failure]:
     path = folder / TRIALS_FILE
     outcomes = {each.key: each for each in read_json_as(path, tuple[Outcome, ...])}
     if missing := [trial for trial in wanted if trial not in outcomes]:
@@ -67,7 +76,15 @@ def _failures(folder: Path, wanted: list[Trial]) -> dict[Trial, Outcome]:
             f"{path}: has nothing about letter {missing[0].letter}, trial {missing[0].number}. "
             "Run `dvc repro` to make it again."
         )
-    return {trial: outcomes[trial] for trial in wanted if outcomes[trial].failed_step is not None}
+    return {trial: failure(outcomes[trial]) for trial in wanted if outcomes[trial].failed_step is not None}
+
+
+def failure(outcome: Outcome) -> Failure:
+    """Return where and why a trial failed; the reason does not repeat the page's words for the stage."""
+    name = outcome.failed_step or ""
+    stage = _STAGE_OF_FOLDER.get(name, name)
+    reason = (outcome.reason or "no reason was recorded").removeprefix(f"{FAILURE_WORDS.get(stage, stage)}: ")
+    return Failure(stage, shortened(reason, LONGEST_REASON))
 
 
 def _blocks(path: Path) -> dict[Trial, tuple[DrawnBlock, ...]]:

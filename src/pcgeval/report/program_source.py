@@ -1,45 +1,14 @@
 """What a program consists of: its files, and the texts that tell a reader what it does."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.files import files_below, sha256_file, sha256_json
+from pcgeval.core.files import files_below, sha256_file
 from pcgeval.report.reading import ReportError, read_start
+from pcgeval.report.results import ProgramSource, SourceFile
 from pcgeval.submissions.entry_point import find_readme
 from pcgeval.submissions.load import NOTES_FILE, Program
 
 LONGEST_TEXT = 6_000  # characters of the entry and of the README
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """One file: its name relative to the program's folder, its length in bytes, and its SHA-256."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
-class ProgramSource:
-    """A program as it was run.
-
-    Attributes:
-        entry: The file that starts it.
-        entry_text: The start of that file.
-        readme: The start of its README; None if there is none.
-        files: All files but the organiser's notes, in byte order of their names.
-    """
-
-    entry: str
-    entry_text: str
-    readme: str | None
-    files: tuple[SourceFile, ...]
-
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of all names and contents together."""
-        return sha256_json([[file.name, file.sha256] for file in self.files])
 
 
 def read_program(program: Program) -> ProgramSource:

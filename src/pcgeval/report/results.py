@@ -1,18 +1,31 @@
-"""What the page shows, as one tree: evaluation, team, model, letter, trial."""
+"""Everything that the page shows, as one tree: evaluation, team, model, letter, trial."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 
 from pcgeval.core.conduct import FLAG_KINDS, Conduct, FlagKind
+from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
-from pcgeval.core.outcomes import Outcome
 from pcgeval.core.params import Params
 from pcgeval.levels.blocks import BlockType
-from pcgeval.report.program_source import ProgramSource
+from pcgeval.report.formats import shortened
 from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
-from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.history import GradeChange, KeptGrade
+from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
+
+MOST_DETAILS = 3  # different ones, of one kind of flag with one model
+MOST_REASONS = 10
+FAILURE_WORDS = {  # by the stage in which a trial failed
+    "generate": "reply failed",
+    "extract": "no code",
+    "convert": "no valid level",
+    "simulate": "not simulated",
+    "classify": "not classified",
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,19 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """The stage in which a trial failed, and why."""
+
+    stage: str
+    reason: str
+
+    @property
+    def words(self) -> str:
+        """The page's words for a failure in this stage."""
+        return FAILURE_WORDS.get(self.stage, self.stage)
+
+
+@dataclass(frozen=True)
 class TrialResult:
     """One trial of a team with a model.
 
@@ -45,7 +71,7 @@ class TrialResult:
     """
 
     trial: Trial
-    failure: Outcome | None
+    failure: Failure | None
     blocks: tuple[DrawnBlock, ...] | None
     stability: float | None
     similarity: float | None
@@ -54,15 +80,20 @@ class TrialResult:
     reply: str
     conduct: Conduct | None
 
-    @property
+    @cached_property
     def flag_kinds(self) -> tuple[FlagKind, ...]:
         """The kinds of its flags, each once."""
         return tuple(kind for kind in FLAG_KINDS if self.conduct and self.conduct.flag(kind))
 
     @property
-    def contained(self) -> bool:
-        """Whether nothing is known of it but that it ran in a sandbox, or needed none."""
-        return self.conduct is None or self.conduct.contained
+    def why_zero(self) -> str | None:
+        """Why a trial that did not fail scores 0; None if it failed or scores."""
+        if self.stability == 0:
+            return "zero: no block stayed in place" if self.blocks else "zero: the level is empty"
+        if self.similarity == 0:
+            article = "an" if self.trial.letter in "AEFHILMNORSX" else "a"
+            return f"zero: nothing of {article} {self.trial.letter} in it"
+        return None
 
 
 @dataclass(frozen=True)
@@ -74,18 +105,69 @@ class LetterResult:
     scores: LetterRow | None
     trials: tuple[TrialResult, ...]
 
+    @property
+    def why_zero(self) -> str | None:
+        """Why a letter with scoring trials scores 0 all the same, or None."""
+        if self.scores is None or self.scores.diversity or not any(trial.score for trial in self.trials):
+            return None
+        if sum(trial.failure is None for trial in self.trials) < 2:
+            return "zero: one level alone has no diversity"
+        return "zero: to the classifier all levels are alike"
+
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model's part of a team's result, letter by letter; `model` is its key in params.yaml."""
+    """One model's part of a team's result, letter by letter; `name` is its key in params.yaml."""
 
-    model: str
+    name: str
     letters: tuple[LetterResult, ...]
 
-    @property
+    @cached_property
     def trials(self) -> tuple[TrialResult, ...]:
         """All trials in order."""
         return tuple(trial for letter in self.letters for trial in letter.trials)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(trial.failure is not None for trial in self.trials)
+
+    @property
+    def fates(self) -> dict[str, int]:
+        """The number of trials that became a level (`made`) and that each stage lost (`lost-STAGE`)."""
+        lost = Counter(trial.failure.stage for trial in self.trials if trial.failure)
+        return {"made": len(self.trials) - self.failed} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file: its name relative to the program's folder, its length in bytes, and its SHA-256."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """A program as it was run.
+
+    Attributes:
+        entry: The file that starts it.
+        entry_text: The start of that file.
+        readme: The start of its README; None if there is none.
+        files: All files but the organiser's notes, in byte order of their names.
+    """
+
+    entry: str
+    entry_text: str
+    readme: str | None
+    files: tuple[SourceFile, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of all names and contents together."""
+        return sha256_json([[file.name, file.sha256] for file in self.files])
 
 
 @dataclass(frozen=True)
@@ -104,14 +186,75 @@ class TeamResult:
     models: tuple[ModelResult, ...]
 
     @property
+    def name(self) -> str:
+        """The name of the team's folder."""
+        return self.row.team
+
+    @property
+    def title(self) -> str:
+        """The title of the team's submission."""
+        return shortened(self.submission.title, 100)
+
+    @property
     def disqualified(self) -> bool:
         """Whether the team is named without being scored."""
         return self.row.status == "disqualified"
 
-    @property
+    @cached_property
     def trials(self) -> tuple[TrialResult, ...]:
         """All trials with all models."""
         return tuple(trial for model in self.models for trial in model.trials)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(model.failed for model in self.models)
+
+    @property
+    def flagged(self) -> int:
+        """The number of trials with a flag."""
+        return sum(bool(trial.flag_kinds) for trial in self.trials)
+
+    @property
+    def outside_sandbox(self) -> int:
+        """The number of trials in which the team's program ran without a sandbox."""
+        return sum(trial.conduct is not None and not trial.conduct.contained for trial in self.trials)
+
+    @property
+    def upper_end(self) -> float:
+        """The upper end of the interval of the normalised total, or that total."""
+        return max(float(self.row.normalised or 0), self.row.interval[1] if self.row.interval else 0)
+
+    @cached_property
+    def leaves(self) -> tuple[GradedTask, ...]:
+        """The leaves of the rubric with the team's grades."""
+        return extract_leaf_grades(self.grade.graded_task_tree)
+
+    @property
+    def grade_summary(self) -> GradeSummary:
+        """The number of leaves that passed, passed in part, failed, and have no grade."""
+        return get_grade_summary(self.grade.graded_task_tree)
+
+    @property
+    def reasons_without_grade(self) -> list[tuple[str, int]]:
+        """The reasons why leaves have no grade with their numbers, the commonest first."""
+        return Counter(leaf.explanation for leaf in self.leaves if not leaf.valid_score).most_common()
+
+    @property
+    def changed_leaves(self) -> dict[str, LeafChange]:
+        """The leaves whose grade changed, by path."""
+        return {leaf.path: leaf for leaf in self.grade_change.leaves} if self.grade_change else {}
+
+
+@dataclass(frozen=True)
+class FlaggedTrials:
+    """The trials of a team and model with one kind of flag; `details` maps the first ones to where they came first."""
+
+    team: TeamResult
+    model: ModelResult
+    kind: FlagKind
+    trials: int
+    details: Mapping[str, Trial]
 
 
 @dataclass(frozen=True)
@@ -122,7 +265,59 @@ class Evaluation:
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
 
-    @property
+    @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
         """The teams that are not disqualified."""
         return tuple(each for each in self.teams if not each.disqualified)
+
+    @cached_property
+    def trials(self) -> tuple[TrialResult, ...]:
+        """The trials of all teams."""
+        return tuple(trial for team in self.teams for trial in team.trials)
+
+    @property
+    def scored_trials(self) -> tuple[TrialResult, ...]:
+        """The trials of the teams that are not disqualified."""
+        return tuple(trial for team in self.scored_teams for trial in team.trials)
+
+    @property
+    def best_levels(self) -> dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]:
+        """The team, model and trial with the best score by letter; None where no trial scored."""
+        best: dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]
+        best = dict.fromkeys(self.params.competition.characters)
+        highest: dict[str, Decimal] = {}
+        for team in self.scored_teams:
+            for model in team.models:
+                for trial in model.trials:
+                    letter = trial.trial.letter
+                    if trial.score and trial.score > highest.get(letter, 0):
+                        highest[letter] = trial.score
+                        best[letter] = team, model, trial
+        return best
+
+    @property
+    def commonest_failures(self) -> list[tuple[str, str, int]]:
+        """The commonest failures: words of the stage, reason without the place in brackets after it, number."""
+        found = Counter(
+            (trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in self.trials if trial.failure
+        )
+        ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]
+
+    @cached_property
+    def flagged(self) -> tuple[FlaggedTrials, ...]:
+        """The flagged trials by team, model and kind of flag."""
+        return tuple(self._flagged())
+
+    def _flagged(self) -> Iterator[FlaggedTrials]:
+        for team in self.teams:
+            for model in team.models:
+                for kind in FLAG_KINDS:
+                    details: dict[str, Trial] = {}
+                    flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
+                    for trial in flagged:
+                        for flag in trial.conduct.flags if trial.conduct else ():
+                            if flag.kind == kind and len(details) < MOST_DETAILS:
+                                details.setdefault(flag.detail, trial.trial)
+                    if flagged:
+                        yield FlaggedTrials(team, model, kind, len(flagged), details)

@@ -6,17 +6,18 @@ from hypothesis import strategies as st
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.outcomes import Outcome
+from pcgeval.report.formats import count, figure, score, shortened
+from pcgeval.report.measured import failure
 from pcgeval.report.reading import LetterRow, LetterWeight
-from pcgeval.report.results import DrawnBlock, LetterResult, Seen, TrialResult
-from pcgeval.report.words import count, failed_step, figure, reason_of, score_figure, zero_letter, zero_trial
+from pcgeval.report.results import DrawnBlock, Failure, LetterResult, Seen, TrialResult
 
 BLOCK = DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=False)
 ONE = Decimal(1)
 
 
-def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), score="0.1", failure=None, number=1):
+def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), points="0.1", failure=None, number=1):
     return TrialResult(
-        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(score), "reply", None
+        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(points), "reply", None
     )
 
 
@@ -44,12 +45,18 @@ def test_only_zero_looks_like_zero(value, digits):
     [(0, "0"), (0.5, "0.5000"), (0.0012345, "0.0012"), (0.000999, "1.0e-3"), (3.14e-5, "3.1e-5"), (1e-12, "1.0e-12")],
 )
 def test_tiny_scores_keep_their_digits(value, shown):
-    assert score_figure(value) == shown
-    assert score_figure(Decimal(str(value))) == shown
+    assert score(value) == shown
+    assert score(Decimal(str(value))) == shown
+
+
+def test_long_texts_say_how_long_they_were():
+    assert shortened("abc", 3) == "abc"
+    assert shortened("abcd", 3) == "abc… (4 characters in all)"
 
 
 def test_counts_agree_in_number():
     assert [count(number, "trial") for number in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert [count(number, "leaf", "leaves") for number in (1, 2)] == ["1 leaf", "2 leaves"]
 
 
 @pytest.mark.parametrize(
@@ -66,25 +73,25 @@ def test_counts_agree_in_number():
     ],
 )
 def test_steps_have_names_for_people(step, words):
-    assert failed_step(Outcome("A", 1, step, "because")).words == words
+    assert failure(Outcome("A", 1, step, "because")).words == words
 
 
 def test_a_reason_does_not_repeat_its_step_and_has_an_end():
-    assert reason_of(Outcome("A", 1, "extract", "no code: the response is empty")) == "the response is empty"
-    assert len(reason_of(Outcome("A", 1, "convert", "x" * 10_000))) < 300
-    assert reason_of(Outcome("A", 1, "convert", None)) == "no reason was recorded"
+    assert failure(Outcome("A", 1, "extract", "no code: the response is empty")).reason == "the response is empty"
+    assert len(failure(Outcome("A", 1, "convert", "x" * 10_000)).reason) < 300
+    assert failure(Outcome("A", 1, "convert", None)).reason == "no reason was recorded"
 
 
 def test_why_a_trial_is_zero():
-    assert zero_trial(trial()) is None
-    assert zero_trial(trial(stability=0.0)) == "zero: no block stayed in place"
-    assert zero_trial(trial(stability=0.0, blocks=())) == "zero: the level is empty"
-    assert zero_trial(trial(similarity=0.0)) == "zero: nothing of an A in it"
+    assert trial().why_zero is None
+    assert trial(stability=0.0).why_zero == "zero: no block stayed in place"
+    assert trial(stability=0.0, blocks=()).why_zero == "zero: the level is empty"
+    assert trial(similarity=0.0).why_zero == "zero: nothing of an A in it"
 
 
 def test_why_a_letter_with_scoring_trials_is_zero():
-    lost = trial(failure=Outcome("A", 2, "raw", "timeout"), score="0", number=2)
-    assert zero_letter(letter("0.5", trial(), trial(number=2))) is None
-    assert zero_letter(letter("0", trial(), lost)) == "zero: one level alone has no diversity"
-    assert zero_letter(letter("0", trial(), trial(number=2))) == "zero: to the classifier all levels are alike"
-    assert zero_letter(letter("0", lost)) is None  # nothing scored: each trial says why
+    lost = trial(failure=Failure("generate", "timeout"), points="0", number=2)
+    assert letter("0.5", trial(), trial(number=2)).why_zero is None
+    assert letter("0", trial(), lost).why_zero == "zero: one level alone has no diversity"
+    assert letter("0", trial(), trial(number=2)).why_zero == "zero: to the classifier all levels are alike"
+    assert letter("0", lost).why_zero is None  # nothing scored: each trial says why
