@@ -10,10 +10,10 @@ import torch
 from PIL import Image, ImageDraw
 
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.outcomes import succeeded, write_outcomes
 from pcgeval.core.params import Similarity
+from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.similarity.classifier import Classifier
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.stage import classify_stage
 
 CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
 TEAM = "bench"
@@ -54,7 +54,7 @@ def print_step(root: Path, images: list[Image.Image]) -> None:
     for name in ("new", "cached"):
         began = time.process_time()
         settings = Similarity(model=str(CLASSIFIER))
-        classify_step(root / "images", root / "similarity", TEAM, TRIALS, settings, root / "cache")
+        classify_stage(root / "images", root / "similarity", TEAM, TRIALS, settings, root / "cache")
         print(f"similarity.step_{name} {len(TRIALS) / (time.process_time() - began):.0f} pictures/cpu_s")
 
 

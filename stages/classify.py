@@ -1,16 +1,16 @@
 """Classify the level pictures of one model and team: letter probabilities and embeddings."""
 
 from pcgeval.core.console import run_stage
-from pcgeval.core.layout import step_folder, trials
+from pcgeval.core.layout import stage_dir, trials
 from pcgeval.core.params import load_params
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.stage import classify_stage
 
 
 def main(model: str, team: str) -> None:
     """Write data/similarity/<model>/<team>."""
     params = load_params()
-    images, similarity = step_folder("images", model, team), step_folder("similarity", model, team)
-    classify_step(images, similarity, team, trials(params), params.similarity)
+    images, similarity = stage_dir("images", model, team), stage_dir("similarity", model, team)
+    classify_stage(images, similarity, team, trials(params), params.similarity)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ bubblewrap is missing: it then has the rights of whoever runs this, and the netw
 import os
 
 from pcgeval.core.console import Progress, run_stage
-from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, step_folder, trials
+from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
 from pcgeval.generation.generate import generate_step
 from pcgeval.generation.records import TrialRecord
@@ -36,7 +36,7 @@ def main(model: str, team: str, *options: str) -> None:
         model,
         load_submission(SUBMISSIONS / team),
         open_backend(params.models[model], recording_file(model, team)),
-        step_folder("raw", model, team),
+        stage_dir("raw", model, team),
         report,
         trust_programs=trust_programs,
         recorded_trials=recorded_trials_file(model, team),

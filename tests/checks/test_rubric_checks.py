@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
 from pcgeval.checks.checks import CHECKS, Check, check_fault, run_check
-from pcgeval.checks.evidence import STAGES, Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
+from pcgeval.checks.evidence import Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
 from pcgeval.checks.findings import Undecided
 from pcgeval.core.conduct import FLAG_KINDS, Conduct, Flag
 from pcgeval.core.layout import Trial
+from pcgeval.core.stage_files import STAGE_NAMES
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
 PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")
@@ -266,7 +267,7 @@ results = st.builds(
         **({} if stage else {"stability": stability, "similarity": similarity, "reply": Reply(loop, fence)}),
     ),
     st.integers(1, 99),
-    st.none() | st.sampled_from(STAGES),
+    st.none() | st.sampled_from(STAGE_NAMES),
     st.floats(0, 1),
     st.floats(0, 1),
     st.booleans(),

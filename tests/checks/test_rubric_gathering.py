@@ -87,7 +87,7 @@ def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):
 
 def test_trials_carry_what_the_stages_said(tmp_path):
     failures = {
-        ("I", 2): ("raw", "used 9 tokens; the limit is 5"),
+        ("I", 2): ("generate", "used 9 tokens; the limit is 5"),
         ("T", 1): ("convert", "Width boundary is intruded."),
     }
     write_results(tmp_path, "small", failures=failures)
@@ -165,14 +165,14 @@ WITHOUT_PROBABILITIES = json.dumps(
             '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]',
             "'dance'",
         ),
-        (f"{SIMILARITY}/I.json", "[]", "no list 'trials'"),
-        (f"{SIMILARITY}/I.json", '{"trials": [1]}', "no list 'trials'"),
+        (f"{SIMILARITY}/I.json", "[]", "object"),
+        (f"{SIMILARITY}/I.json", '{"trials": [1]}', "trials.0"),
         (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
         (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "'team-one_I_1.png' has no probabilities"),
-        (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "'similarity' is nan"),
-        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "'score' is 2"),
-        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "'score' is '1'"),
-        ("data/diversity/small/team-one/I.json", "{}", "'diversityRate' is None"),
+        (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "trials.0.similarity"),
+        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
+        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "raws.0.score"),
+        ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
         ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "not the record of a trial"),
     ],
 )

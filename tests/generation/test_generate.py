@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.outcomes import read_outcomes
 from pcgeval.core.params import parse_params
+from pcgeval.core.stage_files import read_outcomes
 from pcgeval.generation.generate import generate_step
 from pcgeval.generation.records import read_record, record_path
 from pcgeval.generation.tasks import trial_seed

@@ -8,22 +8,22 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.checks.evidence_files import evidence_step
+from pcgeval.checks.evidence_files import evidence_stage
 from pcgeval.core.conduct import Flag
 from pcgeval.core.files import sha256_bytes, sha256_file, write_json, write_text
-from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, step_folder, trial_file, trials
-from pcgeval.core.outcomes import failed, succeeded, write_outcomes
+from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials
 from pcgeval.core.params import Similarity, parse_params
-from pcgeval.evaluator.step import simulate_step
+from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.records import Exchange, TrialRecord, write_trial
 from pcgeval.judge.step import grade_step
-from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.scoring.steps import rank_step, score_step
+from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.cache import Prediction, PredictionCache
-from pcgeval.similarity.diversity import diversity_step
+from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.stage import classify_stage
 
 PARAMS = parse_params(
     {
@@ -112,9 +112,9 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubr
         for model in params.models:
             for team in params.teams:
                 evaluate(params, model, team, reply, likeness, noted)
-                evidence_step(params, model, team)
-            score_step(params, model, OFFICIAL_RESULTS / model)
-        rank_step(params)
+                evidence_stage(params, model, team)
+            score_stage(params, model, OFFICIAL_RESULTS / model)
+        rank_stage(params)
         for team in params.teams:
             grade_step(params, team)
 
@@ -136,22 +136,22 @@ def write_classifier(folder):
 def evaluate(params, model, team, reply, likeness, noted):
     """Run the steps from the replies to the diversity for one model and team, in the present folder."""
     folder = {
-        step: step_folder(step, model, team)
+        step: stage_dir(step, model, team)
         for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
     }
     every = list(trials(params))
     for trial in every:
         write_reply(folder["raw"], team, trial, reply(model, team, trial) or "", noted(model, team, trial))
     write_outcomes(folder["raw"], [fate(trial, reply(model, team, trial)) for trial in every])
-    extract_step(folder["raw"], folder["intermediate"], team, every)
-    convert_step(folder["intermediate"], folder["levels"], team, every)
-    simulate_step(
+    extract_stage(folder["raw"], folder["intermediate"], team, every)
+    convert_stage(folder["intermediate"], folder["levels"], team, every)
+    simulate_stage(
         folder["levels"], folder["stability"], folder["images"], team, every, physics=params.physics, processes=1
     )
     predict(folder["images"], team, every, params.similarity, likeness)
-    classify_step(folder["images"], folder["similarity"], team, every, params.similarity, Path(".cache"))
+    classify_stage(folder["images"], folder["similarity"], team, every, params.similarity, Path(".cache"))
     competition, vectors = params.competition, params.diversity.vectors
-    diversity_step(
+    diversity_stage(
         folder["similarity"], folder["diversity"], team, competition.trials, competition.characters, vectors=vectors
     )
 

@@ -2,9 +2,9 @@
 
 from pcgeval.core.conduct import Flag
 from pcgeval.core.files import sha256_bytes, write_json, write_text
-from pcgeval.core.layout import SUBMISSIONS, letter_file, step_folder, trial_file, trials
-from pcgeval.core.outcomes import failed, succeeded, write_outcomes
+from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import parse_params
+from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.generation.records import Exchange, TrialRecord, write_trial
 from pcgeval.llm.protocol import ChatReply
 
@@ -42,7 +42,7 @@ def write_results(
 
     `failures` maps (letter, number) to a step and a reason, `flags` to pairs of a kind and a detail.
     """
-    folder = {step: root / step_folder(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
+    folder = {step: root / stage_dir(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
     failures, outcomes = failures or {}, []
     alive = [trial for trial in trials(PARAMS) if (trial.letter, trial.number) not in failures]
     for trial in trials(PARAMS):

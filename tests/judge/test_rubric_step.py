@@ -5,7 +5,7 @@ import pytest
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.checks import CHECKS
-from pcgeval.checks.evidence_files import evidence_step, read_evidence
+from pcgeval.checks.evidence_files import evidence_stage, read_evidence
 from pcgeval.core.files import FileError, sha256_file, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, evidence_file
 from pcgeval.core.params import Params
@@ -28,7 +28,7 @@ def competition(tmp_path):
     write_results(tmp_path, "small", failures={("I", 1): ("extract", "no code")})
     write_results(tmp_path, "large")
     for model in PARAMS.models:
-        evidence_step(PARAMS, model, TEAM, tmp_path)
+        evidence_stage(PARAMS, model, TEAM, tmp_path)
     return tmp_path
 
 
@@ -75,7 +75,7 @@ def test_the_same_inputs_give_the_same_bytes(competition):
     grade_step(PARAMS, TEAM, competition)
     before = (competition / GRADES / TEAM / "grade.json").read_bytes()
     evidence = (competition / evidence_file("small", TEAM)).read_bytes()
-    evidence_step(PARAMS, "small", TEAM, competition)
+    evidence_stage(PARAMS, "small", TEAM, competition)
     grade_step(PARAMS, TEAM, competition)
     assert (competition / GRADES / TEAM / "grade.json").read_bytes() == before
     assert (competition / evidence_file("small", TEAM)).read_bytes() == evidence
@@ -84,7 +84,7 @@ def test_the_same_inputs_give_the_same_bytes(competition):
 def test_a_flag_costs_its_share_and_quotes_what_was_noticed(competition):
     before = grade_step(PARAMS, TEAM, competition)
     write_results(competition, "large", flags={("T", 2): [("altered-answer", "none of the replies: '<b>'")]})
-    evidence_step(PARAMS, "large", TEAM, competition)
+    evidence_stage(PARAMS, "large", TEAM, competition)
     after = grade_step(PARAMS, TEAM, competition)
     leaf = next(each for each in extract_leaf_grades(after.graded_task_tree) if each.id == "answers-unaltered")
     assert leaf.score == 7 / 8

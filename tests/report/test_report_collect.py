@@ -6,14 +6,14 @@ from decimal import Decimal
 import pytest
 from evaluated_round import PARAMS
 
-from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, step_folder
+from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
 from pcgeval.report.collect import collect
 from pcgeval.report.reading import ReportError
 from pcgeval.submissions.load import SubmissionError
 
-STABILITY = step_folder("stability", "large", "builders")
-SIMILARITY = step_folder("similarity", "large", "builders")
-RAW = step_folder("raw", "large", "builders")
+STABILITY = stage_dir("stability", "large", "builders")
+SIMILARITY = stage_dir("similarity", "large", "builders")
+RAW = stage_dir("raw", "large", "builders")
 OFFICIAL = OFFICIAL_RESULTS / "large"
 READ = [
     RANKING_JSON,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.layout import Trial
-from pcgeval.core.outcomes import Outcome
+from pcgeval.core.stage_files import failed
 from pcgeval.report.formats import count, figure, score, shortened
 from pcgeval.report.measured import failure
 from pcgeval.report.reading import LetterRow, LetterWeight
@@ -62,24 +62,21 @@ def test_counts_agree_in_number():
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        ("raw", "reply failed"),
         ("generate", "reply failed"),
         ("extract", "no code"),
         ("convert", "no valid level"),
         ("simulate", "not simulated"),
-        ("similarity", "not classified"),
         ("classify", "not classified"),
-        ("sorcery", "sorcery"),
     ],
 )
 def test_steps_have_names_for_people(step, words):
-    assert failure(Outcome("A", 1, step, "because")).words == words
+    assert failure(failed(Trial("A", 1), step, "because")).words == words
 
 
 def test_a_reason_does_not_repeat_its_step_and_has_an_end():
-    assert failure(Outcome("A", 1, "extract", "no code: the response is empty")).reason == "the response is empty"
-    assert len(failure(Outcome("A", 1, "convert", "x" * 10_000)).reason) < 300
-    assert failure(Outcome("A", 1, "convert", None)).reason == "no reason was recorded"
+    assert failure(failed(Trial("A", 1), "extract", "no code: the response is empty")).reason == "the response is empty"
+    assert len(failure(failed(Trial("A", 1), "convert", "x" * 10_000)).reason) < 300
+    assert failure(failed(Trial("A", 1), "convert", None)).reason == "no reason was recorded"
 
 
 def test_why_a_trial_is_zero():

@@ -9,7 +9,7 @@ from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page
 
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import SUBMISSIONS, Trial, step_folder
+from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.generation.records import record_path
 from pcgeval.report.program_source import read_program
 from pcgeval.report.reading import ReportError
@@ -209,7 +209,7 @@ def test_an_unflagged_round_says_so(tmp_path):
     page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
     assert "No trial is flagged." in page.text
     assert "have no record" not in page.text
-    record = record_path(tmp_path / step_folder("raw", "large", "robots"), "robots", Trial("I", 1))
+    record = record_path(tmp_path / stage_dir("raw", "large", "robots"), "robots", Trial("I", 1))
     record.unlink()
     page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
     assert "1 of 24 responses have no record of how they came about." in page.text

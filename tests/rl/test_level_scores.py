@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from pcgeval.core.files import read_json, write_text
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.outcomes import succeeded, write_outcomes
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.evaluator.step import simulate_step
-from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.core.stage_files import succeeded, write_outcomes
+from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.diversity import diversity
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.stage import classify_stage
 
 SETTINGS = Similarity(model=str(Path(__file__).parents[2] / "data" / "classifier"))
 PHYSICS = PhysicsParams()
@@ -38,10 +38,10 @@ def test_a_reply_scores_what_the_stages_give_it(tmp_path, classifier, letter, re
     raw, intermediate, levels, stability, images, similarity = places
     write_text(trial_file(raw, "raw", "team", trial), reply)
     write_outcomes(raw, [succeeded(trial)])
-    extract_step(raw, intermediate, "team", [trial])
-    convert_step(intermediate, levels, "team", [trial])
-    simulate_step(levels, stability, images, "team", [trial], physics=PHYSICS)
-    classify_step(images, similarity, "team", [trial], SETTINGS, tmp_path / "cache")
+    extract_stage(raw, intermediate, "team", [trial])
+    convert_stage(intermediate, levels, "team", [trial])
+    simulate_stage(levels, stability, images, "team", [trial], physics=PHYSICS)
+    classify_stage(images, similarity, "team", [trial], SETTINGS, tmp_path / "cache")
     found = score_reply(reply, letter, classifier, PHYSICS)
     assert found.stability == pytest.approx(read_json(stability / f"{letter}.json")["raws"][0]["score"])
     assert found.similarity == read_json(similarity / f"{letter}.json")["trials"][0]["similarity"]

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import FileError
-from pcgeval.similarity.diversity import DiversityError, diversity, diversity_step, pair_distances
+from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, pair_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
 CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}
@@ -101,12 +101,15 @@ def similarity_file(*trials, count=None):
     raws = [
         {
             "id": name,
-            "raws": [{"id": name, "label": label, "softmax_prob": value} for label, value in labels.items()],
+            "raws": [
+                {"id": place, "label": label, "softmax_prob": value}
+                for place, (label, value) in enumerate(labels.items())
+            ],
             "cls_embedding": embedding,
         }
         for name, labels, embedding in trials
     ]
-    return {"count": len(trials) if count is None else count, "similarities": raws}
+    return {"count": len(trials) if count is None else count, "trials": [], "similarities": raws}
 
 
 ONE = ("t_A_1.png", {"A": 0.9, "B": 0.1}, [1.0, 0.0])
@@ -116,7 +119,7 @@ TWO = ("t_A_2.png", {"B": 0.7, "A": 0.3}, [0.0, 1.0])
 def run_step(tmp_path, value, kind="softmax", trials=3):
     (tmp_path / "similarity").mkdir(exist_ok=True)
     (tmp_path / "similarity" / "A.json").write_text(value if isinstance(value, str) else json.dumps(value))
-    diversity_step(tmp_path / "similarity", tmp_path / "diversity", "t", trials, "A", vectors=kind)
+    diversity_stage(tmp_path / "similarity", tmp_path / "diversity", "t", trials, "A", vectors=kind)
     return json.loads((tmp_path / "diversity" / "A.json").read_text())
 
 
@@ -155,18 +158,18 @@ def test_only_the_counted_trials_are_compared(tmp_path):
     ("value", "complaint"),
     [
         ("{", "not valid JSON"),
-        ([], "not an official similarity file"),
-        ({}, "not an official similarity file"),
-        ({"count": 1, "similarities": {"a": 1}}, "not an official similarity file"),
-        ({"count": 1, "similarities": [{"id": 1}]}, "not an official similarity file"),
-        ({"count": 1, "similarities": [{"id": "a"}]}, "not an official similarity file"),
-        ({"count": "1", "similarities": []}, "not an official similarity file"),
+        ([], "object"),
+        ({}, "trials"),
+        ({"count": 1, "trials": [], "similarities": {"a": 1}}, "similarities"),
+        ({"count": 1, "trials": [], "similarities": [{"id": 1}]}, r"similarities\.0\.id"),
+        ({"count": 1, "trials": [], "similarities": [{"id": "a"}]}, r"similarities\.0\.raws"),
+        ({"count": "1", "trials": [], "similarities": []}, "count"),
         (similarity_file(ONE, count=2), "count is 2 of 1"),
         (similarity_file(ONE, count=-1), "count is -1 of 1"),
         (similarity_file(ONE, ("t_A_2", {"A": 0.5, "C": 0.5}, [])), "different labels"),
-        (similarity_file(("t_A_1", {"A": math.nan}, [])), "letter A: vector 0 of 1 is not finite"),
-        (similarity_file(("t_A_1", {"A": None}, [])), "not finite"),
-        (similarity_file(("t_A_1", {"A": "x"}, [])), "letter A: the vectors are not numbers"),
+        (similarity_file(("t_A_1", {"A": math.nan}, [])), r"softmax_prob.*finite"),
+        (similarity_file(("t_A_1", {"A": None}, [])), r"softmax_prob.*number"),
+        (similarity_file(("t_A_1", {"A": "x"}, [])), r"softmax_prob.*number"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
@@ -176,6 +179,11 @@ def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
     assert not (tmp_path / "diversity").exists()
 
 
+def test_embeddings_of_different_lengths_are_refused(tmp_path):
+    with pytest.raises(DiversityError, match=r"team t, letter A: .*one length"):
+        run_step(tmp_path, similarity_file(ONE, ("t_A_2.png", {"A": 1.0, "B": 0.0}, [1.0])), kind="cls")
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
-        diversity_step(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")
+        diversity_stage(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")

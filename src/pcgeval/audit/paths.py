@@ -11,13 +11,13 @@ from pcgeval.core.layout import (
     JUDGEMENTS,
     OFFICIAL_RESULTS,
     RECORDINGS,
-    STEPS,
+    STAGE_DIRS,
     SUBMISSIONS,
 )
 
 # what the parts of a path after these folders name
 _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
-    **{(DATA.name, step): ("model", "team") for step in STEPS},
+    **{(DATA.name, step): ("model", "team") for step in STAGE_DIRS},
     RECORDINGS.parts: ("model", "team"),
     JUDGE_RECORDINGS.parts: ("team",),
     JUDGEMENTS.parts: ("team",),

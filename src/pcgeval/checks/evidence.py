@@ -6,9 +6,7 @@ from typing import Literal
 
 from pcgeval.core.conduct import Conduct
 from pcgeval.core.layout import Trial
-
-Stage = Literal["generate", "extract", "convert", "simulate", "classify"]
-STAGES: tuple[Stage, ...] = ("generate", "extract", "convert", "simulate", "classify")
+from pcgeval.core.stage_files import StageName
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class TrialResult:
 
     model: str
     trial: Trial
-    failed_stage: Stage | None
+    failed_stage: StageName | None
     reason: str = ""
     reply: Reply | None = None
     stability: float | None = None

@@ -17,7 +17,7 @@ from pcgeval.core.params import Params
 _MODEL_EVIDENCE = TypeAdapter(ModelEvidence)
 
 
-def evidence_step(params: Params, model: str, team: str, root: Path = Path()) -> None:
+def evidence_stage(params: Params, model: str, team: str, root: Path = Path()) -> None:
     """Gather what the stages made of a team's trials with one model into `data/evidence/<team>/<model>.json`.
 
     Raises:
@@ -30,7 +30,7 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
     """Read a team's submission and its evidence with all models; one without evidence was not run.
 
     Raises:
-        FileError: A file of evidence is unreadable or not what `evidence_step` wrote.
+        FileError: A file of evidence is unreadable or not what `evidence_stage` wrote.
     """
     evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
     paths = [root / evidence_file(model, team) for model in params.models]

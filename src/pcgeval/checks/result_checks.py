@@ -5,17 +5,18 @@ As in the rules of the competition, a trial that failed counts as one that does 
 
 from collections.abc import Callable
 
-from pcgeval.checks.evidence import STAGES, Evidence, LetterResult, Stage, TrialResult
+from pcgeval.checks.evidence import Evidence, LetterResult, TrialResult
 from pcgeval.checks.findings import Finding, Undecided, mean, share, share_of
 from pcgeval.core.conduct import Flag, FlagKind
+from pcgeval.core.stage_files import STAGE_NAMES, StageName
 
 
-def trials_pass(evidence: Evidence, *, stage: Stage) -> Finding:
+def trials_pass(evidence: Evidence, *, stage: StageName) -> Finding:
     """Share of the trials that passed a stage and all stages before it."""
     return _share_of_trials(evidence, _passes(stage), f"trials passed {stage}")
 
 
-def trials_without(evidence: Evidence, *, stage: Stage, reason: str) -> Finding:
+def trials_without(evidence: Evidence, *, stage: StageName, reason: str) -> Finding:
     """Share of the trials that did not fail in a stage for a reason that contains a text."""
 
     def spared(trial: TrialResult) -> bool:
@@ -24,7 +25,7 @@ def trials_without(evidence: Evidence, *, stage: Stage, reason: str) -> Finding:
     return _share_of_trials(evidence, spared, f"trials did not fail in {stage} over {reason!r}")
 
 
-def models_pass(evidence: Evidence, *, stage: Stage, at_least: float) -> Finding:
+def models_pass(evidence: Evidence, *, stage: StageName, at_least: float) -> Finding:
     """Share of the models with which at least such a share of the trials passed a stage."""
     by_model: dict[str, list[bool]] = {}
     for trial in _trials(evidence):
@@ -36,7 +37,7 @@ def models_pass(evidence: Evidence, *, stage: Stage, at_least: float) -> Finding
     return Finding(finding.score, f"{finding.explanation} ({figures})")
 
 
-def letters_pass(evidence: Evidence, *, stage: Stage) -> Finding:
+def letters_pass(evidence: Evidence, *, stage: StageName) -> Finding:
     """Share of the letters (of each model) with at least one trial that passed a stage."""
     return _share_of_letters(evidence, _passes(stage), f"letters have a trial that passed {stage}")
 
@@ -129,8 +130,8 @@ def _trials(evidence: Evidence) -> tuple[TrialResult, ...]:
     return evidence.trials
 
 
-def _passes(stage: Stage) -> Callable[[TrialResult], bool]:
-    later = STAGES[STAGES.index(stage) + 1 :]
+def _passes(stage: StageName) -> Callable[[TrialResult], bool]:
+    later = STAGE_NAMES[STAGE_NAMES.index(stage) + 1 :]
     return lambda trial: trial.failed_stage is None or trial.failed_stage in later
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from pcgeval.core.files import FileError
-from pcgeval.core.layout import EXTENSIONS, STEPS, step_folder, tag, trials
+from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
 from pcgeval.core.params import Params
 
 
@@ -19,8 +19,8 @@ def export_official(params: Params, target: Path) -> int:
     copied = 0
     for model in params.models:
         for team in params.teams:
-            for step in STEPS:
-                source = step_folder(step, model, team)
+            for step in STAGE_DIRS:
+                source = stage_dir(step, model, team)
                 for relative in _official_names(params, team, EXTENSIONS.get(step)):
                     copied += _copy(source / relative, target / model / team / step / relative)
     if not copied:

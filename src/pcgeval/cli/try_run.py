@@ -15,18 +15,18 @@ from tempfile import TemporaryDirectory
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import files_below, read_json, write_bytes, write_json
-from pcgeval.core.layout import STEPS, TRIALS_FILE, Step, Trial, tag, trial_file, trials
-from pcgeval.core.outcomes import read_outcomes
+from pcgeval.core.layout import STAGE_DIRS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
 from pcgeval.core.params import Params
-from pcgeval.evaluator.step import simulate_step
+from pcgeval.core.stage_files import read_outcomes
+from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.generate import Report, generate_step
 from pcgeval.generation.records import TrialRecord, read_record, record_path
-from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.inputs import LetterResults, ScoringRules, first_by_trial
 from pcgeval.scoring.results import TeamFolders, read_letter
-from pcgeval.similarity.diversity import diversity_step
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.diversity import diversity_stage
+from pcgeval.similarity.stage import classify_stage
 from pcgeval.submissions.load import Submission
 
 MARKER = ".pcgeval-try.json"  # in the folder of a rehearsal: whose it is, and the files that pcgeval wrote there
@@ -181,21 +181,21 @@ def rehearse(
             trust_programs=trust_programs,
             keep_others=True,
         )
-        place: dict[Step, Path] = {step: Path(made, step) for step in STEPS}
-        extract_step(raw, place["intermediate"], team, wanted)
-        convert_step(place["intermediate"], place["levels"], team, wanted)
-        simulate_step(place["levels"], place["stability"], place["images"], team, wanted, physics=params.physics)
-        classify_step(place["images"], place["similarity"], team, wanted, params.similarity, folder / "predictions")
+        place: dict[StageDir, Path] = {step: Path(made, step) for step in STAGE_DIRS}
+        extract_stage(raw, place["intermediate"], team, wanted)
+        convert_stage(place["intermediate"], place["levels"], team, wanted)
+        simulate_stage(place["levels"], place["stability"], place["images"], team, wanted, physics=params.physics)
+        classify_stage(place["images"], place["similarity"], team, wanted, params.similarity, folder / "predictions")
         if competition.trials > 1:
             vectors = params.diversity.vectors
-            diversity_step(
+            diversity_stage(
                 place["similarity"], place["diversity"], team, competition.trials, competition.characters, vectors
             )
         output.publish(Path(made), competition.characters)
         return _read(params, team, {**place, "raw": raw, "images": folder / "images"})
 
 
-def _read(params: Params, team: str, place: dict[Step, Path]) -> Rehearsal:
+def _read(params: Params, team: str, place: dict[StageDir, Path]) -> Rehearsal:
     rules = ScoringRules(params.competition.characters, params.competition.trials)
     folders = TeamFolders(place["stability"], place["similarity"], place["diversity"])
     letters = {letter: read_letter(folders, letter, rules) for letter in rules.letters}
@@ -203,7 +203,7 @@ def _read(params: Params, team: str, place: dict[Step, Path]) -> Rehearsal:
     return Rehearsal(rehearsed, {key: each.diversity for key, each in letters.items() if each.diversity is not None})
 
 
-def _trial(trial: Trial, team: str, place: dict[Step, Path], results: LetterResults) -> RehearsedTrial:
+def _trial(trial: Trial, team: str, place: dict[StageDir, Path], results: LetterResults) -> RehearsedTrial:
     outcome = read_outcomes(place["similarity"])[trial]
     picture = trial_file(place["images"], "images", team, trial)
     return RehearsedTrial(
@@ -211,7 +211,7 @@ def _trial(trial: Trial, team: str, place: dict[Step, Path], results: LetterResu
         read_record(record_path(place["raw"], team, trial)),
         first_by_trial(results.stability).get(trial.number),
         first_by_trial(results.similarity).get(trial.number),
-        outcome.failed_step,
+        outcome.failed_stage,
         outcome.reason,
         picture if picture.is_file() else None,
     )

@@ -1,19 +1,21 @@
-"""Every path and file name of a competition, once.
+"""Every path and file name of a competition.
 
-Outputs lie by step first, then `<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official file names, so
-that a later stage depends on a parent folder and DVC draws the edges.
+Outputs lie in `data/<stage folder>/<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official names of
+folders and files, so that a later stage depends on a parent folder and DVC draws the edges.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pcgeval.core.params import Params
 
-Step = Literal["raw", "intermediate", "levels", "images", "stability", "similarity", "diversity"]
-EXTENSIONS: dict[Step, str] = {"raw": ".txt", "intermediate": ".txt", "levels": ".xml", "images": ".png"}
-STEPS: tuple[Step, ...] = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity")
+# the official names of the folders that the stages generate, extract, convert, simulate, classify and diversity fill
+StageDir = Literal["raw", "intermediate", "levels", "images", "stability", "similarity", "diversity"]
+STAGE_DIRS: tuple[StageDir, ...] = get_args(StageDir)
+EXTENSIONS: dict[StageDir, str] = {"raw": ".txt", "intermediate": ".txt", "levels": ".xml", "images": ".png"}
 
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
@@ -29,10 +31,13 @@ REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
-STATE = Path(".pcgeval")  # what lets a killed run go on: outside DVC's outputs and outside git
+STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
 GRADE_FILE = "grade.json"
-TASK_FILE = "task.md"  # beside a rubric: what the submissions were to do, in words; need not be there
-TRIALS_FILE = "trials.json"  # beside the official files: what happened to each trial in that step
+TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words
+SIMULATIONS_FILE = "simulations.json"  # beside the stability files
+CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
+TRIALS_FILE = "trials.json"  # beside the official files: what became of each trial by the end of that stage
+_TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 
 @dataclass(frozen=True, order=True)
@@ -50,9 +55,9 @@ def trials(params: Params) -> Iterator[Trial]:
             yield Trial(letter, number)
 
 
-def step_folder(step: Step, model: str, team: str) -> Path:
-    """Return the folder of one step's output for a model and a team."""
-    return DATA / step / model / team
+def stage_dir(name: StageDir, model: str, team: str) -> Path:
+    """Return the folder of a stage's output for a model and a team."""
+    return DATA / name / model / team
 
 
 def recording_file(model: str, team: str) -> Path:
@@ -101,9 +106,18 @@ def tag(team: str, trial: Trial) -> str:
     return f"{team}_{trial.letter}_{trial.number}"
 
 
-def trial_file(folder: Path, step: Step, team: str, trial: Trial) -> Path:
-    """Return the official file of a trial below a step's folder for a model and a team."""
-    return folder / trial.letter / (tag(team, trial) + EXTENSIONS[step])
+def trial_number(name: str) -> int | None:
+    """Return the trial in a name such as `levels/A/team_A_10.xml`: the number after the last underscore.
+
+    None if there is none. The official script reads it with JavaScript's parseInt, which ignores what follows it.
+    """
+    match = _TRIAL_NUMBER.match(name.rsplit("_", 1)[-1].split(".", 1)[0])
+    return int(match[1]) if match else None
+
+
+def trial_file(folder: Path, name: StageDir, team: str, trial: Trial) -> Path:
+    """Return the official file of a trial below a stage's folder for a model and a team; `name` gives its extension."""
+    return folder / trial.letter / (tag(team, trial) + EXTENSIONS[name])
 
 
 def letter_file(folder: Path, letter: str) -> Path:

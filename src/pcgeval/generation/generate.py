@@ -16,8 +16,8 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import Trial, trials
-from pcgeval.core.outcomes import Outcome, failed, succeeded, write_outcomes
 from pcgeval.core.params import Model, Params
+from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.harness import ProgramRunner
 from pcgeval.generation.journal import Journal, TrialBackend, remove_journals
@@ -203,7 +203,7 @@ class _Work:
         return _Done(trial, record, is_new=True)
 
 
-def _outcome(done: _Done) -> Outcome:
+def _outcome(done: _Done) -> TrialOutcome:
     if done.record.reason is None:
         return succeeded(done.trial)
     return failed(done.trial, "generate", done.record.reason)

@@ -14,7 +14,7 @@ from pcgeval.core.layout import (
     Trial,
     recorded_trials_file,
     recording_file,
-    step_folder,
+    stage_dir,
     trial_file,
     trials,
 )
@@ -74,7 +74,7 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
 
 
 def _exchanges(params: Params, model: str, team: str) -> Iterator[RecordedExchange]:
-    folder = step_folder("raw", model, team)
+    folder = stage_dir("raw", model, team)
     for trial in trials(params):
         record = read_record(record_path(folder, team, trial))
         calls: list[Exchange | FailedCall] = list(record.exchanges)
@@ -88,7 +88,7 @@ def _exchanges(params: Params, model: str, team: str) -> Iterator[RecordedExchan
 
 
 def _lines(params: Params, model: str, team: str) -> Iterator[str]:
-    folder = step_folder("raw", model, team)
+    folder = stage_dir("raw", model, team)
     for trial in trials(params):
         record = read_record(record_path(folder, team, trial))
         response = read_text(trial_file(folder, "raw", team, trial))

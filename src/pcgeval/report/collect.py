@@ -14,7 +14,7 @@ from pcgeval.core.layout import (
     RANKING_JSON,
     SUBMISSIONS,
     Trial,
-    step_folder,
+    stage_dir,
     trial_file,
     trials,
 )
@@ -134,7 +134,7 @@ def _read_history(root: Path) -> tuple[KeptGrade, ...]:
 def _model(params: Params, root: Path, row: TeamRow, model: str, tables: _Tables) -> ModelResult:
     measured = read_measured(root, model, row.team, trials(params))
     longest = min(LONGEST_REPLY, REPLIES // (len(params.teams) * len(params.models) * len(list(trials(params)))))
-    replies = root / step_folder("raw", model, row.team)
+    replies = root / stage_dir("raw", model, row.team)
     scored = row.status != "disqualified"
 
     def letter_result(letter: str) -> LetterResult:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pcgeval.core.layout import TRIALS_FILE, Trial, letter_file, step_folder
-from pcgeval.core.outcomes import Outcome
+from pcgeval.core.layout import SIMULATIONS_FILE, TRIALS_FILE, Trial, letter_file, stage_dir, trial_number
+from pcgeval.core.stage_files import TrialOutcome
 from pcgeval.report.formats import shortened
 from pcgeval.report.reading import (
     Probabilities,
@@ -18,16 +18,8 @@ from pcgeval.report.reading import (
     read_json_as,
 )
 from pcgeval.report.results import FAILURE_WORDS, DrawnBlock, Failure, Seen
-from pcgeval.scoring.results import ENGINE_FILE, trial_number
 
 LONGEST_REASON = 240  # characters
-_STAGE_OF_FOLDER = {
-    "raw": "generate",
-    "intermediate": "extract",
-    "levels": "convert",
-    "stability": "simulate",
-    "similarity": "classify",
-}
 _Value = TypeVar("_Value")
 
 
@@ -50,14 +42,12 @@ def read_measured(root: Path, model: str, team: str, trials: Iterable[Trial]) ->
     """
     wanted = list(trials)
     letters = sorted({trial.letter for trial in wanted})
-    stability_folder, similarity_folder = (
-        root / step_folder(step, model, team) for step in ("stability", "similarity")
-    )
+    stability_folder, similarity_folder = (root / stage_dir(step, model, team) for step in ("stability", "similarity"))
     stabilities = [(each, read_json_as(letter_file(stability_folder, each), StabilityFile)) for each in letters]
     similarities = [(each, read_json_as(letter_file(similarity_folder, each), SimilarityFile)) for each in letters]
     measured = Measured(
         failures=_failures(similarity_folder, wanted),
-        blocks=_blocks(stability_folder / ENGINE_FILE),
+        blocks=_blocks(stability_folder / SIMULATIONS_FILE),
         stability=_by_trial((letter, each.tag, each.score) for letter, file in stabilities for each in file.raws),
         similarity=_by_trial(
             (letter, each.id, each.similarity) for letter, file in similarities for each in file.trials
@@ -70,19 +60,18 @@ def read_measured(root: Path, model: str, team: str, trials: Iterable[Trial]) ->
 
 def _failures(folder: Path, wanted: list[Trial]) -> dict[Trial, Failure]:
     path = folder / TRIALS_FILE
-    outcomes = {each.key: each for each in read_json_as(path, tuple[Outcome, ...])}
+    outcomes = {each.key: each for each in read_json_as(path, tuple[TrialOutcome, ...])}
     if missing := [trial for trial in wanted if trial not in outcomes]:
         raise ReportError(
             f"{path}: has nothing about letter {missing[0].letter}, trial {missing[0].number}. "
             "Run `dvc repro` to make it again."
         )
-    return {trial: failure(outcomes[trial]) for trial in wanted if outcomes[trial].failed_step is not None}
+    return {trial: failure(outcomes[trial]) for trial in wanted if outcomes[trial].failed_stage is not None}
 
 
-def failure(outcome: Outcome) -> Failure:
+def failure(outcome: TrialOutcome) -> Failure:
     """Return where and why a trial failed; the reason does not repeat the page's words for the stage."""
-    name = outcome.failed_step or ""
-    stage = _STAGE_OF_FOLDER.get(name, name)
+    stage = outcome.failed_stage or ""
     reason = (outcome.reason or "no reason was recorded").removeprefix(f"{FAILURE_WORDS.get(stage, stage)}: ")
     return Failure(stage, shortened(reason, LONGEST_REASON))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from pcgeval.core.files import read_text
-from pcgeval.core.layout import letter_file, step_folder
+from pcgeval.core.layout import letter_file, stage_dir
 from pcgeval.core.params import RESERVED_TEAMS
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import (
@@ -54,9 +54,9 @@ class TeamFolders:
     def pipeline(cls, model: str, team: str) -> "TeamFolders":
         """Return the folders below `data/`."""
         return cls(
-            step_folder("stability", model, team),
-            step_folder("similarity", model, team),
-            step_folder("diversity", model, team),
+            stage_dir("stability", model, team),
+            stage_dir("similarity", model, team),
+            stage_dir("diversity", model, team),
         )
 
 

@@ -5,16 +5,23 @@ pairs of T trials. T is the configured number: a trial that failed has no vector
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError, read_json, write_json
+from pcgeval.core.files import FileError
 from pcgeval.core.layout import letter_file
+from pcgeval.core.stage_files import (
+    DiversityFile,
+    PairDistance,
+    PicturePrediction,
+    SimilarityFile,
+    TrialPair,
+    TrialVector,
+)
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7
@@ -25,12 +32,6 @@ Floats = NDArray[np.float64]
 
 class DiversityError(PcgevalError):
     """There is no diversity of these vectors."""
-
-
-@dataclass(frozen=True)
-class _TrialVector:
-    trial: str
-    vector: tuple[float, ...]
 
 
 def diversity(vectors: ArrayLike, trials: int) -> float:
@@ -83,7 +84,7 @@ def _rows(vectors: ArrayLike) -> Floats:
     return rows
 
 
-def diversity_step(
+def diversity_stage(
     similarity: Path, diversity_folder: Path, team: str, trials_per_letter: int, letters: str, vectors: Vectors
 ) -> None:
     """Write the official `<C>.json` of diversity for every letter from the similarity files of one team and model.
@@ -106,45 +107,46 @@ def diversity_step(
         path = letter_file(similarity, letter)
         trials = _read_vectors(path, vectors)
         try:
-            value = _diversity_object(trials, trials_per_letter)
+            value = _diversity_file(trials, trials_per_letter)
         except DiversityError as error:
             raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
-        write_json(letter_file(diversity_folder, letter), value, indent=None)
+        value.write(letter_file(diversity_folder, letter))
 
 
-def _diversity_object(trials: list[_TrialVector], trials_per_letter: int) -> dict[str, Any]:
+def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
     rows = [each.vector for each in trials]
-    pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
-    return {
-        "count": len(trials),
-        "diversityRate": round(diversity(rows, trials_per_letter), _DIGITS),
-        "trials": [{"trial": each.trial, "vector": each.vector} for each in trials],
-        "diversities": [
-            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
-            for (one, other), distance in zip(pairs, pair_distances(rows), strict=True)
-        ],
-    }
+    pairs = [
+        TrialPair(trial1=one.trial, trial2=other.trial)
+        for place, one in enumerate(trials)
+        for other in trials[place + 1 :]
+    ]
+    return DiversityFile(
+        count=len(trials),
+        rate=round(diversity(rows, trials_per_letter), _DIGITS),
+        trials=trials,
+        distances=tuple(
+            PairDistance(pair=pair, distance=round(float(distance), _DIGITS))
+            for pair, distance in zip(pairs, pair_distances(rows), strict=True)
+        ),
+    )
 
 
-def _read_vectors(path: Path, vectors: Vectors) -> list[_TrialVector]:
-    """Read the first `count` vectors of a similarity file, as the official script does."""
-    content = read_json(path)
-    try:
-        similarities = content["similarities"]
-        if not 0 <= content["count"] <= len(similarities):
-            raise FileError(f"{path}: count is {content['count']} of {len(similarities)} trials. Classify again.")
-        read = [_read_vector(each, vectors) for each in similarities[: content["count"]]]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path}: not an official similarity file ({error!r}). Run `dvc repro` to make it.") from error
-    if vectors == "softmax" and len({labels for labels, _ in read}) > 1:
-        raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
-    return [trial for _, trial in read]
-
-
-def _read_vector(similarity: dict[str, Any], vectors: Vectors) -> tuple[tuple[str, ...], _TrialVector]:
-    """Return the labels in their order and the vector; softmax vectors are ordered by label."""
-    trial = similarity["id"].split(".", 1)[0]
+def _read_vectors(path: Path, vectors: Vectors) -> tuple[TrialVector, ...]:
+    """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
+    content = SimilarityFile.read(path)
+    if content.count is None or not 0 <= content.count <= len(content.predictions):
+        raise FileError(f"{path}: count is {content.count} of {len(content.predictions)} trials. Classify again.")
+    predictions = content.predictions[: content.count]
     if vectors == "cls":
-        return (), _TrialVector(trial, tuple(similarity["cls_embedding"]))
-    raws = sorted(similarity["raws"], key=lambda each: str(each["label"]))
-    return tuple(str(each["label"]) for each in raws), _TrialVector(trial, tuple(each["softmax_prob"] for each in raws))
+        return tuple(TrialVector(trial=_tag(each), vector=each.embedding) for each in predictions)
+    ordered = [sorted(each.probabilities, key=lambda one: one.label) for each in predictions]
+    if len({tuple(one.label for one in each) for each in ordered}) > 1:
+        raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
+    return tuple(
+        TrialVector(trial=_tag(each), vector=tuple(one.probability for one in probabilities))
+        for each, probabilities in zip(predictions, ordered, strict=True)
+    )
+
+
+def _tag(prediction: PicturePrediction) -> str:
+    return prediction.name.split(".", 1)[0]

@@ -1,6 +1,5 @@
-"""The step of this package over the levels of one team and model: stability files and pictures."""
+"""The stage simulate: from the levels of one model and team to stability files and pictures."""
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,17 +10,26 @@ from pathlib import Path
 
 import pymunk
 
-from pcgeval.core.files import FileError, empty_folder, write_bytes, write_json
-from pcgeval.core.layout import Trial, letter_file, tag, trial_file
-from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.files import FileError, empty_folder, write_bytes
+from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, tag, trial_file
 from pcgeval.core.params import PhysicsParams
+from pcgeval.core.stage_files import (
+    SimulatedTrial,
+    SimulationsFile,
+    StabilityEntry,
+    StabilityFile,
+    TrialOutcome,
+    failed,
+    rate,
+    read_outcomes,
+    succeeded,
+    write_outcomes,
+)
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.errors import LevelError
 
-STEP = "simulate"
-SIMULATIONS_FILE = "simulations.json"
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
 
@@ -32,7 +40,7 @@ class _Evaluation:
     png: bytes
 
 
-def simulate_step(
+def simulate_stage(
     levels: Path,
     stability: Path,
     images: Path,
@@ -41,7 +49,7 @@ def simulate_step(
     *,
     physics: PhysicsParams | None = None,
     processes: int | None = None,
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """Simulate each level of a team once; write stability files, pictures and what became of each trial.
 
     Both output folders are emptied first and get `trials.json`. The stability folder gets the official `<letter>.json`
@@ -65,7 +73,8 @@ def simulate_step(
     for folder in (stability, images):
         empty_folder(folder, keep=levels)
     outcomes = {
-        trial: previous.get(trial, failed(trial, STEP, "the levels folder lists no such trial")) for trial in trials
+        trial: previous.get(trial, failed(trial, "simulate", "the levels folder lists no such trial"))
+        for trial in trials
     }
     contents = {trial: _read(trial_file(levels, "levels", team, trial)) for trial in _present(outcomes)}
     simulated: dict[Trial, Stability] = {}
@@ -74,16 +83,16 @@ def simulate_step(
             outcomes[trial], simulated[trial] = succeeded(trial), evaluation.stability
             write_bytes(trial_file(images, "images", team, trial), evaluation.png)
         else:
-            outcomes[trial] = failed(trial, STEP, evaluation)
+            outcomes[trial] = failed(trial, "simulate", evaluation)
     for letter in sorted({trial.letter for trial in outcomes}):
-        write_json(letter_file(stability, letter), _official(team, letter, simulated))
-    write_json(stability / SIMULATIONS_FILE, _record(simulated, physics), indent=None)
+        _stability_file(team, letter, simulated).write(letter_file(stability, letter))
+    _simulations_file(simulated, physics).write(stability / SIMULATIONS_FILE)
     for folder in (stability, images):
         write_outcomes(folder, outcomes.values())
     return [outcomes[trial] for trial in sorted(outcomes)]
 
 
-def _present(outcomes: dict[Trial, Outcome]) -> list[Trial]:
+def _present(outcomes: dict[Trial, TrialOutcome]) -> list[Trial]:
     return [trial for trial, outcome in sorted(outcomes.items()) if outcome.reason is None]
 
 
@@ -155,40 +164,39 @@ def _evaluate(level: bytes | None, physics: PhysicsParams) -> _Evaluation | str:
     return _Evaluation(stability, png_bytes(render(stability)))
 
 
-def _official(team: str, letter: str, simulated: dict[Trial, Stability]) -> dict[str, object]:
-    """Return a letter's file as the Science Birds Evaluator writes it: `rate` is the mean over the levels there are.
+def _stability_file(team: str, letter: str, simulated: dict[Trial, Stability]) -> StabilityFile:
+    """Return a letter's file as the Science Birds Evaluator writes it.
 
     The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
-    every machine. A letter without levels has the rate 0, where the official division by zero would write NaN.
+    every machine.
     """
-    raws = [
-        {
-            "tag": f"{team}/levels/{letter}/{tag(team, trial)}.xml",
-            "score": result.score,
-            "startingObjects": result.total_blocks,
-            "movingObjects": result.moving_blocks,
-        }
-        for trial, result in sorted(simulated.items())
-        if trial.letter == letter
-    ]
-    scores = [result.score for trial, result in sorted(simulated.items()) if trial.letter == letter]
-    return {"dataCount": len(raws), "rate": math.fsum(scores) / len(scores) if scores else 0.0, "raws": raws}
+    results = {trial: result for trial, result in sorted(simulated.items()) if trial.letter == letter}
+    levels = tuple(
+        StabilityEntry(
+            name=f"{team}/levels/{letter}/{tag(team, trial)}.xml",
+            score=result.score,
+            total_blocks=result.total_blocks,
+            moving_blocks=result.moving_blocks,
+        )
+        for trial, result in results.items()
+    )
+    return StabilityFile(count=len(levels), rate=rate([each.score for each in levels]), levels=levels)
 
 
-def _record(simulated: dict[Trial, Stability], physics: PhysicsParams) -> dict[str, object]:
-    return {
-        "engine": {"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version},
-        "physics": physics.model_dump(mode="json"),
-        "trials": [
-            {
-                "letter": trial.letter,
-                "trial": trial.number,
-                "best_of": result.trial,
-                "types": result.types,
-                "positions": result.positions.tolist(),
-                "moved": result.moved,
-                "dead": result.dead,
-            }
+def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
+    return SimulationsFile(
+        engine={"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version},
+        physics=physics.model_dump(mode="json"),
+        trials=tuple(
+            SimulatedTrial(
+                letter=trial.letter,
+                trial=trial.number,
+                best_of=result.trial,
+                types=result.types,
+                positions=tuple((x, y, angle) for x, y, angle in result.positions.tolist()),
+                moved=result.moved,
+                dead=result.dead,
+            )
             for trial, result in sorted(simulated.items())
-        ],
-    }
+        ),
+    )

@@ -1,24 +1,32 @@
-"""The classify step: from the pictures of one model and team to the official similarity files."""
+"""The stage classify: from the pictures of one model and team to the official similarity files."""
 
 import io
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
-from pcgeval.core.files import empty_folder, sha256_bytes, write_json
-from pcgeval.core.layout import Trial, letter_file, trial_file
-from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.files import empty_folder, sha256_bytes
+from pcgeval.core.layout import CLASSIFIER_FILE, Trial, letter_file, trial_file
 from pcgeval.core.params import Similarity
+from pcgeval.core.stage_files import (
+    ClassifierFile,
+    LabelProbability,
+    PicturePrediction,
+    SimilarityEntry,
+    SimilarityFile,
+    TrialOutcome,
+    failed,
+    rate,
+    read_outcomes,
+    succeeded,
+    write_outcomes,
+)
 from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
-STEP = "classify"
-CLASSIFIER_FILE = "classifier.json"
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
 
@@ -31,14 +39,14 @@ class _Picture:
     content: bytes
 
 
-def classify_step(
+def classify_stage(
     images: Path,
     similarity: Path,
     team: str,
     trials: Iterable[Trial],
     settings: Similarity,
     cache_root: Path = CACHE,
-) -> list[Outcome]:
+) -> list[TrialOutcome]:
     """Classify every picture of a team once; write the official files, `trials.json` and `classifier.json`.
 
     Args:
@@ -56,28 +64,28 @@ def classify_step(
     wanted = list(trials)
     before = read_outcomes(images)
     source = resolve_source(settings.model, settings.revision)
-    classifier = {"name": source.name, "revision": source.revision, "sha256": source.sha256}
+    classifier = ClassifierFile(name=source.name, revision=source.revision, sha256=source.sha256)
     outcomes, pictures = [], []
     for trial in wanted:
-        earlier = before.get(trial) or failed(trial, STEP, f"{images} lacks this trial; run `dvc repro`")
+        earlier = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
         found = None if earlier.reason else _read_picture(trial_file(images, "images", team, trial), trial)
         if isinstance(found, _Picture):
             pictures.append(found)
         outcomes.append(_outcome(earlier, found))
-    predictions = _predict(source, settings, pictures, PredictionCache(source.sha256, cache_root))
+    predictions = _predict(source, settings, pictures, PredictionCache(classifier.sha256, cache_root))
     empty_folder(similarity, keep=images)
     for letter in sorted({trial.letter for trial in wanted}):
         rows = [(picture, predictions[picture.sha256]) for picture in pictures if picture.trial.letter == letter]
-        write_json(letter_file(similarity, letter), _official(letter, rows), indent=None)
-    write_json(similarity / CLASSIFIER_FILE, classifier)
+        _similarity_file(letter, rows).write(letter_file(similarity, letter))
+    classifier.write(similarity / CLASSIFIER_FILE)
     write_outcomes(similarity, outcomes)
     return outcomes
 
 
-def _outcome(earlier: Outcome, found: "_Picture | str | None") -> Outcome:
+def _outcome(earlier: TrialOutcome, found: "_Picture | str | None") -> TrialOutcome:
     if earlier.reason:
         return earlier
-    return failed(earlier.key, STEP, found) if isinstance(found, str) else succeeded(earlier.key)
+    return failed(earlier.key, "classify", found) if isinstance(found, str) else succeeded(earlier.key)
 
 
 def _read_picture(path: Path, trial: Trial) -> _Picture | str:
@@ -126,26 +134,22 @@ def _infer(source: Source, settings: Similarity, pictures: Sequence[_Picture]) -
             yield picture, Prediction(tuple(row.tolist()), tuple(embedding.tolist()))
 
 
-def _official(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> dict[str, Any]:
-    """Return the official content of `similarity/<letter>.json`."""
+def _similarity_file(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> SimilarityFile:
     column = LABELS.index(letter)
-    similarities = [prediction.probabilities[column] for _, prediction in rows]
-    return {
-        "count": len(rows),
-        "similarityRate": math.fsum(similarities) / len(rows) if rows else 0.0,
-        "trials": [
-            {"id": picture.path.name, "label": letter, "similarity": prediction.probabilities[column]}
-            for picture, prediction in rows
-        ],
-        "similarities": [
-            {
-                "id": picture.path.name,
-                "raws": [
-                    {"id": index, "label": label, "softmax_prob": probability}
-                    for index, (label, probability) in enumerate(zip(LABELS, prediction.probabilities, strict=True))
-                ],
-                "cls_embedding": list(prediction.embedding),
-            }
-            for picture, prediction in rows
-        ],
-    }
+    trials = tuple(
+        SimilarityEntry(name=picture.path.name, label=letter, similarity=prediction.probabilities[column])
+        for picture, prediction in rows
+    )
+    predictions = tuple(
+        PicturePrediction(
+            name=picture.path.name,
+            probabilities=tuple(
+                LabelProbability(id=index, label=label, probability=probability)
+                for index, (label, probability) in enumerate(zip(LABELS, prediction.probabilities, strict=True))
+            ),
+            embedding=prediction.embedding,
+        )
+        for picture, prediction in rows
+    )
+    mean = rate([each.similarity for each in trials])
+    return SimilarityFile(count=len(rows), rate=mean, trials=trials, predictions=predictions)

@@ -8,11 +8,11 @@ from PIL import Image
 
 from pcgeval.core.files import FileError
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.outcomes import failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.core.params import PhysicsParams
-from pcgeval.evaluator import step
+from pcgeval.core.stage_files import failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.evaluator import stage
 from pcgeval.evaluator.physics import simulate
-from pcgeval.evaluator.step import simulate_step
+from pcgeval.evaluator.stage import simulate_stage
 
 TEAM = "team_a"
 STABLE = dropped([("b31", 5), ("b11", 5)])
@@ -39,7 +39,7 @@ def levels(tmp_path):
 
 def run(levels, **options):
     root = levels.parent
-    return simulate_step(levels, root / "stability", root / "images", TEAM, TRIALS, **options)
+    return simulate_stage(levels, root / "stability", root / "images", TEAM, TRIALS, **options)
 
 
 def tree(folder):
@@ -76,7 +76,7 @@ def test_failures_are_carried_on_or_recorded_with_a_reason(levels):
     assert outcomes == read_outcomes(levels.parent / "stability") == read_outcomes(levels.parent / "images")
     assert sorted(outcomes) == sorted(TRIALS)
     assert outcomes[Trial("B", 1)] == failed(Trial("B", 1), "extract", "no code")
-    assert outcomes[Trial("B", 2)].failed_step == "simulate"
+    assert outcomes[Trial("B", 2)].failed_stage == "simulate"
     assert "XML" in outcomes[Trial("B", 2)].reason
     assert outcomes[Trial("B", 10)] == failed(Trial("B", 10), "simulate", "the level file is missing")
     assert [outcomes[Trial("A", number)].reason for number in (1, 2, 10)] == [None] * 3
@@ -121,7 +121,7 @@ def test_what_an_earlier_run_left_is_gone(levels):
 
 def test_the_input_is_never_emptied(levels):
     with pytest.raises(FileError, match="replace its own input"):
-        simulate_step(levels, levels.parent, levels.parent / "images", TEAM, TRIALS)
+        simulate_stage(levels, levels.parent, levels.parent / "images", TEAM, TRIALS)
     assert (levels / "trials.json").exists()
 
 
@@ -131,7 +131,7 @@ def test_physics_reaches_the_engine(levels):
 
 
 def test_a_level_too_large_to_read_is_recorded(levels):
-    trial_file(levels, "levels", TEAM, TRIALS[0]).write_bytes(b" " * (step.MAX_BYTES + 1))
+    trial_file(levels, "levels", TEAM, TRIALS[0]).write_bytes(b" " * (stage.MAX_BYTES + 1))
     outcomes = {outcome.key: outcome for outcome in run(levels, processes=1)}
     assert "larger than" in outcomes[TRIALS[0]].reason
 
@@ -150,11 +150,11 @@ def evaluate_or_die(level_bytes, physics):
     return ORIGINAL(level_bytes, physics)
 
 
-ORIGINAL = step._evaluate
+ORIGINAL = stage._evaluate
 
 
 def test_a_crashing_engine_costs_one_level_only(levels, monkeypatch):
-    monkeypatch.setattr(step, "_evaluate", evaluate_or_die)
+    monkeypatch.setattr(stage, "_evaluate", evaluate_or_die)
     outcomes = {outcome.key: outcome for outcome in run(levels, processes=2)}
     assert outcomes[Trial("A", 2)].reason == "the physics engine crashed on this level"
     assert [outcomes[Trial("A", number)].reason for number in (1, 10)] == [None, None]

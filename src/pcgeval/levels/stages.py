@@ -1,12 +1,12 @@
-"""The two steps of this package over the files of one team and model: responses to code, code to levels."""
+"""The stages extract and convert over the files of one team and model: responses to code, code to levels."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import FileError, empty_folder, write_text
-from pcgeval.core.layout import Step, Trial, trial_file
-from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.layout import StageDir, Trial, trial_file
+from pcgeval.core.stage_files import StageName, TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.xml import level_xml
@@ -14,7 +14,7 @@ from pcgeval.levels.xml import level_xml
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
 
-def extract_step(raw: Path, intermediate: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
+def extract_stage(raw: Path, intermediate: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
     """Write the code of each response of a team, and what became of each trial, into an emptied folder.
 
     Args:
@@ -29,24 +29,24 @@ def extract_step(raw: Path, intermediate: Path, team: str, trials: Iterable[Tria
     return _run(_Work("extract", "raw", "intermediate", _code), raw, intermediate, team, trials)
 
 
-def convert_step(intermediate: Path, levels: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
-    """Write the level of each code file of a team, like `extract_step`; a level with any fault is discarded whole.
+def convert_stage(intermediate: Path, levels: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
+    """Write the level of each code file of a team, like `extract_stage`; a level with any fault is discarded whole.
 
     Raises:
-        FileError: As for `extract_step`.
+        FileError: As for `extract_stage`.
     """
     return _run(_Work("convert", "intermediate", "levels", level_xml), intermediate, levels, team, trials)
 
 
 @dataclass(frozen=True)
 class _Work:
-    stage: str
-    source: Step
-    target: Step
+    stage: StageName
+    source: StageDir
+    target: StageDir
     convert: Callable[[str], str]  # raises LevelError
 
 
-def _run(work: _Work, source: Path, target: Path, team: str, trials: Iterable[Trial]) -> list[Outcome]:
+def _run(work: _Work, source: Path, target: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
     previous = read_outcomes(source)
     empty_folder(target, keep=source)
     outcomes = []

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, SUBMISSIONS, Step, step_folder, trials
-from pcgeval.core.outcomes import read_outcomes
+from pcgeval.core.layout import RESULTS, SUBMISSIONS, StageDir, stage_dir, trials
 from pcgeval.core.params import Params
+from pcgeval.core.stage_files import read_outcomes
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
@@ -14,10 +14,10 @@ from pcgeval.scoring.results import TeamFolders, read_team
 from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.submissions.load import Submission, load_submission
 
-MEASUREMENTS: tuple[Step, ...] = ("stability", "similarity", "diversity")
+MEASUREMENTS: tuple[StageDir, ...] = ("stability", "similarity", "diversity")
 
 
-def score_step(params: Params, model: str, out_folder: Path) -> None:
+def score_stage(params: Params, model: str, out_folder: Path) -> None:
     """Write the four official result files of one model into a folder.
 
     Raises:
@@ -30,7 +30,7 @@ def score_step(params: Params, model: str, out_folder: Path) -> None:
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
 
 
-def rank_step(params: Params, results_folder: Path = RESULTS) -> Ranking:
+def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
     """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
 
     Raises:
@@ -71,8 +71,8 @@ def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]
 
 def _read_team(params: Params, model: str, team: str) -> TeamResults:
     for step in MEASUREMENTS:
-        if not step_folder(step, model, team).is_dir():
-            raise ScoringError(f"{step_folder(step, model, team)}: is missing. Run `dvc repro` to make it.")
+        if not stage_dir(step, model, team).is_dir():
+            raise ScoringError(f"{stage_dir(step, model, team)}: is missing. Run `dvc repro` to make it.")
     read = read_team(TeamFolders.pipeline(model, team), rules_of(params))
     if incomplete := [letter for letter, each in read.letters.items() if not each.complete]:
         raise ScoringError(
@@ -84,5 +84,5 @@ def _read_team(params: Params, model: str, team: str) -> TeamResults:
 
 def _failed_trials(params: Params, model: str, team: str) -> int:
     """Count the trials that failed in any step: the last step's outcomes tell of all before it."""
-    outcomes = read_outcomes(step_folder("similarity", model, team))
-    return sum(trial not in outcomes or outcomes[trial].failed_step is not None for trial in trials(params))
+    outcomes = read_outcomes(stage_dir("similarity", model, team))
+    return sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))

@@ -12,11 +12,11 @@ from PIL import Image
 
 from pcgeval.core.files import FileError
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.core.params import Similarity
+from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
-from pcgeval.similarity.step import classify_step
+from pcgeval.similarity.stage import classify_stage
 
 TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
@@ -37,8 +37,8 @@ class Folders:
         image.save(path)
         return path
 
-    def run(self, name: str = "similarity") -> list[Outcome]:
-        return classify_step(self.images, self.root / name, TEAM, TRIALS, self.settings, self.cache)
+    def run(self, name: str = "similarity") -> list[TrialOutcome]:
+        return classify_stage(self.images, self.root / name, TEAM, TRIALS, self.settings, self.cache)
 
     def written(self, name: str = "similarity") -> dict[str, bytes]:
         folder = self.root / name
@@ -151,7 +151,7 @@ def test_a_broken_picture_is_a_reason(folders: Folders, content: bytes) -> None:
     trial_file(folders.images, "images", TEAM, trial).write_bytes(content)
     folders.run()
     outcomes = read_outcomes(folders.root / "similarity")
-    assert outcomes[trial].failed_step == "classify"
+    assert outcomes[trial].failed_stage == "classify"
     assert "team_A_2.png" in (outcomes[trial].reason or "")
     assert [other for other in TRIALS if outcomes[other].reason] == [trial]
     content_of_a = json.loads((folders.root / "similarity" / "A.json").read_text("utf-8"))
@@ -167,7 +167,7 @@ def test_any_damage_is_a_reason_or_a_picture(folders: Folders) -> None:
         for place in choice.integers(0, min(200, len(content)), 2):
             damaged[place] = choice.integers(256)
         path.write_bytes(bytes(damaged[: choice.integers(len(damaged)) + 1]))
-        assert folders.run()[0].failed_step in (None, "classify")
+        assert folders.run()[0].failed_stage in (None, "classify")
 
 
 def test_earlier_failures_are_carried_on(folders: Folders) -> None:

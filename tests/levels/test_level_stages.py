@@ -2,10 +2,10 @@ import pytest
 
 from pcgeval.core.files import FileError, files_below
 from pcgeval.core.layout import TRIALS_FILE, Trial, trial_file
-from pcgeval.core.outcomes import Outcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.levels import steps
+from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.levels import stages
 from pcgeval.levels.extraction import extract_code
-from pcgeval.levels.steps import convert_step, extract_step
+from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.levels.xml import level_xml
 
 TEAM = "stackers"
@@ -37,13 +37,13 @@ def test_from_responses_to_levels(folders):
     trials = [Trial("A", 1), Trial("A", 2), Trial("B", 1)]
     put(raw, dict(zip(trials, [GOOD, "no idea", HIGH], strict=True)))
 
-    extracted = extract_step(raw, intermediate, TEAM, trials)
+    extracted = extract_stage(raw, intermediate, TEAM, trials)
     no_code = failed(Trial("A", 2), "extract", "no code: the response holds no closed fenced block (```...```)")
     assert extracted == [succeeded(Trial("A", 1)), no_code, succeeded(Trial("B", 1))]
     assert names(intermediate) == ["A/stackers_A_1.txt", "B/stackers_B_1.txt", TRIALS_FILE]
     assert (intermediate / "A/stackers_A_1.txt").read_bytes() == extract_code(GOOD).encode()
 
-    converted = convert_step(intermediate, levels, TEAM, trials)
+    converted = convert_stage(intermediate, levels, TEAM, trials)
     too_high = "Height boundary is intruded. (call 6: \"drop_block('b13', 3)\")"
     assert converted == [succeeded(Trial("A", 1)), no_code, failed(Trial("B", 1), "convert", too_high)]
     assert names(levels) == ["A/stackers_A_1.xml", TRIALS_FILE]
@@ -55,8 +55,8 @@ def test_the_order_of_the_trials_changes_no_file(folders, tmp_path):
     raw, intermediate, _ = folders
     trials = [Trial("A", 1), Trial("A", 2), Trial("B", 1)]
     put(raw, dict.fromkeys(trials, GOOD))
-    extract_step(raw, intermediate, TEAM, trials)
-    extract_step(raw, tmp_path / "other", TEAM, reversed(trials))
+    extract_stage(raw, intermediate, TEAM, trials)
+    extract_stage(raw, tmp_path / "other", TEAM, reversed(trials))
     assert {name: (intermediate / name).read_bytes() for name in names(intermediate)} == {
         name: (tmp_path / "other" / name).read_bytes() for name in names(tmp_path / "other")
     }
@@ -65,9 +65,9 @@ def test_the_order_of_the_trials_changes_no_file(folders, tmp_path):
 def test_nothing_stale_stays(folders):
     raw, intermediate, _ = folders
     put(raw, {Trial("A", 1): GOOD, Trial("A", 2): GOOD})
-    extract_step(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
+    extract_stage(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
     put(raw, {Trial("A", 1): GOOD, Trial("A", 2): "sorry"})
-    extract_step(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
+    extract_stage(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
     assert names(intermediate) == ["A/stackers_A_1.txt", TRIALS_FILE]
 
 
@@ -86,26 +86,26 @@ def test_nothing_stale_stays(folders):
     ],
 )
 def test_a_file_that_cannot_be_used_is_a_recorded_reason(folders, monkeypatch, response, reason):
-    monkeypatch.setattr(steps, "MAX_BYTES", 100)
+    monkeypatch.setattr(stages, "MAX_BYTES", 100)
     raw, intermediate, _ = folders
     put(raw, {Trial("A", 1): response})
-    assert extract_step(raw, intermediate, TEAM, [Trial("A", 1)]) == [failed(Trial("A", 1), "extract", reason)]
+    assert extract_stage(raw, intermediate, TEAM, [Trial("A", 1)]) == [failed(Trial("A", 1), "extract", reason)]
     assert names(intermediate) == [TRIALS_FILE]
 
 
 def test_earlier_failures_are_carried_on_and_hide_their_files(folders):
     raw, intermediate, _ = folders
     put(raw, {Trial("A", 1): GOOD})
-    timeout = Outcome("A", 1, "generate", "took longer than 120 s")
+    timeout = TrialOutcome(letter="A", trial=1, failed_stage="generate", reason="took longer than 120 s")
     write_outcomes(raw, [timeout])
-    assert extract_step(raw, intermediate, TEAM, [Trial("A", 1)]) == [timeout]
+    assert extract_stage(raw, intermediate, TEAM, [Trial("A", 1)]) == [timeout]
     assert names(intermediate) == [TRIALS_FILE]
 
 
 def test_a_trial_that_the_step_before_does_not_list(folders):
     raw, intermediate, _ = folders
     put(raw, {Trial("A", 1): GOOD})
-    (outcome,) = extract_step(raw, intermediate, TEAM, [Trial("B", 1)])
+    (outcome,) = extract_stage(raw, intermediate, TEAM, [Trial("B", 1)])
     assert outcome == failed(Trial("B", 1), "extract", "the raw folder lists no such trial")
 
 
@@ -113,7 +113,7 @@ def test_without_the_step_before_nothing_is_removed(folders):
     raw, intermediate, _ = folders
     (intermediate / "A").mkdir(parents=True)
     with pytest.raises(FileError, match=r"trials\.json"):
-        extract_step(raw, intermediate, TEAM, [])
+        extract_stage(raw, intermediate, TEAM, [])
     assert (intermediate / "A").exists()
 
 
@@ -122,7 +122,7 @@ def test_the_input_is_never_emptied(folders):
     put(raw, {Trial("A", 1): GOOD})
     for target in (raw, raw.parent):
         with pytest.raises(FileError, match="replace its own input"):
-            extract_step(raw, target, TEAM, [Trial("A", 1)])
+            extract_stage(raw, target, TEAM, [Trial("A", 1)])
     assert (raw / "A/stackers_A_1.txt").exists()
 
 
@@ -131,4 +131,4 @@ def test_a_fault_of_the_machine_is_no_failed_trial(folders):
     put(raw, {Trial("A", 1): None})
     (raw / "A/stackers_A_1.txt").mkdir(parents=True)
     with pytest.raises(FileError, match="cannot be read"):
-        extract_step(raw, intermediate, TEAM, [Trial("A", 1)])
+        extract_stage(raw, intermediate, TEAM, [Trial("A", 1)])

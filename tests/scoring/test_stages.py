@@ -8,10 +8,10 @@ from scoring_examples import write_json
 
 from pcgeval.core.files import FileError
 from pcgeval.core.layout import Trial
-from pcgeval.core.outcomes import failed, succeeded, write_outcomes
 from pcgeval.core.params import parse_params
+from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.scoring.inputs import ScoringError
-from pcgeval.scoring.steps import rank_step, score_step
+from pcgeval.scoring.stages import rank_stage, score_stage
 
 TEAMS = {"alpha": 0.75, "base": 0.25, "out": 1.0}
 MODELS = ("m1", "m2")
@@ -66,7 +66,7 @@ def measure(model, team, similarity, engine="pymunk 7", classifier="ab"):
 
 
 def test_score_step_writes_the_official_files(params, tmp_path):
-    score_step(params, "m1", tmp_path / "official")
+    score_stage(params, "m1", tmp_path / "official")
     ranks = (tmp_path / "official" / "prompt_scores_ranks.csv").read_text().split("\n")
     assert len(list((tmp_path / "official").iterdir())) == 4
     assert [line.split(",")[0] for line in ranks[1:]] == ['"alpha"', '"base"']
@@ -75,7 +75,7 @@ def test_score_step_writes_the_official_files(params, tmp_path):
 
 
 def test_rank_step_writes_the_ranking(params, tmp_path):
-    found = rank_step(params)
+    found = rank_stage(params)
     assert found.winners == ("alpha",)
     value = json.loads((tmp_path / "results" / "ranking.json").read_text())
     assert [(each["team"], each["status"]) for each in value["teams"]] == [
@@ -92,23 +92,23 @@ def test_rank_step_writes_the_ranking(params, tmp_path):
 
 
 def test_a_second_run_writes_the_same_bytes(params, tmp_path):
-    rank_step(params)
+    rank_stage(params)
     first = {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()}
-    rank_step(params)
+    rank_stage(params)
     assert {path.name: path.read_bytes() for path in (tmp_path / "results").iterdir()} == first
 
 
 def test_a_dropped_team_takes_no_part_although_its_folders_stay(params):
     measure("m1", "dropped", 1.0)
     measure("m2", "dropped", 1.0)
-    assert [row.team for row in rank_step(params).rows] == ["alpha", "base", "out"]
+    assert [row.team for row in rank_stage(params).rows] == ["alpha", "base", "out"]
 
 
 @pytest.mark.parametrize(("engine", "classifier"), [("box2d", "ab"), ("pymunk 7", "cd")])
 def test_engines_and_classifiers_do_not_mix(params, tmp_path, engine, classifier):
     measure("m2", "alpha", 0.5, engine, classifier)
     with pytest.raises(ScoringError, match=r"alpha \(m2\)"):
-        rank_step(params)
+        rank_stage(params)
     assert not (tmp_path / "results").exists()
 
 
@@ -116,23 +116,23 @@ def test_engines_and_classifiers_do_not_mix(params, tmp_path, engine, classifier
 def test_an_absent_letter_is_named(params, tmp_path, step):
     (tmp_path / "data" / step / "m1" / "alpha" / "B.json").unlink()
     with pytest.raises(ScoringError, match="model 'm1', team 'alpha': letter B lacks one of its three files"):
-        score_step(params, "m1", tmp_path / "official")
+        score_stage(params, "m1", tmp_path / "official")
 
 
 def test_an_absent_folder_is_named(params, tmp_path):
     (tmp_path / "data" / "diversity" / "m1" / "alpha").rename(tmp_path / "elsewhere")
     with pytest.raises(ScoringError, match=r"data/diversity/m1/alpha: is missing\. Run `dvc repro`"):
-        score_step(params, "m1", tmp_path / "official")
+        score_stage(params, "m1", tmp_path / "official")
 
 
 def test_absent_outcomes_are_named(params, tmp_path):
     (tmp_path / "data" / "similarity" / "m1" / "alpha" / "trials.json").unlink()
     with pytest.raises(FileError, match=r"trials\.json"):
-        rank_step(params)
+        rank_stage(params)
 
 
 def test_everybody_disqualified(params, tmp_path):
     for team in TEAMS:
         (tmp_path / "data" / "submissions" / team / "submission.yaml").write_text("disqualified: late")
     with pytest.raises(ScoringError, match="every team is disqualified"):
-        rank_step(params)
+        rank_stage(params)

@@ -1,0 +1,471 @@
+"""One typed model for each file that passes between stages, with the function that writes it and the one that reads it.
+
+The official files keep their official field names, which are the aliases here. Any of them may come from the official
+tools instead of our stages: sizes are bounded before reading, unknown fields are ignored, and a field that no stage of
+ours reads need not be there. A refused value is named by file, field and value.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
+
+from pcgeval.core.files import FileError, write_json
+from pcgeval.core.layout import TRIALS_FILE, Trial, trial_number
+
+MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
+_SLACK = 1e-6  # single-precision probabilities can come out a little above 1
+_LARGEST = Decimal("1e400")  # above every product of floats; a larger exponent could not be printed
+_SHOWN = 80  # characters of a refused value in a message
+
+
+def plain(value: Decimal) -> str:
+    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if not value else text
+
+
+Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
+Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
+Exact = Annotated[Decimal, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False), PlainSerializer(plain)]
+StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages in which a trial can fail
+STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="ignore", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
+
+
+class StageFile(_Part):
+    """A JSON file that one stage writes and others read."""
+
+    indent: ClassVar[int | None] = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read and check a file.
+
+        Raises:
+            FileError: The file is missing, no regular file, too large or of another shape; the message names the field.
+        """
+        content = read_bounded(path)
+        try:
+            return cls.model_validate_json(content)
+        except ValidationError as error:
+            raise refusal(path, error) from error
+
+    def write(self, path: Path) -> None:
+        """Write the file as canonical JSON, atomically."""
+        write_json(path, self.model_dump(by_alias=True), indent=self.indent)
+
+
+def read_bounded(path: Path) -> bytes:
+    """Read a file that a stage wrote.
+
+    Raises:
+        FileError: The file is missing, no regular file, unreadable or larger than `MAX_FILE_BYTES`.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise FileError(f"{path}: is not a regular file. Remove it, then run `dvc repro` to make it again.")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Run `dvc repro` to make it.") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise FileError(f"{path}: is larger than {MAX_FILE_BYTES} bytes. Run `dvc repro` to make it again.")
+    return content
+
+
+def refusal(path: Path, error: ValidationError) -> FileError:
+    """Return the error that names the first refused field of a file and its value."""
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in fault["loc"])[:200]
+    problem = fault["msg"].replace("Invalid JSON", "not valid JSON")
+    what = f"{place}: {problem}" if place else problem
+    if fault["type"] not in {"missing", "json_invalid"}:
+        what += f", found {repr(fault['input'])[:_SHOWN]}"
+    return FileError(f"{path}: {what[:400]}. Make the file again with the stage that wrote it (`dvc repro`).")
+
+
+# --- trials.json, beside the official files of every stage: what became of each trial ---
+
+
+class TrialOutcome(_Part):
+    """One trial after one stage; a failed one keeps the stage and the reason of its first failure ever after."""
+
+    letter: str
+    trial: int
+    failed_stage: StageName | None = Field(None, alias="failed_step")
+    reason: str | None = None
+
+    @property
+    def key(self) -> Trial:
+        """The trial that this is the outcome of."""
+        return Trial(self.letter, self.trial)
+
+
+_OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
+
+
+def succeeded(trial: Trial) -> TrialOutcome:
+    """Return the outcome of a trial in which nothing has failed so far."""
+    return TrialOutcome(letter=trial.letter, trial=trial.number)
+
+
+def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
+    """Return the outcome of a trial that failed in a stage, with the reason a person reads."""
+    return TrialOutcome(letter=trial.letter, trial=trial.number, failed_stage=stage, reason=reason)
+
+
+def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
+    """Write `trials.json` into a stage's folder for a model and a team."""
+    write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in sorted(outcomes, key=_outcome_order)])
+
+
+def _outcome_order(outcome: TrialOutcome) -> Trial:
+    return outcome.key
+
+
+def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
+    """Read `trials.json` from a stage's folder.
+
+    Raises:
+        FileError: The file is missing or is not a list of outcomes.
+    """
+    path = folder / TRIALS_FILE
+    content = read_bounded(path)
+    try:
+        return {outcome.key: outcome for outcome in _OUTCOMES.validate_json(content)}
+    except ValidationError as error:
+        raise refusal(path, error) from error
+
+
+# --- the three measurements of a letter ---
+
+
+class NamedEntry(Protocol):
+    """An entry of a list whose name ends in the number of a trial."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Entry = TypeVar("Entry", bound=NamedEntry)
+
+
+def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
+    """Return the entry of each trial; of several the first counts, as in the official script."""
+    found: dict[int, Entry] = {}
+    for entry in entries:
+        if (number := trial_number(entry.name)) is not None:
+            found.setdefault(number, entry)
+    return found
+
+
+def rate(values: Sequence[float]) -> float:
+    """Return the mean of a letter's values; 0 without any, where the official division by zero would write NaN."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+class StabilityEntry(_Part):
+    """One level; `name` is the path of its file."""
+
+    name: str = Field(alias="tag")
+    score: Share
+    total_blocks: int | None = Field(None, alias="startingObjects")
+    moving_blocks: int | None = Field(None, alias="movingObjects")
+
+
+class StabilityFile(StageFile):
+    """`stability/<C>.json` as the Science Birds Evaluator writes it; `rate` is the mean over the levels there are."""
+
+    indent: ClassVar[int | None] = 1
+
+    count: int | None = Field(None, alias="dataCount")
+    rate: float | None = None
+    levels: tuple[StabilityEntry, ...] = Field(alias="raws")
+
+
+class SimilarityEntry(_Part):
+    """One picture: the probability of the letter that was asked for (`label`)."""
+
+    name: str = Field(alias="id")
+    label: str | None = None
+    similarity: Share
+
+
+class LabelProbability(_Part):
+    """The probability that the classifier gives one letter."""
+
+    id: int | None = None
+    label: str
+    probability: Share = Field(alias="softmax_prob")
+
+
+class PicturePrediction(_Part):
+    """All that the classifier says of one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
+
+    name: str = Field(alias="id")
+    probabilities: tuple[LabelProbability, ...] = Field(alias="raws")
+    embedding: tuple[float, ...] = Field((), alias="cls_embedding")
+
+
+class SimilarityFile(StageFile):
+    """`similarity/<C>.json`."""
+
+    count: int | None = None
+    rate: float | None = Field(None, alias="similarityRate")
+    trials: tuple[SimilarityEntry, ...]
+    predictions: tuple[PicturePrediction, ...] = Field((), alias="similarities")
+
+
+class TrialVector(_Part):
+    """The vector of one trial, which is compared with those of the others."""
+
+    trial: str
+    vector: tuple[float, ...]
+
+
+class TrialPair(_Part):
+    """The names of two trials."""
+
+    trial1: str
+    trial2: str
+
+
+class PairDistance(_Part):
+    """The cosine distance of two trials."""
+
+    pair: TrialPair
+    distance: float
+
+
+class DiversityFile(StageFile):
+    """`diversity/<C>.json`."""
+
+    count: int | None = None
+    rate: float = Field(alias="diversityRate", ge=-_SLACK)
+    trials: tuple[TrialVector, ...] = ()
+    distances: tuple[PairDistance, ...] = Field((), alias="diversities")
+
+
+# --- beside the measurements: the tools that made them ---
+
+
+class SimulatedTrial(_Part):
+    """The end of one level, in the order of its blocks: x and y in metres, angle in radians."""
+
+    letter: str
+    trial: int
+    best_of: int | None = None  # which of the simulations is reported, from 1
+    types: tuple[Literal["RectSmall", "SquareTiny"], ...]
+    positions: tuple[tuple[Coordinate, Coordinate, Coordinate], ...]
+    moved: tuple[bool, ...]
+    dead: tuple[bool, ...]
+
+    @model_validator(mode="after")
+    def _same_lengths(self) -> Self:
+        if len({len(self.types), len(self.positions), len(self.moved), len(self.dead)}) > 1:
+            raise ValueError("types, positions, moved and dead have different lengths")
+        return self
+
+
+class SimulationsFile(StageFile):
+    """`simulations.json` beside the stability files: the engine, the physics and the end of every level.
+
+    `engine` is its name and version and those of its parts; one line of text where another tool simulated.
+    """
+
+    engine: dict[str, str] | str
+    physics: dict[str, Any] = {}
+    trials: tuple[SimulatedTrial, ...] = ()
+
+    @model_validator(mode="after")
+    def _named_engine(self) -> Self:
+        if isinstance(self.engine, dict) and not {"name", "version"} <= self.engine.keys():
+            raise ValueError("engine: needs a name and a version")
+        return self
+
+    @property
+    def engine_line(self) -> str:
+        """The engine in one line, such as `pymunk 7.1.0 (chipmunk 7.0.3)`."""
+        if isinstance(self.engine, str):
+            return self.engine
+        parts = [f"{key} {self.engine[key]}" for key in sorted(self.engine) if key not in {"name", "version"}]
+        return f"{self.engine['name']} {self.engine['version']}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+class ClassifierFile(StageFile):
+    """`classifier.json` beside the similarity files: which classifier made them."""
+
+    indent: ClassVar[int | None] = 1
+
+    name: str
+    revision: str | None = None
+    sha256: str
+
+
+# --- the official results of one model ---
+
+
+class OfficialWeight(_Part):
+    """One letter in `constants.json`: its weight and the three factors of it."""
+
+    letter: str = Field(alias="character")
+    weight: Exact
+    stability: Exact = Field(alias="weightStability")
+    similarity: Exact = Field(alias="weightSimilarity")
+    diversity: Exact = Field(alias="weightDiversity")
+
+
+class ConstantsFile(StageFile):
+    """`constants.json`: the sum of all prompt scores, and the weights of the letters."""
+
+    total: Exact = Field(alias="competitionScore")
+    weights: tuple[OfficialWeight, ...]
+
+    def to_text(self) -> str:
+        """Return the file byte for byte as the official script writes it."""
+        return json.dumps(self.model_dump(by_alias=True), separators=(",", ":"), ensure_ascii=False)
+
+
+class TrialRow(_Part):
+    """One line of `trial_scores.csv`."""
+
+    team: str = Field(alias="teamName")
+    letter: str = Field(alias="character")
+    trial: int
+    score: Exact = Field(alias="trial_score")
+    stability: Exact = Field(alias="stabilityScore")
+    similarity: Exact = Field(alias="similarityScore")
+    diversity: Exact = Field(alias="diversityScore")
+
+
+class LetterRow(_Part):
+    """One line of `character_scores.csv`: the letter's score, its mean stability and similarity, its diversity."""
+
+    team: str = Field(alias="teamName")
+    letter: str = Field(alias="character")
+    score: Exact = Field(alias="characterScore")
+    stability: Exact = Field(alias="nonWeightedAverageStabilityScore")
+    similarity: Exact = Field(alias="nonWeightedAverageSimilarityScore")
+    diversity: Exact = Field(alias="diversityScore")
+
+
+class PromptRow(_Part):
+    """One line of `prompt_scores_ranks.csv`: a program's share of all scores in percent, its score and its rank."""
+
+    team: str
+    normalised: Exact = Field(alias="normalizedPromptScore")
+    score: Exact = Field(alias="promptScore")
+    rank: int
+
+
+Row = TypeVar("Row", TrialRow, LetterRow, PromptRow)
+
+
+def csv_columns(kind: type[BaseModel]) -> tuple[str, ...]:
+    """Return the official names of a table's columns."""
+    return tuple(field.alias or name for name, field in kind.model_fields.items())
+
+
+def csv_text(kind: type[Row], rows: Sequence[Row]) -> str:
+    """Return an official table byte for byte: texts quoted, whole numbers not, and no line feed after the last line."""
+    lines = [csv_columns(kind), *(tuple(row.model_dump().values()) for row in rows)]
+    return "\n".join(",".join(_csv_field(value) for value in line) for line in lines)
+
+
+def _csv_field(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else '"' + value.replace('"', '""') + '"'
+
+
+def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
+    """Read an official table.
+
+    Raises:
+        FileError: The file is missing, too large, no CSV, or has other columns or values.
+    """
+    content = read_bounded(path)
+    try:
+        rows = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+        return tuple(kind.model_validate_strings(row) for row in rows)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FileError(f"{path}: not a CSV file in UTF-8 ({error}). Run `dvc repro` to make it again.") from error
+    except ValidationError as error:
+        raise refusal(path, error) from error
+
+
+# --- the ranking ---
+
+
+class TeamModelScore(_Part):
+    """What a team got with one model; `normalised` in percent of that model's sum."""
+
+    score: Exact
+    normalised: Exact
+    failed_trials: int = Field(ge=0)
+
+
+class NormalisedInterval(NamedTuple):
+    """The central 90 % of a team's resampled normalised totals, in percent."""
+
+    low: float
+    high: float
+
+
+class RankedTeam(_Part):
+    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank."""
+
+    team: str
+    status: Literal["ranked", "baseline", "disqualified"]
+    rank: int | None
+    winner: bool
+    total: Exact | None
+    normalised: Exact | None
+    interval: NormalisedInterval | None
+    models: dict[str, TeamModelScore]
+    prompt_length: int | None = None  # characters; decides between equal totals
+    disqualified: str | None  # the reason
+
+
+class RankingRules(_Part):
+    """The rules that the ranking was made by."""
+
+    version: int
+    letters: str
+    trials: int
+    official_quirks: bool
+
+
+class RankingIntervals(_Part):
+    """How the intervals of the normalised totals were drawn."""
+
+    level: Share
+    resamples: int
+    seed: int
+
+
+class RankingFile(StageFile):
+    """`ranking.json`, the best team first; `reason` is one sentence about the winners."""
+
+    indent: ClassVar[int | None] = 1
+
+    winners: tuple[str, ...]
+    reason: str
+    baseline: str | None
+    rules: RankingRules
+    engine: str
+    classifier: str
+    intervals: RankingIntervals | None
+    teams: tuple[RankedTeam, ...]
