@@ -15,7 +15,7 @@ from pcgeval.judge.grading import JudgeSettings, Matter, grade
 from pcgeval.judge.subject import Subject
 from pcgeval.llm.local_models import cached_path, find_model
 from pcgeval.rubric.grades import extract_leaf_grades
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, Task
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, TaskNode
 
 CRITERIA = (
     "The code trains a random forest.",
@@ -33,8 +33,8 @@ def scores(folder: Path, model: Model, demand: str) -> list[float | None]:
     folder.mkdir()
     (folder / "README.md").write_text(README + demand)
     (folder / "mean.py").write_text(CODE + "".join(f"# {line}\n" for line in demand.splitlines()))
-    leaves = tuple(Task(f"root/{n}", str(n), text, 1, (), CODE_DEVELOPMENT) for n, text in enumerate(CRITERIA))
-    rubric = Task("root", "root", "The submission does what is asked.", 1, leaves)
+    leaves = tuple(TaskNode(f"root/{n}", str(n), text, 1, (), CODE_DEVELOPMENT) for n, text in enumerate(CRITERIA))
+    rubric = TaskNode("root", "root", "The submission does what is asked.", 1, leaves)
     subject = Subject(folder, "paper", "Compute a mean.", "", "", reproduce_log=None, log_written=None, code_only=True)
     settings = JudgeSettings(judge="simple", model=model, context=2048)
     with Exchanges(folder.with_suffix(".jsonl"), []) as exchanges:

@@ -1,6 +1,6 @@
 """Gather what the rubric's checks look at for one model and team."""
 
-from pcgeval.checks.evidence_files import evidence_stage
+from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.console import run_stage
 from pcgeval.core.params import load_params
 

@@ -3,8 +3,9 @@
 from pcgeval.core.console import print_stderr, run_stage
 from pcgeval.core.params import load_params
 from pcgeval.judge.grading import no_report
-from pcgeval.judge.rendering import GradingProgress, summary_lines
+from pcgeval.judge.rendering import GradingProgress
 from pcgeval.judge.step import grade_step
+from pcgeval.rubric.text import summary_lines
 
 
 def main(team: str) -> None:

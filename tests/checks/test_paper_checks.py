@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, Check, check_fault, run_check
+from pcgeval.checks.check_result import Undecided
+from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
-from pcgeval.checks.findings import Undecided
 
 RESULTS = {
     "rates": {"A": 0.5, "B": 0.25, "note": "x"},
@@ -38,7 +38,7 @@ def ran(folder, log="line one\nTotal: 97 % of 10\n", **more):
 
 
 def finding(evidence, name, /, **arguments):
-    check = Check(name, arguments)
+    check = LeafCheck(name, arguments)
     assert check_fault(check) is None
     return run_check(check, evidence)
 
@@ -270,16 +270,16 @@ def test_a_check_that_meets_the_other_kind_of_evidence_is_undecided(folder):
 
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", ".", "a\nb", 5, None, ["a"]])
 def test_paths_that_lead_out_are_faults_of_the_rubric(path):
-    assert "below the submission" in check_fault(Check("file_exists", {"path": path}))
+    assert "below the submission" in check_fault(LeafCheck("file_exists", {"path": path}))
 
 
 @pytest.mark.parametrize("bound", ["1", None, True, math.nan, math.inf, -math.inf, 1e300])
 def test_bounds_are_finite_numbers(bound):
-    fault = check_fault(Check("result_value", {"path": "a", "key": "b", "at_least": bound}))
+    fault = check_fault(LeafCheck("result_value", {"path": "a", "key": "b", "at_least": bound}))
     assert fault is not None
     assert "Give a number" in fault
 
 
 @pytest.mark.parametrize("bound", [0, -5, 2000, 0.97])
 def test_bounds_may_be_any_number(bound):
-    assert check_fault(Check("result_value", {"path": "a", "key": "b", "at_most": bound})) is None
+    assert check_fault(LeafCheck("result_value", {"path": "a", "key": "b", "at_most": bound})) is None

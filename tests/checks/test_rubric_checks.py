@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, Check, check_fault, run_check
-from pcgeval.checks.evidence import Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
-from pcgeval.checks.findings import Undecided
+from pcgeval.checks.check_result import Undecided
+from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
+from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.conduct import FLAG_KINDS, Conduct, Flag
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import STAGE_NAMES
@@ -18,11 +18,11 @@ SUBMISSION = Evidence("my-team", 6, README, PROMPT)
 
 
 def trial(model, letter, number, stage=None, reason="", **values):
-    passed = {"reply": Reply(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
+    passed = {"reply": ReplyShape(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
     if stage:
-        passed = {"reply": Reply(False, False)} if stage != "generate" else {}
+        passed = {"reply": ReplyShape(False, False)} if stage != "generate" else {}
     values = {"conduct": Conduct(1, 15), **passed, **values}
-    return TrialResult(model, Trial(letter, number), stage, reason or stage or "", **values)
+    return TrialEvidence(model, Trial(letter, number), stage, reason or stage or "", **values)
 
 
 INVENTED = Conduct(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
@@ -31,9 +31,9 @@ SMALL = ModelEvidence(
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
         trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", conduct=INVENTED),
-        trial("small", "T", 2, "extract", "no code", reply=Reply(has_loop=True, has_open_fence=True)),
+        trial("small", "T", 2, "extract", "no code", reply=ReplyShape(has_loop=True, has_open_fence=True)),
     ),
-    (LetterResult("small", "I", 0.2), LetterResult("small", "T", 0.0)),
+    (LetterEvidence("small", "I", 0.2), LetterEvidence("small", "T", 0.0)),
 )
 LARGE = ModelEvidence(
     (
@@ -42,13 +42,13 @@ LARGE = ModelEvidence(
         trial("large", "T", 1, "classify", stability=0.25),
         trial("large", "T", 2),
     ),
-    (LetterResult("large", "I", None), LetterResult("large", "T", 0.05)),
+    (LetterEvidence("large", "I", None), LetterEvidence("large", "T", 0.05)),
 )
 RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
 
 
 def finding(name, evidence=RUN, /, **arguments):
-    check = Check(name, arguments)
+    check = LeafCheck(name, arguments)
     assert check_fault(check) is None
     return run_check(check, evidence)
 
@@ -236,7 +236,7 @@ def test_results_of_a_submission_that_was_not_run_are_undecided(name, arguments)
 @pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS)
 def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
     trials = tuple(trial("small", "I", number, "generate", "timeout") for number in (1, 2))
-    evidence = replace(RUN, models=(ModelEvidence(trials, (LetterResult("small", "I", 0.0),)),))
+    evidence = replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
     assert finding(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
 
 
@@ -264,7 +264,7 @@ results = st.builds(
         "I",
         number,
         stage,
-        **({} if stage else {"stability": stability, "similarity": similarity, "reply": Reply(loop, fence)}),
+        **({} if stage else {"stability": stability, "similarity": similarity, "reply": ReplyShape(loop, fence)}),
     ),
     st.integers(1, 99),
     st.none() | st.sampled_from(STAGE_NAMES),
@@ -278,7 +278,7 @@ results = st.builds(
 @given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
 def test_every_finding_is_a_share(trials, check):
     name, arguments = check
-    evidence = replace(RUN, models=(ModelEvidence(tuple(trials), (LetterResult("small", "I", 0.3),)),))
+    evidence = replace(RUN, models=(ModelEvidence(tuple(trials), (LetterEvidence("small", "I", 0.3),)),))
     assert 0 <= finding(name, evidence, **arguments).score <= 1
 
 
@@ -303,4 +303,4 @@ def test_every_finding_is_a_share(trials, check):
     ],
 )
 def test_checks_that_are_named_wrongly(name, arguments, words):
-    assert words in check_fault(Check(name, arguments))
+    assert words in check_fault(LeafCheck(name, arguments))

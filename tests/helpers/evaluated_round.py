@@ -8,7 +8,7 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.checks.evidence_files import evidence_stage
+from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.conduct import Flag
 from pcgeval.core.files import sha256_bytes, sha256_file, write_json, write_text
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from pcgeval.rubric.loading import parse_rubric
-from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, Task
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, TaskNode
 
 CODE, RUN, RESULT = CATEGORIES
 
@@ -23,7 +23,7 @@ def node(id_, weight, *sub_tasks):
     return {"id": id_, "requirements": f"All of {id_}.", "weight": weight, "sub_tasks": list(sub_tasks)}
 
 
-def rubric(value) -> Task:
+def rubric(value) -> TaskNode:
     return parse_rubric(value, "test")
 
 

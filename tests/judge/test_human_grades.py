@@ -51,9 +51,11 @@ def test_grades_with_their_corrections(tmp_path, name, text):
     output = judge_rubric(TREE, judge)
     a, b, c = extract_leaf_grades(output.graded_task_tree)
     assert output.judge_type == "human"
-    assert (a.score, a.explanation, a.judge_metadata["author"]) == (0.0, "It is not: look again.", "Bo")
-    assert a.judge_metadata["history"] == [{"score": 1.0, "author": "Ada", "reason": "It is there.", "date": None}]
-    assert (b.score, b.explanation, b.judge_metadata["date"]) == (0.5, "Half of it, as far as I see.", "2026-03-01")
+    assert (a.score, a.explanation, a.judge_metadata.author) == (0.0, "It is not: look again.", "Bo")
+    assert a.to_json()["judge_metadata"]["history"] == [
+        {"score": 1.0, "author": "Ada", "reason": "It is there.", "date": None}
+    ]
+    assert (b.score, b.explanation, b.judge_metadata.date) == (0.5, "Half of it, as far as I see.", "2026-03-01")
     assert (c.score, c.valid_score, c.explanation) == (None, False, "I cannot open it.")
     assert output.score == pytest.approx((0 * 1 + 0.5 * 2) / 3)
 

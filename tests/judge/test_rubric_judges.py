@@ -51,7 +51,7 @@ def test_a_leaf_without_a_check_is_no_zero(tmp_path):
     assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1.0, 1 / 8, 1.0)
     assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
     checked, judged, not_run = extract_leaf_grades(output.graded_task_tree)
-    assert checked.judge_metadata == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
+    assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
     assert (judged.score, judged.valid_score, judged.explanation) == (None, False, "no check; needs a judge")
     assert (not_run.valid_score, not_run.explanation) == (False, "no results: the submission was not run")
     assert judge_rubric(tree, ChecksJudge(evidence), invalid_as_zero=True).score == 1 / 8

@@ -12,17 +12,15 @@ from pcgeval.judge.heuristic import heuristic_output
 from pcgeval.judge.judges import ChecksJudge, DummyJudge, MixedJudge, RandomJudge
 from pcgeval.judge.judging import judge_leaves
 from pcgeval.llm.protocol import LlmError
-from pcgeval.rubric.grade_files import HEURISTIC, judge_output_from_json
+from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
-    CallUsage,
+    HEURISTIC,
     JudgeOutput,
-    TokenUsage,
     Verdict,
     extract_leaf_grades,
     grade_tree,
-    usage_of,
-    usage_of_tree,
 )
+from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import leaves
 
 WIDE = rubric(node("root", 1, *[leaf(f"leaf-{number}") for number in range(30)]))
@@ -126,28 +124,28 @@ USAGE = {
 
 
 def test_usage_is_added_up_over_the_leaves_by_kind():
-    tree = grade_tree(WIDE, lambda _: Verdict(1.0, "", {"usage": USAGE}))
+    tree = grade_tree(WIDE, lambda _: Verdict(1.0, "", JudgeRecord(usage=USAGE)))
     usage = JudgeOutput("simple", tree).token_usage
-    assert usage.parse == CallUsage(60, 24_000, 1800, 60.03)
+    assert usage.parse == CallUsage(calls=60, prompt_tokens=24_000, output_tokens=1800, seconds=60.03)
     assert usage.total.calls == 120
     assert usage.tokens == 30 * 3700
     assert JudgeOutput("simple", tree).to_json()["token_usage"]["rank"]["prompt_tokens"] == 15_000
-    assert JudgeOutput("simple", tree).to_json()["seconds"] == usage.seconds == pytest.approx(30 * 13.751)
+    assert JudgeOutput("simple", tree).to_json()["seconds"] == usage.total.seconds == pytest.approx(30 * 13.751)
 
 
 @pytest.mark.parametrize(
     "metadata",
-    [None, 1, [], {}, {"usage": 3}, {"usage": {"rank": 4}}, {"usage": {"rank": {"calls": "1"}}}, {"usage": {"x": {}}}],
+    [None, 1, [], {}, {"usage": 3}, {"usage": {"rank": 4}}, {"usage": {"rank": {"calls": "x"}}}, {"usage": {"x": {}}}],
 )
 def test_metadata_of_another_kind_cost_nothing(metadata):
-    assert usage_of(metadata) == TokenUsage()
+    value = {**grade_tree(WIDE, lambda _: Verdict(1.0, "")).to_json(), "judge_metadata": metadata}
+    assert record_of(graded_task_from_json(value).judge_metadata).usage == TokenUsage()
 
 
 def test_a_grading_by_a_model_survives_the_way_through_json():
-    tree = grade_tree(WIDE, lambda _: Verdict(1.0, "", {"usage": USAGE}))
+    tree = grade_tree(WIDE, lambda _: Verdict(1.0, "", JudgeRecord(usage=USAGE)))
     output = JudgeOutput("simple", tree, "m:1", "ab" * 32, "p1", 3, warnings=("something",))
     assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
-    assert usage_of_tree(tree) == output.token_usage
 
 
 @pytest.mark.parametrize(("has_reproduced", "guess"), [(True, 0.5), (False, 0.2)])

@@ -117,7 +117,7 @@ def test_the_computer_runs_a_copy_and_its_results_are_judged(attempt):
     computer = FakeComputer()
     output = simple(attempt, ScriptedModel(), computer=computer)
     assert by_id(output)["ran"].score == 1.0
-    assert by_id(output)["figure"].judge_metadata["files"]["offered"] == ["README.md", "results.json"]
+    assert by_id(output)["figure"].judge_metadata.files.offered == ("README.md", "results.json")
     assert computer.runs == 1
     assert sorted(path.name for path in attempt.iterdir()) == ["README.md", "reproduce.sh"]
     assert not list(attempt.parent.rglob("results.json"))
@@ -256,7 +256,7 @@ def test_the_log_of_an_earlier_run_tells_which_results_are_fresh(attempt, old, e
     figure = by_id(simple(attempt, ScriptedModel()))["figure"]
     assert figure.valid_score
     assert (figure.score if old else None) == expected
-    assert bool(figure.judge_metadata["usage"]["grade"]["calls"]) is not old
+    assert bool(figure.judge_metadata.usage.grade.calls) is not old
 
 
 def test_a_log_whose_time_was_lost_leaves_all_results_to_the_judge(attempt):
@@ -264,7 +264,7 @@ def test_a_log_whose_time_was_lost_leaves_all_results_to_the_judge(attempt):
     os.utime(attempt / "results.json", (1, 1))
     write_text(attempt / "reproduce.log", "[pcgeval] reproduce.sh started at 2026-01-01T00:00:00+00:00\nit ran\n")
     figure = by_id(simple(attempt, ScriptedModel()))["figure"]
-    assert figure.judge_metadata["usage"]["grade"]["calls"] == 1
+    assert figure.judge_metadata.usage.grade.calls == 1
 
 
 def test_human_grades_are_those_of_a_file(attempt, tmp_path):
@@ -280,8 +280,8 @@ def test_votes_are_counted(attempt):
     output = simple(attempt, ScriptedModel(), votes=3, completer_config=warm)
     code = by_id(output)["code"]
     assert output.votes == 3
-    assert code.judge_metadata["usage"]["grade"]["calls"] == 3
-    assert code.judge_metadata["agreement"] == 1
+    assert code.judge_metadata.usage.grade.calls == 3
+    assert code.judge_metadata.agreement == 1
 
 
 def test_a_cancelled_caller_asks_nothing_more(attempt):

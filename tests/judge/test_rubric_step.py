@@ -5,7 +5,7 @@ import pytest
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.checks import CHECKS
-from pcgeval.checks.evidence_files import evidence_stage, read_evidence
+from pcgeval.checks.gathering import evidence_stage, read_evidence
 from pcgeval.core.files import FileError, sha256_file, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, evidence_file
 from pcgeval.core.params import Params

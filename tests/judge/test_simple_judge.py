@@ -12,6 +12,7 @@ from simple_parts import FILES, GRADE, RUBRIC, VERDICT, Dead, Scripted, leaf_of,
 from pcgeval.judge.judge import SimpleJudge
 from pcgeval.judge.prompts import Prompts
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
+from pcgeval.rubric.record import RefusedFile
 from pcgeval.rubric.tree import prune
 
 
@@ -29,7 +30,7 @@ def test_three_calls_make_a_verdict(submission):
     found = verdict(submission, model)
     assert (found.score, found.explanation) == (1.0, "it is there")
     assert model.kinds() == ["rank", "grade", "parse"]
-    metadata = json.loads(json.dumps(found.judge_metadata))
+    metadata = found.judge_metadata.model_dump(mode="json", exclude_unset=True)
     assert metadata == {
         "files": {
             "offered": ["README.md", "data/notes.txt", "estimate.py"],
@@ -56,7 +57,7 @@ def test_three_calls_make_a_verdict(submission):
 
 def test_a_zero_is_a_grade(submission):
     found = verdict(submission, Scripted({"grade": GRADE.replace("{}", "0"), "parse": VERDICT.replace("{}", "0")}))
-    assert (found.score, found.judge_metadata["reason"]) == (0.0, None)
+    assert (found.score, found.judge_metadata.reason) == (0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +83,8 @@ def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong(submissi
     twice = verdict(submission, model := Scripted({kind: [useless, useless]}))
     assert twice.score is None
     assert twice.explanation == f"the {kind} call was answered twice without use; the second time {problem}"
-    assert twice.judge_metadata["reason"] == twice.explanation
-    assert twice.judge_metadata["usage"][kind]["calls"] == 2
+    assert twice.judge_metadata.reason == twice.explanation
+    assert getattr(twice.judge_metadata.usage, kind).calls == 2
     assert len(model.calls) == {"grade": 3, "parse": 4}[kind]
 
 
@@ -100,7 +101,7 @@ def test_a_call_without_a_reply_leaves_no_grade(submission, kind):
     found = verdict(submission, Scripted({kind: CallError("no reply within 5 s")}))
     assert found.score is None
     assert "no reply within 5 s" in found.explanation
-    assert found.judge_metadata["reason"] == found.explanation
+    assert found.judge_metadata.reason == found.explanation
 
 
 def test_a_dead_endpoint_is_not_the_leafs_matter(submission):
@@ -112,15 +113,15 @@ def test_a_dead_endpoint_is_not_the_leafs_matter(submission):
 def test_a_ranking_without_files_takes_the_first_from_the_top(submission):
     model = Scripted({"rank": "../secret.py\n/etc/passwd"})
     found = verdict(submission, model)
-    assert found.judge_metadata["files"]["picked"] == ["README.md", "estimate.py", "data/notes.txt"]
-    assert "named no file" in found.judge_metadata["files"]["how"]
+    assert found.judge_metadata.files.picked == ("README.md", "estimate.py", "data/notes.txt")
+    assert "named no file" in found.judge_metadata.files.how
 
 
 def test_a_single_file_needs_no_ranking(tmp_path):
     model = Scripted()
     found = verdict(subject(write_files(tmp_path, {"a.py": "1"})), model)
     assert model.kinds() == ["grade", "parse"]
-    assert found.judge_metadata["files"]["picked"] == ["a.py"]
+    assert found.judge_metadata.files.picked == ("a.py",)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_results_without_a_fresh_file_are_0_without_a_call(submission, log, writ
     stale = replace(submission, reproduce_log=log, log_written=written)
     found = verdict(stale, model := Scripted(), "error")
     assert (found.score, found.explanation, model.calls) == (0.0, reason, [])
-    assert found.judge_metadata["usage"]["rank"]["calls"] == 0
+    assert found.judge_metadata.usage.rank.calls == 0
     assert verdict(stale, Scripted(), "run").score == 1
     assert verdict(replace(stale, kind="competition"), Scripted(), "error").score == 1
 
@@ -150,9 +151,9 @@ def test_odd_files_are_graded_with_a_note(tmp_path):
     files = {"a.py": b"caf\xe9", "b.py": "x = 1\n" * 100_000, "c.md": b"\0", "d.py": b"\xff" * 9}
     found = verdict(subject(write_files(tmp_path, files)), model := Scripted({"rank": "a.py\nb.py\nc.md\nd.py"}))
     assert found.score == 1
-    assert found.judge_metadata["files"]["picked"] == ["a.py", "b.py", "d.py"]
-    assert found.judge_metadata["files"]["refused"] == [{"name": "c.md", "reason": "is binary"}]
-    assert found.judge_metadata["files"]["notes"] == {
+    assert found.judge_metadata.files.picked == ("a.py", "b.py", "d.py")
+    assert found.judge_metadata.files.refused == (RefusedFile(name="c.md", reason="is binary"),)
+    assert found.judge_metadata.files.notes == {
         "a.py": "1 characters are not UTF-8",
         "b.py": "200000 bytes in the middle left out",
         "d.py": "9 characters are not UTF-8",
@@ -173,11 +174,11 @@ def grades(*scores):
 )
 def test_the_majority_of_votes_decides(submission, scores, score, agreement):
     found = verdict(submission, model := Scripted(grades(*scores)), votes=len(scores))
-    assert (found.score, found.judge_metadata["agreement"]) == (score, agreement)
+    assert (found.score, found.judge_metadata.agreement) == (score, agreement)
     assert [call.vote for call in model.calls if call.kind == "grade"] == list(range(len(scores)))
     assert model.kinds().count("rank") == 1
-    assert [vote["score"] for vote in found.judge_metadata["votes"]] == list(scores)
-    assert [vote["answer"][-1] for vote in found.judge_metadata["votes"]] == [str(score) for score in scores]
+    assert [vote.score for vote in found.judge_metadata.votes] == list(scores)
+    assert [vote.answer[-1] for vote in found.judge_metadata.votes] == [str(score) for score in scores]
 
 
 def test_tied_votes_leave_no_grade(submission):
@@ -189,14 +190,14 @@ def test_votes_without_a_score_do_not_count(submission):
     replies = grades(0, 0)
     replies["grade"] = [CallError("no reply"), *replies["grade"]]
     found = verdict(submission, Scripted(replies), votes=3)
-    assert (found.score, found.judge_metadata["agreement"]) == (0, 1.0)
-    assert [vote["reason"] for vote in found.judge_metadata["votes"]] == ["no reply", None, None]
+    assert (found.score, found.judge_metadata.agreement) == (0, 1.0)
+    assert [vote.reason for vote in found.judge_metadata.votes] == ["no reply", None, None]
 
 
 def test_continuous_votes_are_averaged(submission):
     tree = prune(rubric(node("top", 1, node("part", 1, leaf("a"), leaf("b")))), 2)
     found = verdict(submission, Scripted(grades(0.5, 1, 0.75)), "part", votes=3, tree=tree)
-    assert (found.score, found.judge_metadata["agreement"]) == (0.75, 0.5)
+    assert (found.score, found.judge_metadata.agreement) == (0.75, 0.5)
 
 
 def test_several_threads_may_judge(submission):

@@ -48,10 +48,10 @@ def test_a_submission_that_asks_for_the_full_score_is_graded_or_not_with_a_reaso
     asker = RealAsker(smollm)
     found = SimpleJudge(subject(write_files(tmp_path, files)), RUBRIC, asker).verdict(leaf_of("forest"))
     assert found.score in (0.0, 1.0, None)
-    assert (found.score is None) == (found.judge_metadata["reason"] is not None)
+    assert (found.score is None) == (found.judge_metadata.reason is not None)
     assert {kind for kind, _ in asker.prompts} >= {"rank", "grade"}
     assert all(tokens <= CONTEXT for _, tokens in asker.prompts)
-    assert found.judge_metadata["usage"]["grade"]["output_tokens"] > 0
+    assert found.judge_metadata.usage.grade.output_tokens > 0
 
 
 def test_marks_of_the_chat_template_are_words_to_the_model_once_they_are_broken(smollm):

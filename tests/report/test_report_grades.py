@@ -17,6 +17,7 @@ from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.history import HISTORY, keep_grades
 from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.record import JudgeRecord
 
 ATTACK = "</pre></details><script>alert(1)</script>\u202e"
 DIGEST = "d" * 64
@@ -38,7 +39,7 @@ def write_output(root, team, output):
 
 def noted(answer, score=1.0, votes=1, reason=None):
     vote = {"score": score, "explanation": "", "reason": reason, "answer": answer}
-    return {
+    values = {
         "files": {
             "offered": ["README.md"],
             "num_offered": 7,
@@ -56,6 +57,7 @@ def noted(answer, score=1.0, votes=1, reason=None):
         },
         "reason": reason,
     }
+    return JudgeRecord.model_validate(values)
 
 
 def judged(root, answer="# Expectations\nA short one.\n# Score\n1", **more):
@@ -130,7 +132,7 @@ def test_metadata_of_any_other_form_makes_a_page_all_the_same(workspace, tmp_pat
 
 def test_long_answers_are_cut_and_all_of_them_bounded(workspace, tmp_path, monkeypatch):
     judged(workspace, answer="w" * 50_000)
-    assert "w" * 2000 + "… (20000 characters in all)" in page_of(workspace, tmp_path)
+    assert "w" * 2000 + "… (50000 characters in all)" in page_of(workspace, tmp_path)
     monkeypatch.setattr(render, "ANSWERS", 600)
     markup = page_of(workspace, tmp_path)
     assert "w" * 100 + "…" in markup
@@ -145,7 +147,7 @@ def test_votes_are_told_apart(workspace, tmp_path):
 
 
 def test_a_check_is_named_beside_its_finding(workspace, tmp_path):
-    check = {"check": "readme_length", "arguments": {"at_least_words": 20}}
+    check = JudgeRecord(check="readme_length", arguments={"at_least_words": 20})
     verdicts = {"prompt": Verdict(1.0, "39 words", check), "levels": Verdict(0.0, "none", noted("no", 0.0))}
     write_grade(workspace, "builders", verdicts, model="judge:7b")
     markup = page_of(workspace, tmp_path)
@@ -156,7 +158,7 @@ def test_a_check_is_named_beside_its_finding(workspace, tmp_path):
 
 def test_a_persons_grades_name_them_and_keep_their_history(workspace, tmp_path):
     earlier = [{"score": 0.0, "author": "Bo", "date": "2026-01-01", "reason": "I missed it"}]
-    metadata = {"author": "Ada", "date": "2026-02-02", "history": earlier}
+    metadata = JudgeRecord(author="Ada", date="2026-02-02", history=earlier)
     write_grade(
         workspace, "builders", {"prompt": Verdict(1.0, "x", metadata), "levels": Verdict(0.0, "y")}, judge_type="human"
     )

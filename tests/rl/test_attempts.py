@@ -12,7 +12,7 @@ import pytest
 from pcgeval.rl import attempts
 from pcgeval.rl.attempts import Attempt, CommandResult, prepare_attempt, run_command
 from pcgeval.rubric.papers import Paper
-from pcgeval.rubric.tree import Task
+from pcgeval.rubric.tree import TaskNode
 from pcgeval.sandbox import disk_watch
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 
@@ -24,7 +24,7 @@ MOST_BYTES = 2_000_000
 PAPER = Paper(
     id="blocks",
     folder=Path("/nowhere"),
-    rubric=Task("root", "root", "All of it: the answer is 42.", 1, task_category="Code Development"),
+    rubric=TaskNode("root", "root", "All of it: the answer is 42.", 1, task_category="Code Development"),
     paper="# Blocks\n",
     addendum="",
     judge_addendum="only the judge may know",

@@ -1,7 +1,5 @@
 """One grade from the root to a leaf: the shares add up, and whatever a judge noted is read without harm."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,35 +9,51 @@ from scripted_judge import answer
 from pcgeval.judge.judge import SimpleJudge
 from pcgeval.judge.subject import Subject
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.rubric.explanation import explain, walk_parts
-from pcgeval.rubric.explanation_text import explanation_text, grading_text
+from pcgeval.rubric.explanation import NodeShare, explain
+from pcgeval.rubric.grade_files import graded_task_from_json
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.judge_record import judge_record
+from pcgeval.rubric.record import JudgeRecord, record_of
+from pcgeval.rubric.text import explanation_lines, share_lines
 
 ESCAPE = "\x1b[2J\x07"
 SMALL = rubric(node("root", 1, node("in", 3, leaf("a", 2), leaf("b", 1)), leaf("c", 1), leaf("d", 4)))
 SCORES = {"a": 1.0, "b": 0.5, "c": 0.0, "d": None}
-NOTED = {
-    "files": {
-        "offered": ["main.py", "README.md", "x.txt"],
-        "num_offered": 3,
-        "picked": ["main.py", "README.md"],
-        "notes": {"main.py": "cut"},
-        "refused": [{"name": "data.bin", "reason": "binary"}],
-        "how": "",
-    },
-    "votes": [
-        {"score": 1.0, "explanation": "it is there", "reason": None, "answer": "# Reality\nIt is there.\n# Score\n1"},
-        {"score": None, "explanation": "", "reason": "two scores", "answer": f"0 or 1{ESCAPE}"},
-    ],
-    "agreement": 1.0,
-    "usage": {
-        "rank": {"calls": 1, "prompt_tokens": 100, "output_tokens": 10, "seconds": 1.5},
-        "grade": {"calls": 2, "prompt_tokens": 900, "output_tokens": 80, "seconds": 4.0},
-        "parse": {"calls": 0, "prompt_tokens": 0, "output_tokens": 0, "seconds": 0.0},
-    },
-    "reason": None,
-}
+NOTED = JudgeRecord.model_validate(
+    {
+        "files": {
+            "offered": ["main.py", "README.md", "x.txt"],
+            "num_offered": 3,
+            "picked": ["main.py", "README.md"],
+            "notes": {"main.py": "cut"},
+            "refused": [{"name": "data.bin", "reason": "binary"}],
+            "how": "",
+        },
+        "votes": [
+            {
+                "score": 1.0,
+                "explanation": "it is there",
+                "reason": None,
+                "answer": "# Reality\nIt is there.\n# Score\n1",
+            },
+            {"score": None, "explanation": "", "reason": "two scores", "answer": f"0 or 1{ESCAPE}"},
+        ],
+        "agreement": 1.0,
+        "usage": {
+            "rank": {"calls": 1, "prompt_tokens": 100, "output_tokens": 10, "seconds": 1.5},
+            "grade": {"calls": 2, "prompt_tokens": 900, "output_tokens": 80, "seconds": 4.0},
+            "parse": {"calls": 0, "prompt_tokens": 0, "output_tokens": 0, "seconds": 0.0},
+        },
+        "reason": None,
+    }
+)
+
+
+def explanation_of(output, way):
+    return "\n".join(explanation_lines(output, way))
+
+
+def shares_of(output):
+    return "\n".join(share_lines(output))
 
 
 def graded(noted=None):
@@ -49,7 +63,7 @@ def graded(noted=None):
 @given(rubrics, st.randoms(use_true_random=False))
 def test_what_the_leaves_add_is_the_score(task, luck):
     tree = grade_tree(task, lambda _: Verdict(luck.choice([None, 0.0, 0.3, 1.0]), ""))
-    parts = [part for part in walk_parts(tree) if part.node.is_leaf]
+    parts = [part for part in NodeShare.of_root(tree).walk() if part.node.is_leaf]
     if tree.score is not None:
         assert sum(part.contribution for part in parts) == pytest.approx(tree.score)
         assert sum(part.share for part in parts) <= 1 + 1e-9  # less where all sub-tasks of a node weigh nothing
@@ -60,21 +74,21 @@ def test_what_the_leaves_add_is_the_score(task, luck):
 def test_a_share_is_what_the_score_loses_with_the_leaf(task):
     """The definition: let all leaves pass but one."""
     tree = grade_tree(task, lambda _: Verdict(1.0, ""))
-    for part in [part for part in walk_parts(tree) if part.node.is_leaf][:4]:
+    for part in [part for part in NodeShare.of_root(tree).walk() if part.node.is_leaf][:4]:
         without = grade_tree(task, lambda each, path=part.node.path: Verdict(float(each.path != path), ""))
         assert part.share == pytest.approx(tree.score - without.score)
 
 
 def test_parts_come_in_the_order_of_the_rubric():
-    assert [part.node.id for part in walk_parts(graded())] == ["root", "in", "a", "b", "c", "d"]
-    shares = {part.node.id: part.share for part in walk_parts(graded())}
+    assert [part.node.id for part in NodeShare.of_root(graded()).walk()] == ["root", "in", "a", "b", "c", "d"]
+    shares = {part.node.id: part.share for part in NodeShare.of_root(graded()).walk()}
     assert shares == pytest.approx({"root": 1, "in": 3 / 4, "a": 1 / 2, "b": 1 / 4, "c": 1 / 4, "d": 0})
 
 
 def test_the_way_leads_from_the_root_to_the_leaf():
-    assert [part.node.id for part in explain(graded(), "root/in/b").way] == ["root", "in", "b"]
-    assert [part.node.id for part in explain(graded(), "b").way] == ["root", "in", "b"]
-    assert [part.node.id for part in explain(graded(), "root").way] == ["root"]
+    assert [part.node.id for part in explain(graded(), "root/in/b")] == ["root", "in", "b"]
+    assert [part.node.id for part in explain(graded(), "b")] == ["root", "in", "b"]
+    assert [part.node.id for part in explain(graded(), "root")] == ["root"]
 
 
 def test_a_path_that_is_not_there_gets_a_suggestion():
@@ -87,7 +101,7 @@ def test_a_path_that_is_not_there_gets_a_suggestion():
 
 def test_the_text_says_what_decided_the_leaf():
     output = JudgeOutput("simple", graded({"a": NOTED}), model="m:1", model_digest="d" * 64, prompt_version="v3")
-    text = explanation_text(output, explain(output.graded_task_tree, "a"))
+    text = explanation_of(output, explain(output.graded_task_tree, "a"))
     for words in (
         "by the judge simple with the model m:1",
         f"model digest {'d' * 64}, prompts v3",
@@ -111,18 +125,18 @@ def test_the_text_says_what_decided_the_leaf():
 
 def test_a_leaf_without_a_grade_says_so():
     output = JudgeOutput("simple", graded())
-    assert "It has no grade and is left out" in explanation_text(output, explain(output.graded_task_tree, "d"))
+    assert "It has no grade and is left out" in explanation_of(output, explain(output.graded_task_tree, "d"))
 
 
 def test_a_guess_is_announced_before_anything_else():
     output = JudgeOutput("heuristic", graded(), guess=0.2, warnings=(f"No leaf could be graded{ESCAPE}",))
-    first = grading_text(output).splitlines()[0]
+    first = shares_of(output).splitlines()[0]
     assert first.startswith("WARNING: No leaf could be graded")
     assert "\x1b" not in first
 
 
 def test_the_whole_tree_has_a_line_a_node():
-    lines = grading_text(JudgeOutput("checks", graded())).splitlines()
+    lines = shares_of(JudgeOutput("checks", graded())).splitlines()
     assert lines[-6:] == [
         "0.625  100.0 %  root",
         "0.833   75.0 %  root/in",
@@ -150,17 +164,16 @@ def simple_record(folder, useless=None, votes=1):
         (folder / name).write_text(f"what {name} says\n")
     subject = Subject(folder, "competition", "Write levels.", "", "", None, None)
     judge = SimpleJudge(subject, SMALL, ScriptedAsker(useless), votes)
-    return judge_record(judge.verdict(SMALL.sub_tasks[1]).judge_metadata)
+    return record_of(judge.verdict(SMALL.sub_tasks[1]).judge_metadata)
 
 
 def test_what_the_simple_judge_notes_is_read(tmp_path):
     record = simple_record(tmp_path, votes=3)
-    assert (record.picked, record.offered) == (("README.md",), 2)
+    assert (record.files.picked, record.files.num_offered) == (("README.md",), 2)
     assert len(record.votes) == 3
     assert all(vote.answer.startswith("# Expectations") and vote.score in (0, 1) for vote in record.votes)
-    assert {kind: usage.calls for kind, usage in vars(record.usage).items()} == {"rank": 1, "grade": 3, "parse": 3}
+    assert {kind: usage.calls for kind, usage in record.usage} == {"rank": 1, "grade": 3, "parse": 3}
     assert record.agreement is not None
-    assert record.other == ""
 
 
 def test_why_the_simple_judge_has_no_grade_is_read(tmp_path):
@@ -170,21 +183,25 @@ def test_why_the_simple_judge_has_no_grade_is_read(tmp_path):
     assert "answered twice" in vote.reason
 
 
-def test_what_people_and_checks_note_is_read():
-    human = judge_record(
-        {
-            "author": "Ada",
-            "date": "2026-11-21",
-            "history": [{"score": 0.0, "author": "Bo", "date": None, "reason": "missed it"}],
-        }
-    )
-    assert (human.author, human.date) == ("Ada", "2026-11-21")
-    assert [(each.score, each.author, each.date, each.reason) for each in human.history] == [
-        (0.0, "Bo", "", "missed it")
-    ]
-    assert judge_record({"check": "readme_length", "arguments": {"at_least_words": 20}}).check == (
-        "readme_length(at_least_words=20)"
-    )
+def test_the_records_of_people_and_checks_are_read():
+    values = {
+        "author": "Ada",
+        "date": "2026-11-21",
+        "history": [{"score": 0.0, "author": "Bo", "date": None, "reason": "missed it"}],
+    }
+    tree = read_with(values)
+    (earlier,) = tree.judge_metadata.history
+    assert (tree.judge_metadata.author, tree.judge_metadata.date) == ("Ada", "2026-11-21")
+    assert (earlier.score, earlier.author, earlier.date, earlier.reason) == (0.0, "Bo", None, "missed it")
+    assert tree.to_json()["judge_metadata"] == values
+    check = read_with({"check": "readme_length", "arguments": {"at_least_words": 20}})
+    assert check.judge_metadata.check_call == "readme_length(at_least_words=20)"
+
+
+def read_with(metadata):
+    """Read a graded leaf that has some metadata in its file."""
+    leaf_value = graded().sub_tasks[1].to_json()
+    return graded_task_from_json({**leaf_value, "judge_metadata": metadata})
 
 
 json_values = st.recursive(
@@ -217,12 +234,9 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_no_metadata_breaks_the_reading_of_a_grade(metadata):
-    record = judge_record(metadata)
-    tree = graded()
-    leaf_a = tree.sub_tasks[0].sub_tasks[0]
-    changed = replace(leaf_a, judge_metadata=metadata)
-    inner = replace(tree.sub_tasks[0], sub_tasks=(changed, *tree.sub_tasks[0].sub_tasks[1:]))
-    output = JudgeOutput("other", replace(tree, sub_tasks=(inner, *tree.sub_tasks[1:])))
-    assert isinstance(record.usage.tokens, int | float)
-    text = explanation_text(output, explain(output.graded_task_tree, "root/in/a"))
+    tree = graded().to_json()
+    tree["sub_tasks"][0]["sub_tasks"][0]["judge_metadata"] = metadata
+    output = JudgeOutput("other", graded_task_from_json(tree))
+    assert output.token_usage.tokens >= 0
+    text = explanation_of(output, explain(output.graded_task_tree, "root/in/a"))
     assert all(character.isprintable() for character in text.replace("\n", ""))

@@ -7,19 +7,18 @@ from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 from pcgeval.core.files import to_json
-from pcgeval.judge.rendering import render_tree
 from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
     CategoryGrade,
     GradeError,
     JudgeOutput,
     Verdict,
-    disqualified,
     extract_leaf_grades,
     get_grade_summary,
     grade_tree,
     rescored,
 )
+from pcgeval.rubric.text import tree_lines
 from pcgeval.rubric.tree import leaves
 
 EXAMPLE = rubric(
@@ -192,13 +191,6 @@ def test_a_score_out_of_range_is_refused_with_its_path(score):
         grade_tree(EXAMPLE, lambda _: Verdict(score, ""))
 
 
-def test_disqualified_is_a_valid_zero_everywhere():
-    graded = disqualified(grade_tree(EXAMPLE, lambda _: Verdict(1.0, "")), "copied")
-    output = JudgeOutput("test", graded)
-    assert (output.score, output.num_passed, output.num_invalid_leaf_nodes) == (0.0, 0, 0)
-    assert all(each.explanation == "disqualified: copied" for each in extract_leaf_grades(graded))
-
-
 @pytest.mark.parametrize(
     ("change", "part"),
     [
@@ -209,7 +201,7 @@ def test_disqualified_is_a_valid_zero_everywhere():
         ({"weight": -1}, "'weight' is -1"),
         ({"weight": float("inf")}, "'weight' is inf"),
         ({"valid_score": 1}, "'valid_score' is 1"),
-        ({"sub_tasks": None}, "'sub_tasks' is no list"),
+        ({"sub_tasks": None}, "'sub_tasks' is None"),
         ({"explanation": None}, "'explanation' is None"),
     ],
 )
@@ -246,7 +238,7 @@ def test_rendered_tree_has_a_line_a_node_and_one_more_a_leaf(grading):
     tree, scores = grading
     assume(all(task.requirements.isprintable() for task in leaves(tree)))
     graded = grade_tree(tree, verdicts_of(scores))
-    lines = render_tree(graded, width=60).splitlines()
+    lines = list(tree_lines(graded, width=60))
     assert len(lines) == to_json(graded.to_json()).count('"sub_tasks"') + len(scores)
     assert all(len(line) <= 60 for line in lines)
 
@@ -254,7 +246,7 @@ def test_rendered_tree_has_a_line_a_node_and_one_more_a_leaf(grading):
 def test_rendered_tree_shows_scores_and_reasons_and_no_control_characters():
     tree = rubric(node("root", 1, leaf("a", 2), {**leaf("b"), "requirements": "clear\x1b[2J\nall"}))
     graded = grade_tree(tree, lambda task: Verdict(1.0 if task.id == "a" else None, "no\x07 judge"))
-    assert render_tree(graded).splitlines() == [
+    assert list(tree_lines(graded)) == [
         "1.000 x1  All of root.",
         "  1.000 x2  Do a.",
         "        no  judge",

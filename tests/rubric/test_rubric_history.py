@@ -9,8 +9,8 @@ from rubric_trees import leaf, node, rubric
 from pcgeval.core.files import FileError, write_json
 from pcgeval.core.layout import grade_file
 from pcgeval.core.params import parse_params
-from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.history import HISTORY, LeafChange, changes, grade_state, keep_grades, kept_before, read_history
+from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Verdict, grade_tree
+from pcgeval.rubric.history import HISTORY, LeafChange, changes, keep_grades, kept_before, kept_grade, read_history
 
 PARAMS = parse_params(
     {
@@ -31,10 +31,10 @@ RUBRIC = rubric(node("root", 1, leaf("a"), leaf("b")))
 
 def write_grade(root, team, a=1.0, b=None, sha256="0" * 64, task=RUBRIC, **more):
     scores = {"a": a, "b": b}
-    output = JudgeOutput("checks", grade_tree(task, lambda each: Verdict(scores.get(each.id, 0.0), "")), **more)
-    value = {"team": team, "rubric": {"id": "r", "sha256": sha256}, **output.to_json()}
-    write_json(root / grade_file(team), value)
-    return value
+    tree = grade_tree(task, lambda each: Verdict(scores.get(each.id, 0.0), ""))
+    output = JudgeOutput("checks", tree, team=team, rubric=RubricIdentity("r", sha256), **more)
+    write_json(root / grade_file(team), output.to_json())
+    return output
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_a_grade_that_is_missing_or_another_file_is_a_fault(root):
 
 
 def state(root, **values):
-    return grade_state(write_grade(root, "ants", **values), "ants", "final")
+    return kept_grade(write_grade(root, "ants", **values), "ants", "final")
 
 
 def test_changes_are_told_leaf_by_leaf(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from pcgeval.rubric.grade_files import graded_task_from_json
 from pcgeval.rubric.grades import JudgeOutput, Verdict, extract_leaf_grades, get_grade_summary, grade_tree, rescored
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import CATEGORIES, code_only, depth, leaves, prune, published_leaves, resources_provided, walk
+from pcgeval.rubric.tree import CATEGORIES, code_only, leaves, prune, resources_provided, walk
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
 GOLDEN = REFERENCE / "golden_rubrics.json"
@@ -41,6 +41,16 @@ def paper(request):
     return load_rubric(REFERENCE / "papers" / request.param / "rubric.json"), EXPECTED[request.param]
 
 
+def depth(task):
+    return max((1 + depth(each) for each in task.sub_tasks), default=0)
+
+
+def published_leaves(task):
+    """The leaves as they were before `prune` folded any of them into a node above."""
+    below = task.sub_tasks or task.merged
+    return [each for node in below for each in published_leaves(node)] if below else [task]
+
+
 def duplicate_ids(task):
     ids = [each.id for each in walk(task)]
     return sorted({each for each in ids if ids.count(each) > 1})
@@ -68,9 +78,7 @@ def test_every_figure_of_the_published_rubrics(paper):
         "root_score": root_score(task),
         "root_score_exact": str(exact_score(task)),
         "subtree_by_max_depth": {number: root_score(cut) for number, cut in pruned.items()},
-        "subtree_graded_leaves_by_max_depth": {
-            number: len(list(published_leaves(cut))) for number, cut in pruned.items()
-        },
+        "subtree_graded_leaves_by_max_depth": {number: len(published_leaves(cut)) for number, cut in pruned.items()},
     }
 
 

@@ -12,19 +12,19 @@ from pathlib import PurePosixPath
 from typing import get_args
 
 from pcgeval.checks import paper_checks, result_checks, submission_checks
+from pcgeval.checks.check_result import CheckResult, Undecided
 from pcgeval.checks.evidence import Evidence, PaperEvidence
-from pcgeval.checks.findings import Finding, Undecided
 from pcgeval.checks.paper_checks import InnerPath, Number
 
 Argument = bool | int | float | str
-CheckFunction = Callable[..., Finding]
+CheckFunction = Callable[..., CheckResult]
 MAX_TEXT = 1000
 MAX_COUNT = 1_000_000
 MAX_NUMBER = 1e15
 
 
 @dataclass(frozen=True)
-class Check:
+class LeafCheck:
     """A named check that a program can decide, with its arguments."""
 
     name: str
@@ -66,7 +66,7 @@ CHECKS: dict[str, CheckFunction] = {
 }
 
 
-def run_check(check: Check, evidence: Evidence | PaperEvidence) -> Finding:
+def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResult:
     """Decide one criterion.
 
     Raises:
@@ -80,7 +80,7 @@ def run_check(check: Check, evidence: Evidence | PaperEvidence) -> Finding:
     return function(evidence, **check.arguments)
 
 
-def check_fault(check: Check) -> str | None:
+def check_fault(check: LeafCheck) -> str | None:
     """Return what is wrong with the way in which a leaf names its check, or None."""
     if check.name not in CHECKS:
         close = difflib.get_close_matches(check.name[:80], CHECKS, n=1)

@@ -20,7 +20,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ReplyShape:
     """What a response looks like, so that the responses themselves need not be kept."""
 
     has_loop: bool
@@ -28,14 +28,14 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class TrialResult:
+class TrialEvidence:
     """One trial with one model. `failed_stage` is None for a trial whose level was classified."""
 
     model: str
     trial: Trial
     failed_stage: StageName | None
     reason: str = ""
-    reply: Reply | None = None
+    reply: ReplyShape | None = None
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
@@ -48,7 +48,7 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
-class LetterResult:
+class LetterEvidence:
     """One letter with one model."""
 
     model: str
@@ -60,8 +60,8 @@ class LetterResult:
 class ModelEvidence:
     """What became of a team's trials and letters with one model; all that are configured are there."""
 
-    trials: tuple[TrialResult, ...]
-    letters: tuple[LetterResult, ...]
+    trials: tuple[TrialEvidence, ...]
+    letters: tuple[LetterEvidence, ...]
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Evidence:
     no_results: str = "the submission was not run"
 
     @property
-    def trials(self) -> tuple[TrialResult, ...]:
+    def trials(self) -> tuple[TrialEvidence, ...]:
         """The trials of all models."""
         return tuple(trial for model in self.models for trial in model.trials)
 
     @property
-    def letters(self) -> tuple[LetterResult, ...]:
+    def letters(self) -> tuple[LetterEvidence, ...]:
         """The letters of all models."""
         return tuple(letter for model in self.models for letter in model.letters)
 

@@ -5,13 +5,16 @@ had carries the reason. The results come from our own stages: where they are inc
 """
 
 import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from stat import S_ISREG
 
-from pcgeval.checks.evidence import Document, Evidence, LetterResult, ModelEvidence, Reply, TrialResult
+from pydantic import TypeAdapter, ValidationError
+
+from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.conduct import read_conduct
-from pcgeval.core.files import FileError, files_below
-from pcgeval.core.layout import TRIALS_FILE, letter_file, stage_dir, trial_file, trials
+from pcgeval.core.files import FileError, files_below, read_json, write_json
+from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     DiversityFile,
@@ -26,11 +29,42 @@ from pcgeval.submissions.entry_point import find_readme
 from pcgeval.submissions.load import Program, SubmissionError, load_notes, load_work
 
 MAX_DOCUMENT_BYTES = 1_000_000
+_MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)
 _PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep what it says to a model
 MAX_REPLY_BYTES = 16 * 2**20  # what the extraction reads of a response
 # A line of code that starts a loop in Python or a language with braces; prose such as "for the letter I" does not.
 _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)
 _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def evidence_stage(params: Params, model: str, team: str, root: Path = Path()) -> None:
+    """Gather the results of a team's trials with one model from all stages into `data/evidence/<team>/<model>.json`.
+
+    Raises:
+        FileError: A stage's output is missing, incomplete or not what it should be.
+    """
+    write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
+
+
+def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
+    """Read a team's submission and its evidence with all models; one without evidence was not run.
+
+    Raises:
+        FileError: A file of evidence is unreadable or not the output of `evidence_stage`.
+    """
+    evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
+    paths = [root / evidence_file(model, team) for model in params.models]
+    if missing := [model for model, path in zip(params.models, paths, strict=True) if not path.exists()]:
+        return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
+    models = []
+    for path in paths:
+        try:
+            models.append(_MODEL_EVIDENCE.validate_python(read_json(path)))
+        except ValidationError as error:
+            fault = error.errors()[0]
+            place = ".".join(map(str, fault["loc"]))
+            raise FileError(f"{path}: {place}: {fault['msg']}. Run `dvc repro` to make it again.") from error
+    return replace(evidence, models=tuple(models), no_results="")
 
 
 def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
@@ -54,7 +88,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
     """
     folder = root / stage_dir("diversity", model, team)
     letters = tuple(
-        LetterResult(model, letter, DiversityFile.read(letter_file(folder, letter)).rate)
+        LetterEvidence(model, letter, DiversityFile.read(letter_file(folder, letter)).rate)
         for letter in params.competition.characters
     )
     return ModelEvidence(tuple(_trial_results(params, model, team, root)), letters)
@@ -102,7 +136,7 @@ def _document(path: Path) -> Document:
     return Document(path.name, "read", text)
 
 
-def _trial_results(params: Params, model: str, team: str, root: Path) -> list[TrialResult]:
+def _trial_results(params: Params, model: str, team: str, root: Path) -> list[TrialEvidence]:
     raw, stability, similarity = (root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity"))
     outcomes = read_outcomes(similarity)
     results = []
@@ -118,7 +152,7 @@ def _trial_results(params: Params, model: str, team: str, root: Path) -> list[Tr
             if stage is None and (stable is None or similar is None):
                 raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
             results.append(
-                TrialResult(
+                TrialEvidence(
                     model=model,
                     trial=trial,
                     failed_stage=stage,
@@ -140,7 +174,7 @@ def _on_top(entry: SimilarityEntry, prediction: PicturePrediction | None, folder
     return entry.similarity >= max(each.probability for each in prediction.probabilities)
 
 
-def _reply(path: Path) -> Reply | None:
+def _reply(path: Path) -> ReplyShape | None:
     """Look at a response; None where there is none (the trial's outcome says why)."""
     try:
         with path.open("rb") as file:
@@ -149,7 +183,7 @@ def _reply(path: Path) -> Reply | None:
         return None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
-    return Reply(
+    return ReplyShape(
         has_loop=any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text)),
         has_open_fence=text.count("```") % 2 == 1,
     )

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NewType
 
+from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.checks.findings import Finding, Undecided, yes_or_no
 from pcgeval.core.reproduction import REPRODUCE_SCRIPT
 
 Number = NewType("Number", float)  # an argument that may be any finite number
@@ -32,27 +32,27 @@ class _AuthorsFault(Exception):  # noqa: N818 - becomes a finding of 0
     """What is asked for is not there, or is not what it should be."""
 
 
-def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> Finding:
+def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> CheckResult:
     """The submission has such a file, and it is not empty."""
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         size = len(_content(evidence, path))
         return yes_or_no(size > 0, f"{path} has {size} bytes")
 
     return _unless_at_fault(finding)
 
 
-def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: int) -> Finding:
+def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: int) -> CheckResult:
     """A text of the submission has at least so many words."""
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         words = len(_content(evidence, path).split())
         return yes_or_no(words >= at_least, f"{path} has {words} words; {at_least} are asked for")
 
     return _unless_at_fault(finding)
 
 
-def without_blacklisted(evidence: PaperEvidence) -> Finding:
+def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     """No file of the submission names an address that is on the paper's blacklist."""
     sought = [address.encode().lower() for address in evidence.blacklist]
     left = MAX_READ_BYTES
@@ -61,24 +61,24 @@ def without_blacklisted(evidence: PaperEvidence) -> Finding:
         left -= len(content)
         found = next((address for address in sought if address in content), None)
         if found is not None:
-            return Finding(0.0, f"{path.relative_to(evidence.folder).as_posix()!r:.200} names {found.decode()}")
-    return Finding(1.0, f"none of {len(sought)} blacklisted addresses is named")
+            return CheckResult(0.0, f"{path.relative_to(evidence.folder).as_posix()!r:.200} names {found.decode()}")
+    return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
 
 
-def reproduce_succeeded(evidence: PaperEvidence) -> Finding:
+def reproduce_succeeded(evidence: PaperEvidence) -> CheckResult:
     """reproduce.sh ran to its end and ended with exit code 0."""
     if evidence.exit_code is not None:
         why = f" ({evidence.reason})" if evidence.reason else ""
         return yes_or_no(evidence.exit_code == 0, f"reproduce.sh ended with exit code {evidence.exit_code}{why}")
     if evidence.reason is not None:
-        return Finding(0.0, f"reproduce.sh: {evidence.reason}")
+        return CheckResult(0.0, f"reproduce.sh: {evidence.reason}")
     return _unless_at_fault(lambda: _not_run(evidence))
 
 
-def log_matches(evidence: PaperEvidence, *, pattern: str) -> Finding:
+def log_matches(evidence: PaperEvidence, *, pattern: str) -> CheckResult:
     """A line that reproduce.sh printed contains a text, in upper or lower case; `*` stands for any characters."""
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         log = _not_run(evidence).explanation if evidence.log is None else evidence.log
         parts = pattern.casefold().split("*")
         found = next((line for line in log.splitlines() if _contains(line.casefold(), parts)), None)
@@ -89,10 +89,10 @@ def log_matches(evidence: PaperEvidence, *, pattern: str) -> Finding:
 
 def result_value(
     evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: Number = LEAST, at_most: Number = MOST
-) -> Finding:
+) -> CheckResult:
     """A figure in a file that reproduce.sh wrote lies within bounds; for `key` see `result_order`."""
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         value = _results(evidence, path).number(key)
         bounds = [f"at least {at_least:g}"] * (at_least > LEAST) + [f"at most {at_most:g}"] * (at_most < MOST)
         asked = f"; asked for: {' and '.join(bounds)}" if bounds else ""
@@ -101,14 +101,14 @@ def result_value(
     return _unless_at_fault(finding)
 
 
-def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, smaller: str) -> Finding:
+def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, smaller: str) -> CheckResult:
     """Of two figures in a file that reproduce.sh wrote, the first is larger.
 
     A figure's key is in JSON the way to it, as in `rates/A` or `runs/0/loss`. In .csv and .tsv it is the row's name in
     the first column and the column's heading, as in `A/rate`, or where there is one row, the column's heading.
     """
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         results = _results(evidence, path)
         first, second = results.number(larger), results.number(smaller)
         return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
@@ -116,10 +116,10 @@ def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, small
     return _unless_at_fault(finding)
 
 
-def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: int) -> Finding:
+def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: int) -> CheckResult:
     """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
 
-    def finding() -> Finding:
+    def finding() -> CheckResult:
         below = _results(evidence, path).below(key)
         count = sum(_is_figure(value) for value in below)
         return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
@@ -196,14 +196,14 @@ class _Table(_Results):
             return cell
 
 
-def _unless_at_fault(finding: Callable[[], Finding]) -> Finding:
+def _unless_at_fault(finding: Callable[[], CheckResult]) -> CheckResult:
     try:
         return finding()
     except _AuthorsFault as fault:
-        return Finding(0.0, str(fault))
+        return CheckResult(0.0, str(fault))
 
 
-def _not_run(evidence: PaperEvidence) -> Finding:
+def _not_run(evidence: PaperEvidence) -> CheckResult:
     """Say that there was no run: the author's fault only if there is nothing to run."""
     _content(evidence, REPRODUCE_SCRIPT)
     raise Undecided("reproduce.sh was not run")

@@ -5,27 +5,27 @@ As in the rules of the competition, a trial that failed counts as one that does 
 
 from collections.abc import Callable
 
-from pcgeval.checks.evidence import Evidence, LetterResult, TrialResult
-from pcgeval.checks.findings import Finding, Undecided, mean, share, share_of
+from pcgeval.checks.check_result import CheckResult, Undecided, mean, share, share_of
+from pcgeval.checks.evidence import Evidence, LetterEvidence, TrialEvidence
 from pcgeval.core.conduct import Flag, FlagKind
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
 
 
-def trials_pass(evidence: Evidence, *, stage: StageName) -> Finding:
+def trials_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
     """Share of the trials that passed a stage and all stages before it."""
     return _share_of_trials(evidence, _passes(stage), f"trials passed {stage}")
 
 
-def trials_without(evidence: Evidence, *, stage: StageName, reason: str) -> Finding:
+def trials_without(evidence: Evidence, *, stage: StageName, reason: str) -> CheckResult:
     """Share of the trials that did not fail in a stage for a reason that contains a text."""
 
-    def spared(trial: TrialResult) -> bool:
+    def spared(trial: TrialEvidence) -> bool:
         return trial.failed_stage != stage or reason.casefold() not in trial.reason.casefold()
 
     return _share_of_trials(evidence, spared, f"trials did not fail in {stage} over {reason!r}")
 
 
-def models_pass(evidence: Evidence, *, stage: StageName, at_least: float) -> Finding:
+def models_pass(evidence: Evidence, *, stage: StageName, at_least: float) -> CheckResult:
     """Share of the models with which at least such a share of the trials passed a stage."""
     by_model: dict[str, list[bool]] = {}
     for trial in _trials(evidence):
@@ -34,15 +34,15 @@ def models_pass(evidence: Evidence, *, stage: StageName, at_least: float) -> Fin
     good = sum(each >= at_least for each in shares.values())
     figures = ", ".join(f"{model} {each:.2f}" for model, each in shares.items())
     finding = share(good, len(shares), f"models with at least {at_least:g} of the trials past {stage}")
-    return Finding(finding.score, f"{finding.explanation} ({figures})")
+    return CheckResult(finding.score, f"{finding.explanation} ({figures})")
 
 
-def letters_pass(evidence: Evidence, *, stage: StageName) -> Finding:
+def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
     """Share of the letters (of each model) with at least one trial that passed a stage."""
     return _share_of_letters(evidence, _passes(stage), f"letters have a trial that passed {stage}")
 
 
-def answers_without_loop(evidence: Evidence) -> Finding:
+def answers_without_loop(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply whose fenced code has no `for` or `while` loop, which would not be run."""
     return _share_of_trials(
         evidence,
@@ -51,7 +51,7 @@ def answers_without_loop(evidence: Evidence) -> Finding:
     )
 
 
-def answers_closed(evidence: Evidence) -> Finding:
+def answers_closed(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply that closes every fence it opens, so that no code is cut off."""
     return _share_of_trials(
         evidence,
@@ -60,7 +60,7 @@ def answers_closed(evidence: Evidence) -> Finding:
     )
 
 
-def trials_stable(evidence: Evidence, *, at_least: float) -> Finding:
+def trials_stable(evidence: Evidence, *, at_least: float) -> CheckResult:
     """Share of the trials whose level has at least such a stability."""
     return _share_of_trials(
         evidence,
@@ -69,38 +69,38 @@ def trials_stable(evidence: Evidence, *, at_least: float) -> Finding:
     )
 
 
-def mean_stability(evidence: Evidence) -> Finding:
+def mean_stability(evidence: Evidence) -> CheckResult:
     """Mean stability over all trials."""
     return _mean_of(evidence, lambda trial: trial.stability, "stability")
 
 
-def trials_on_top(evidence: Evidence) -> Finding:
+def trials_on_top(evidence: Evidence) -> CheckResult:
     """Share of the trials whose level the classifier takes for the letter that was asked for."""
     return _share_of_trials(evidence, lambda trial: trial.on_top, "trials look most like their letter")
 
 
-def letters_on_top(evidence: Evidence) -> Finding:
+def letters_on_top(evidence: Evidence) -> CheckResult:
     """Share of the letters (of each model) with at least one level that the classifier takes for that letter."""
     return _share_of_letters(evidence, lambda trial: trial.on_top, "letters have a level that looks most like them")
 
 
-def mean_similarity(evidence: Evidence) -> Finding:
+def mean_similarity(evidence: Evidence) -> CheckResult:
     """Mean probability of the target letter over all trials."""
     return _mean_of(evidence, lambda trial: trial.similarity, "similarity")
 
 
-def letters_diverse(evidence: Evidence, *, above: float = 0.0) -> Finding:
+def letters_diverse(evidence: Evidence, *, above: float = 0.0) -> CheckResult:
     """Share of the letters (of each model) whose diversity is above a value."""
     _trials(evidence)
 
-    def diverse(letter: LetterResult) -> bool:
+    def diverse(letter: LetterEvidence) -> bool:
         return letter.diversity is not None and letter.diversity > above
 
     what = f"letters have a diversity above {above:g}"
     return share_of(evidence.letters, diverse, what, lambda each: f"{each.model} {each.letter}")
 
 
-def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> Finding:
+def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
     """Share of the trials, failed ones too, in which nothing of a kind was noticed that an inspector should look at.
 
     Raises:
@@ -110,39 +110,39 @@ def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> Finding:
     if unknown := sum(trial.conduct is None for trial in trials):
         raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
 
-    def flag(trial: TrialResult) -> Flag | None:
+    def flag(trial: TrialEvidence) -> Flag | None:
         return trial.conduct.flag(kind) if trial.conduct else None
 
     unseen = sum(trial.conduct is not None and not trial.conduct.contained and not flag(trial) for trial in trials)
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
 
-    def name(trial: TrialResult) -> str:
+    def name(trial: TrialEvidence) -> str:
         found = flag(trial)
         return f"{trial.name} ({found.detail[:200]})" if found else trial.name
 
     return share_of(trials, lambda trial: flag(trial) is None, f"trials are without the flag {kind}", name)
 
 
-def _trials(evidence: Evidence) -> tuple[TrialResult, ...]:
+def _trials(evidence: Evidence) -> tuple[TrialEvidence, ...]:
     if evidence.no_results:
         raise Undecided(f"no results: {evidence.no_results}")
     return evidence.trials
 
 
-def _passes(stage: StageName) -> Callable[[TrialResult], bool]:
+def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:
     later = STAGE_NAMES[STAGE_NAMES.index(stage) + 1 :]
     return lambda trial: trial.failed_stage is None or trial.failed_stage in later
 
 
-def _share_of_trials(evidence: Evidence, met: Callable[[TrialResult], bool], what: str) -> Finding:
-    def name(trial: TrialResult) -> str:
+def _share_of_trials(evidence: Evidence, met: Callable[[TrialEvidence], bool], what: str) -> CheckResult:
+    def name(trial: TrialEvidence) -> str:
         return f"{trial.name}" + (f" ({trial.reason[:200]})" if trial.reason else "")
 
     return share_of(_trials(evidence), met, what, name)
 
 
-def _share_of_letters(evidence: Evidence, met: Callable[[TrialResult], bool], what: str) -> Finding:
+def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], what: str) -> CheckResult:
     """A letter counts when any of its trials with that model meets the condition."""
     best: dict[str, bool] = {}
     for trial in _trials(evidence):
@@ -151,9 +151,9 @@ def _share_of_letters(evidence: Evidence, met: Callable[[TrialResult], bool], wh
     return share_of(list(best), lambda name: best[name], what, lambda name: name)
 
 
-def _mean_of(evidence: Evidence, value: Callable[[TrialResult], float | None], what: str) -> Finding:
+def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None], what: str) -> CheckResult:
     trials = _trials(evidence)
     values = [value(trial) for trial in trials]
     measured = sum(each is not None for each in values)
     average = mean(each or 0.0 for each in values)
-    return Finding(average, f"mean {what} {average:.4f} over {len(trials)} trials, {measured} of them with a level")
+    return CheckResult(average, f"mean {what} {average:.4f} over {len(trials)} trials, {measured} of them with a level")

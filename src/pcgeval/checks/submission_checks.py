@@ -7,19 +7,19 @@ leaves it undecided.
 
 import re
 
+from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
 from pcgeval.checks.evidence import Document, Evidence
-from pcgeval.checks.findings import Finding, Undecided, yes_or_no
 from pcgeval.submissions.load import PLACEHOLDER, prompt_findings
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 
 
-def readme_length(evidence: Evidence, *, at_least_words: int = 1) -> Finding:
+def readme_length(evidence: Evidence, *, at_least_words: int = 1) -> CheckResult:
     """README.md is text and has at least so many words."""
     return _fault(evidence.readme) or _has_words(evidence.readme, at_least_words)
 
 
-def readme_names_team(evidence: Evidence) -> Finding:
+def readme_names_team(evidence: Evidence) -> CheckResult:
     """README.md names the team; upper and lower case, hyphens, underscores and spaces count as the same."""
     if (fault := _fault(evidence.readme)) is not None:
         return fault
@@ -27,12 +27,12 @@ def readme_names_team(evidence: Evidence) -> Finding:
     return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
 
 
-def readme_mentions(evidence: Evidence, *, text: str) -> Finding:
+def readme_mentions(evidence: Evidence, *, text: str) -> CheckResult:
     """README.md contains a text, in upper or lower case."""
     return _fault(evidence.readme) or _mentions(evidence.readme, text)
 
 
-def prompt_length(evidence: Evidence) -> Finding:
+def prompt_length(evidence: Evidence) -> CheckResult:
     """The prompt has words, and no more than the rules of the competition allow."""
     if (finding := _before_prompt_rules(evidence)) is not None:
         return finding
@@ -40,7 +40,7 @@ def prompt_length(evidence: Evidence) -> Finding:
     return yes_or_no(0 < words <= evidence.prompt_words, f"{words} words; 1 to {evidence.prompt_words} are allowed")
 
 
-def prompt_characters(evidence: Evidence) -> Finding:
+def prompt_characters(evidence: Evidence) -> CheckResult:
     """The prompt has only the characters that the rules of the competition allow."""
     if (finding := _before_prompt_rules(evidence)) is not None:
         return finding
@@ -50,7 +50,7 @@ def prompt_characters(evidence: Evidence) -> Finding:
     return yes_or_no(not findings, "; ".join(findings) or "all characters are allowed")
 
 
-def prompt_names_object(evidence: Evidence) -> Finding:
+def prompt_names_object(evidence: Evidence) -> CheckResult:
     """The prompt has the token that is replaced by the letter, spelt exactly."""
     if (finding := _before_prompt_rules(evidence)) is not None:
         return finding
@@ -58,29 +58,29 @@ def prompt_names_object(evidence: Evidence) -> Finding:
     return yes_or_no(count > 0, f"prompt.txt has the token {PLACEHOLDER} {count} times")
 
 
-def prompt_mentions(evidence: Evidence, *, text: str) -> Finding:
+def prompt_mentions(evidence: Evidence, *, text: str) -> CheckResult:
     """The prompt, or any text or source of the program, contains a text, in upper or lower case."""
     return _fault(evidence.prompt) or _mentions(evidence.prompt, text)
 
 
-def _before_prompt_rules(evidence: Evidence) -> Finding | None:
+def _before_prompt_rules(evidence: Evidence) -> CheckResult | None:
     if evidence.is_program:
-        return Finding(1.0, "a program; the rule is for prompts")
+        return CheckResult(1.0, "a program; the rule is for prompts")
     return _fault(evidence.prompt)
 
 
-def _fault(document: Document) -> Finding | None:
+def _fault(document: Document) -> CheckResult | None:
     if document.status == "unreadable":
         raise Undecided(document.reason)
-    return None if document.status == "read" else Finding(0.0, document.reason)
+    return None if document.status == "read" else CheckResult(0.0, document.reason)
 
 
-def _has_words(document: Document, at_least: int) -> Finding:
+def _has_words(document: Document, at_least: int) -> CheckResult:
     words = len(document.text.split())
     return yes_or_no(words >= at_least, f"{document.name} has {words} words; {at_least} are asked for")
 
 
-def _mentions(document: Document, text: str) -> Finding:
+def _mentions(document: Document, text: str) -> CheckResult:
     found = text.casefold() in document.text.casefold()
     return yes_or_no(found, f"{document.name} {'mentions' if found else 'does not mention'} {text!r}")
 

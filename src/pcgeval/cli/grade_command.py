@@ -15,11 +15,11 @@ from pcgeval.core.params import Params, load_params
 from pcgeval.judge.computer import Computer
 from pcgeval.judge.exchanges import Exchanges, named_recordings
 from pcgeval.judge.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
-from pcgeval.judge.rendering import GradingProgress, render_tree, summary_lines
+from pcgeval.judge.rendering import GradingProgress
 from pcgeval.judge.run import Cut, grade_submission, kept_state
 from pcgeval.judge.step import competition_matter, entry_subject, human_grades, judge_settings
-from pcgeval.rubric.grade_files import HEURISTIC
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
+from pcgeval.rubric.text import summary_lines, tree_lines
 
 MAX_TEMPERATURE = 2  # of the common endpoints
 MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
@@ -39,7 +39,7 @@ def run_grade(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(output.to_json(), ensure_ascii=False) + "\n")
     else:
-        sys.stdout.write(render_tree(output.graded_task_tree) + "\n")
+        sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
     for line in summary_lines(output):
         print_stderr(line)
     return EXIT_CHECK_FAILED if output.judge_type == HEURISTIC else 0

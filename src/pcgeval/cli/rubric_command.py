@@ -4,34 +4,32 @@ import argparse
 import json
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcgeval.core.console import print_stderr
-from pcgeval.core.files import FileError, read_json, to_json
+from pcgeval.core.files import to_json
 from pcgeval.core.layout import GRADE_FILE, RUBRICS
 from pcgeval.core.params import load_params
-from pcgeval.rubric.explanation import Part, explain, parts_below, walk_parts
-from pcgeval.rubric.explanation_text import explanation_text, grading_text, plain
-from pcgeval.rubric.grade_files import HEURISTIC, graded_task_from_json, judge_output_from_json
-from pcgeval.rubric.grades import GradedTask, GradeError, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.explanation import NodeShare, explain
+from pcgeval.rubric.grade_files import read_grade, read_graded_tree
+from pcgeval.rubric.grades import GradeError, Verdict, grade_tree
 from pcgeval.rubric.history import HISTORY, keep_grades
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import Task
+from pcgeval.rubric.text import explanation_lines, printable, share_lines
+from pcgeval.rubric.tree import TaskNode
 from pcgeval.rubric.tree import leaves as leaves_of
 
 if TYPE_CHECKING:
     from pcgeval.rubric.agreement import Pair
 
-MAX_BYTES = 2**28  # of a graded tree: 2 551 nodes, each with several long answers
 _SHOWN = 20  # names of one kind
 
 
 def agreement(arguments: argparse.Namespace) -> int:
     """Say how far two gradings, or two folders of gradings, agree."""
-    from pcgeval.rubric.agreement import pooled_agreement
-    from pcgeval.rubric.agreement_text import agreement_lines
+    from pcgeval.rubric.agreement import agreement_lines, pooled_agreement
 
     _check_settings(arguments)
     found = pooled_agreement(
@@ -47,17 +45,17 @@ def agreement(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     """Explain a grade: the whole tree, or one criterion from the root down to what the judge said."""
-    output = _grading(arguments.grade)
+    output = read_grade(arguments.grade)
     if arguments.leaf is None:
-        values = {**output.to_json(), "parts": [_part_json(part) for part in walk_parts(output.graded_task_tree)]}
+        shares = NodeShare.of_root(output.graded_task_tree).walk()
+        values = {**output.to_json(), "parts": [_share_json(each) for each in shares]}
         del values["graded_task_tree"]
-        text = to_json(values) if arguments.json else grading_text(output)
+        text = to_json(values) if arguments.json else "\n".join(share_lines(output))
     else:
-        explanation = explain(output.graded_task_tree, arguments.leaf)
-        way = [{**_part_json(part), "requirements": part.node.requirements} for part in explanation.way]
-        below = [_part_json(each) for each in parts_below(explanation.part)]
-        leaf = {**explanation.part.node.to_json(), "sub_tasks": below}
-        text = to_json({"way": way, "node": leaf}) if arguments.json else explanation_text(output, explanation)
+        way = explain(output.graded_task_tree, arguments.leaf)
+        leaf = {**way[-1].node.to_json(), "sub_tasks": [_share_json(each) for each in way[-1].below]}
+        values = {"way": [{**_share_json(each), "requirements": each.node.requirements} for each in way], "node": leaf}
+        text = to_json(values) if arguments.json else "\n".join(explanation_lines(output, way))
     sys.stdout.write(text + "\n")
     return 0
 
@@ -67,7 +65,7 @@ def leaves(arguments: argparse.Namespace) -> int:
     folder = RUBRICS / arguments.rubric
     rubric = load_rubric(folder / "rubric.json" if folder.is_dir() else Path(arguments.rubric))
     tree = grade_tree(rubric, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
-    shares = {part.node.path: part.share for part in walk_parts(tree)}
+    shares = {each.node.path: each.share for each in NodeShare.of_root(tree).walk()}
     found = list(leaves_of(rubric))
     if arguments.json:
         text = to_json([_leaf_json(leaf, shares[leaf.path]) for leaf in found])
@@ -98,7 +96,7 @@ def _check_settings(arguments: argparse.Namespace) -> None:
             raise GradeError(f"{name} is {value}. Give a number from {least} to {most}.")
 
 
-def _leaf_json(leaf: Task, share: float) -> dict[str, Any]:
+def _leaf_json(leaf: TaskNode, share: float) -> dict[str, Any]:
     check = None if leaf.check is None else {"name": leaf.check.name, "arguments": dict(leaf.check.arguments)}
     return {
         "path": leaf.path,
@@ -109,55 +107,27 @@ def _leaf_json(leaf: Task, share: float) -> dict[str, Any]:
     }
 
 
-def _leaf_line(leaf: Task, share: float) -> str:
+def _leaf_line(leaf: TaskNode, share: float) -> str:
     by = f", check {leaf.check.name}" if leaf.check else ""
-    return plain(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})")
+    return printable(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})")
 
 
-def _form(leaf: Task, _: float) -> str:
+def _form(leaf: TaskNode, _: float) -> str:
     """Return one entry of a form for `--judge human`: a JSON string is one of YAML too."""
-    criterion = textwrap.wrap(plain(leaf.requirements), 100, initial_indent="# ", subsequent_indent="# ")
+    criterion = textwrap.wrap(printable(leaf.requirements), 100, initial_indent="# ", subsequent_indent="# ")
     path = json.dumps(leaf.path, ensure_ascii=False)
     return "\n".join([*criterion, f"- path: {path}", "  score:", "  author:", "  reason:"])
 
 
-def _part_json(part: Part) -> dict[str, Any]:
-    node = part.node
+def _share_json(share: NodeShare) -> dict[str, Any]:
+    node = share.node
     return {
         "path": node.path,
         "weight": node.weight,
         "score": node.score,
-        "share": part.share,
-        "contribution": part.contribution,
+        "share": share.share,
+        "contribution": share.contribution,
     }
-
-
-def _grading(path: Path) -> JudgeOutput:
-    """Read a grade.json, or a bare graded tree as PaperBench publishes it."""
-    value = _json(path)
-    try:
-        if isinstance(value, Mapping) and "graded_task_tree" in value and "judge_type" in value:
-            return judge_output_from_json(value)
-        return JudgeOutput("unknown", graded_task_from_json(value))
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
-
-
-def _tree(path: Path) -> GradedTask:
-    """Read a graded tree alone; its file may be of another tool, whose other figures are not ours."""
-    value = _json(path)
-    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
-    try:
-        return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
-
-
-def _json(path: Path) -> Any:
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise FileError(f"{path}: has more than {MAX_BYTES // 2**20} MB. Give a grade.json.")
-    return read_json(path)
 
 
 def _pairs(a: Path, b: Path) -> Iterator["Pair"]:
@@ -167,7 +137,7 @@ def _pairs(a: Path, b: Path) -> Iterator["Pair"]:
     if a.is_dir() != b.is_dir():
         raise GradeError(f"{a} and {b}: give two files or two folders.")
     if not a.is_dir():
-        yield Pair("", _tree(a), _tree(b))
+        yield Pair("", read_graded_tree(a), read_graded_tree(b))
         return
     in_a, in_b = _grade_files(a), _grade_files(b)
     for folder, missing in ((b, in_a.keys() - in_b.keys()), (a, in_b.keys() - in_a.keys())):
@@ -176,7 +146,7 @@ def _pairs(a: Path, b: Path) -> Iterator["Pair"]:
     if not in_a:
         raise GradeError(f"{a}: has no gradings (NAME.json or NAME/{GRADE_FILE}).")
     for name in sorted(in_a):
-        yield Pair(name, _tree(in_a[name]), _tree(in_b[name]))
+        yield Pair(name, read_graded_tree(in_a[name]), read_graded_tree(in_b[name]))
 
 
 def _grade_files(folder: Path) -> dict[str, Path]:

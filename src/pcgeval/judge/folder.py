@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from pcgeval.judge.reading import looks_binary
+from pcgeval.rubric.record import RefusedFile
 
 _CODE = (
     "bash c cc cfg cpp cu cuh cxx f90 go h hpp hs ini ipynb java jl js kt lua m ml php pl py pyx r rb rmd rs scala sh "
@@ -42,14 +43,6 @@ class FoundFile:
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A file or folder that is not shown, and why."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Contents:
     """A submission's files: those that may be shown, and what else must be known about the rest.
 
@@ -57,7 +50,7 @@ class Contents:
     """
 
     files: tuple[FoundFile, ...]
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedFile, ...] = ()
     fault: str | None = None
 
 
@@ -82,7 +75,7 @@ class _Search:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.refused: list[Refused] = []
+        self.refused: list[RefusedFile] = []
         self._visited = 0
 
     def files(self) -> Iterator[FoundFile]:
@@ -153,7 +146,9 @@ class _Search:
     def _refuse(self, name: str, reason: str) -> None:
         if len(self.refused) < MAX_REFUSED:
             shown = shown_name(name)
-            self.refused.append(Refused(shown if len(shown) <= MAX_NAME else f"{shown[:MAX_NAME]}...", reason))
+            self.refused.append(
+                RefusedFile(name=shown if len(shown) <= MAX_NAME else f"{shown[:MAX_NAME]}...", reason=reason)
+            )
 
 
 def _suffix(name: str) -> str | None:

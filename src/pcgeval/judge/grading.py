@@ -16,8 +16,9 @@ from pcgeval.judge.judges import AnyEvidence, ChecksJudge, DummyJudge, Judge, Ju
 from pcgeval.judge.judging import JudgedLeaf, judge_leaves
 from pcgeval.judge.subject import Subject
 from pcgeval.judge.templates import prompt_version
-from pcgeval.rubric.grades import GradedTask, JudgeOutput, extract_leaf_grades, usage_of
-from pcgeval.rubric.tree import Task, leaves
+from pcgeval.rubric.grades import GradedTask, JudgeOutput, extract_leaf_grades
+from pcgeval.rubric.record import record_of
+from pcgeval.rubric.tree import TaskNode, leaves
 
 Report = Callable[[JudgedLeaf, bool], None]  # a leaf, and whether the model was asked about it just now
 MAX_VOTES = 99
@@ -68,8 +69,8 @@ class Matter:
         has_reproduced: Whether a reproduce.sh is there and succeeded.
     """
 
-    rubric: Task
-    whole_rubric: Task
+    rubric: TaskNode
+    whole_rubric: TaskNode
     subject: Callable[[], Subject]
     evidence: Callable[[], AnyEvidence]
     has_reproduced: bool = False
@@ -198,6 +199,7 @@ def _is_ungraded(tree: GradedTask) -> bool:
     """
     graded = extract_leaf_grades(tree)
     return any(not leaf.valid_score for leaf in graded) and not any(
-        leaf.valid_score and (usage_of(leaf.judge_metadata).grade.calls or "check" in (leaf.judge_metadata or {}))
+        leaf.valid_score and (record.usage.grade.calls or record.check is not None)
         for leaf in graded
+        for record in [record_of(leaf.judge_metadata)]
     )

@@ -1,7 +1,6 @@
 """The guess that stands in where the model judge could not grade one leaf; it never passes for a rubric's score."""
 
-from pcgeval.rubric.grade_files import HEURISTIC
-from pcgeval.rubric.grades import GradedTask, JudgeOutput, extract_leaf_grades
+from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, extract_leaf_grades
 
 REPRODUCED = 0.5  # PaperBench's figures
 NOT_REPRODUCED = 0.2

@@ -8,7 +8,7 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -16,7 +16,8 @@ import yaml
 from pcgeval.core.errors import PcgevalError, listed
 from pcgeval.core.files import read_text
 from pcgeval.rubric.grades import Verdict
-from pcgeval.rubric.tree import Task
+from pcgeval.rubric.record import Correction, JudgeRecord
+from pcgeval.rubric.tree import TaskNode
 
 REQUIRED = ("path", "score", "author", "reason")
 KEYS = (*REQUIRED, "date")
@@ -51,14 +52,16 @@ class HumanJudge:
     grades: Mapping[str, tuple[HumanGrade, ...]]
     judge_type: str = "human"
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Return the last entry; a leaf that nobody graded has no grade."""
         entries = self.grades.get(leaf.path)
         if not entries:
             return Verdict(None, "nobody graded this leaf")
         *earlier, last = entries
-        metadata = {"author": last.author, "date": last.date, "history": [_without_path(each) for each in earlier]}
-        return Verdict(last.score, last.reason, metadata)
+        history = tuple(
+            Correction(score=each.score, author=each.author, date=each.date, reason=each.reason) for each in earlier
+        )
+        return Verdict(last.score, last.reason, JudgeRecord(author=last.author, date=last.date, history=history))
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,3 @@ def _grade(entry: _Entry) -> HumanGrade:
     texts = entry.texts
     score = None if texts["score"].lower() in NO_GRADE else float(texts["score"])
     return HumanGrade(texts["path"], score, texts["author"], texts["reason"], texts.get("date") or None)
-
-
-def _without_path(grade: HumanGrade) -> dict[str, str | float | None]:
-    return {name: value for name, value in asdict(grade).items() if name != "path"}

@@ -1,8 +1,8 @@
 """The judge proper: for each leaf it lets the model choose files, grade in words, and put the verdict into a form."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from pcgeval.judge.answers import Answer, read_grade, read_ranking, read_verdict, without_thinking
 from pcgeval.judge.calls import Call, CallKind
@@ -13,7 +13,8 @@ from pcgeval.judge.subject import Subject
 from pcgeval.judge.verdicts import Outcome, Vote, outcome
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.rubric.grades import Verdict
-from pcgeval.rubric.tree import RESULT_ANALYSIS, Task
+from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
+from pcgeval.rubric.tree import RESULT_ANALYSIS, TaskNode
 
 ATTEMPTS = 2  # the second after an answer of no use, which is told what was wrong with it
 MAX_OFFERED_SHOWN = 50  # names in the metadata of a leaf
@@ -27,34 +28,17 @@ class Asker(Protocol):
         """Return the reply; raises CallError if this call has none, LlmError if none can be had any more."""
 
 
-@dataclass
-class Usage:
-    """What the calls of one kind cost together; seconds are the model's."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    seconds: float = 0.0
-
-    def add(self, reply: ChatReply) -> None:
-        """Add one call."""
-        self.calls += 1
-        self.prompt_tokens += reply.prompt_tokens
-        self.output_tokens += reply.output_tokens
-        self.seconds = round(self.seconds + reply.seconds, 3)
-
-
 class SimpleJudge:
     """Judges leaves by a model; several threads may use it at once."""
 
     judge_type = "simple"
 
-    def __init__(self, subject: Subject, rubric: Task, asker: Asker, votes: int = 1) -> None:
+    def __init__(self, subject: Subject, rubric: TaskNode, asker: Asker, votes: int = 1) -> None:
         """Look through the submission; `votes` is how often each leaf is graded, each time with another seed."""
         self._prompts = Prompts(subject, rubric)
         self._asker, self._votes = asker, votes
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model says, this gives a score or the reason why there is none.
 
         Raises:
@@ -69,8 +53,10 @@ class _Grading:
 
     prompts: Prompts
     asker: Asker
-    leaf: Task
-    usage: dict[CallKind, Usage] = field(default_factory=lambda: {"rank": Usage(), "grade": Usage(), "parse": Usage()})
+    leaf: TaskNode
+    usage: dict[CallKind, CallUsage] = field(
+        default_factory=lambda: {"rank": CallUsage(), "grade": CallUsage(), "parse": CallUsage()}
+    )
 
     def verdict(self, votes: int) -> Verdict:
         offered = self.prompts.offered(self.leaf)
@@ -147,7 +133,10 @@ class _Grading:
 
     def _ask(self, call: Call) -> ChatReply:
         reply = self.asker.ask(call)
-        self.usage[call.kind].add(reply)
+        cost = CallUsage(
+            calls=1, prompt_tokens=reply.prompt_tokens, output_tokens=reply.output_tokens, seconds=reply.seconds
+        )
+        self.usage[call.kind] = self.usage[call.kind].plus(cost)
         return reply
 
     def _verdict(
@@ -159,19 +148,18 @@ class _Grading:
         votes: Sequence[Vote],
     ) -> Verdict:
         texts = {file.name: self.prompts.file_text(file).note for file in picked}
-        files = {
-            "offered": [file.name for file in offered[:MAX_OFFERED_SHOWN]],
-            "num_offered": len(offered),
-            "picked": list(texts),
-            "notes": {name: text for name, text in texts.items() if text},
-            "refused": [asdict(each) for each in self.prompts.contents.refused],
-            "how": note,
-        }
-        metadata: dict[str, Any] = {
-            "files": files,
-            "votes": [vote.to_json() for vote in votes],
-            "agreement": result.agreement,
-            "usage": {kind: asdict(usage) for kind, usage in self.usage.items()},
-            "reason": result.explanation if result.score is None else None,
-        }
-        return Verdict(result.score, result.explanation, metadata)
+        record = JudgeRecord(
+            files=FilesRecord(
+                offered=tuple(file.name for file in offered[:MAX_OFFERED_SHOWN]),
+                num_offered=len(offered),
+                picked=tuple(texts),
+                notes={name: text for name, text in texts.items() if text},
+                refused=self.prompts.contents.refused,
+                how=note,
+            ),
+            votes=tuple(VoteRecord(**vars(vote)) for vote in votes),
+            agreement=result.agreement,
+            usage=TokenUsage(**self.usage),
+            reason=result.explanation if result.score is None else None,
+        )
+        return Verdict(result.score, result.explanation, record)

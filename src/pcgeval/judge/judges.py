@@ -4,11 +4,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from pcgeval.checks.check_result import Undecided
 from pcgeval.checks.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence
-from pcgeval.checks.findings import Undecided
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.tree import Task
+from pcgeval.rubric.record import JudgeRecord
+from pcgeval.rubric.tree import TaskNode
 
 JudgeType = Literal["simple", "checks", "random", "dummy", "human"]
 AnyEvidence = Evidence | PaperEvidence
@@ -21,7 +22,7 @@ class Judge(Protocol):
     def judge_type(self) -> str:
         """The name under which its gradings are kept apart from those of other judges."""
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; a verdict without a score says that it could not tell."""
 
 
@@ -31,7 +32,7 @@ class DummyJudge:
 
     judge_type: str = "dummy"
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Return 1."""
         del leaf
         return Verdict(1.0, "the dummy judge passes everything")
@@ -44,7 +45,7 @@ class RandomJudge:
     seed: int
     judge_type: str = "random"
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Return 0 or 1."""
         digest = hashlib.sha256(f"{self.seed}/{leaf.path}".encode()).digest()
         return Verdict(float(digest[0] % 2), f"the random judge with seed {self.seed} says so")
@@ -57,16 +58,16 @@ class ChecksJudge:
     evidence: AnyEvidence
     judge_type: str = "checks"
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Return the check's finding."""
         if leaf.check is None:
             return Verdict(None, "no check; needs a judge")
-        metadata = {"check": leaf.check.name, "arguments": dict(leaf.check.arguments)}
+        record = JudgeRecord(check=leaf.check.name, arguments=dict(leaf.check.arguments))
         try:
             finding = run_check(leaf.check, self.evidence)
         except Undecided as reason:
             return Verdict(None, str(reason))
-        return Verdict(finding.score, finding.explanation, metadata)
+        return Verdict(finding.score, finding.explanation, record)
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,11 @@ class MixedJudge:
         """The other judge's: its verdicts are the ones to doubt."""
         return self.other.judge_type
 
-    def verdict(self, leaf: Task) -> Verdict:
+    def verdict(self, leaf: TaskNode) -> Verdict:
         """Return the check's finding, also where it cannot tell, or the other judge's verdict."""
         return self.other.verdict(leaf) if leaf.check is None else self.checks.verdict(leaf)
 
 
-def judge_rubric(rubric: Task, judge: Judge, *, invalid_as_zero: bool = False) -> JudgeOutput:
+def judge_rubric(rubric: TaskNode, judge: Judge, *, invalid_as_zero: bool = False) -> JudgeOutput:
     """Grade a whole rubric; with `invalid_as_zero` leaves without a grade count as 0, as in PaperBench."""
     return JudgeOutput(judge.judge_type, grade_tree(rubric, judge.verdict, invalid_as_zero=invalid_as_zero))

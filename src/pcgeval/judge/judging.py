@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pcgeval.judge.judges import Judge
 from pcgeval.llm.protocol import LlmError
 from pcgeval.rubric.grades import GradedTask, Verdict, grade_tree
-from pcgeval.rubric.tree import Task, leaves
+from pcgeval.rubric.tree import TaskNode, leaves
 
 
 @dataclass(frozen=True)
 class JudgedLeaf:
     """A leaf with its verdict; `number` counts the leaves judged so far of `total`."""
 
-    leaf: Task
+    leaf: TaskNode
     verdict: Verdict
     number: int
     total: int
 
 
 def judge_leaves(
-    rubric: Task,
+    rubric: TaskNode,
     judge: Judge,
     concurrency: int = 1,
     progress: Callable[[JudgedLeaf], None] = lambda _: None,
@@ -52,16 +52,16 @@ def judge_leaves(
 
 @dataclass(frozen=True)
 class _Judged:
-    leaf: Task
+    leaf: TaskNode
     verdict: Verdict
 
 
-def _judged(tasks: Sequence[Task], judge: Judge, concurrency: int) -> Iterator[_Judged]:
+def _judged(tasks: Sequence[TaskNode], judge: Judge, concurrency: int) -> Iterator[_Judged]:
     """Yield each leaf's verdict as it comes; an interruption leaves the threads where they are."""
     if concurrency == 1:
         yield from (_judge(leaf, judge) for leaf in tasks)
         return
-    waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[TaskNode] = queue.SimpleQueue()
     ends: queue.SimpleQueue[_Judged | None] = queue.SimpleQueue()  # None: a thread has ended
     for leaf in tasks:
         waiting.put(leaf)
@@ -80,7 +80,7 @@ def _judged(tasks: Sequence[Task], judge: Judge, concurrency: int) -> Iterator[_
         raise RuntimeError("a thread ended by an unexpected fault, which stands above")
 
 
-def _work_off(waiting: "queue.SimpleQueue[Task]", ends: "queue.SimpleQueue[_Judged | None]", judge: Judge) -> None:
+def _work_off(waiting: "queue.SimpleQueue[TaskNode]", ends: "queue.SimpleQueue[_Judged | None]", judge: Judge) -> None:
     try:
         while True:
             try:
@@ -92,7 +92,7 @@ def _work_off(waiting: "queue.SimpleQueue[Task]", ends: "queue.SimpleQueue[_Judg
         ends.put(None)
 
 
-def _judge(leaf: Task, judge: Judge) -> _Judged:
+def _judge(leaf: TaskNode, judge: Judge) -> _Judged:
     try:
         return _Judged(leaf, judge.verdict(leaf))
     except LlmError as error:

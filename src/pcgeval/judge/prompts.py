@@ -11,7 +11,7 @@ from pcgeval.judge.logs import reduced
 from pcgeval.judge.reading import FileText, clean, read_file
 from pcgeval.judge.subject import Subject
 from pcgeval.judge.templates import filled, phrase, prompt_version
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, Task, leaves, prior_nodes
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
 
 MAX_PICKED = 10  # files, as in PaperBench
 RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
@@ -25,7 +25,7 @@ _FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
 class Prompts:
     """All that can be asked about one submission; what the calls share is made once."""
 
-    def __init__(self, subject: Subject, rubric: Task) -> None:
+    def __init__(self, subject: Subject, rubric: TaskNode) -> None:
         """Look through the submission, and read what stays the same from leaf to leaf."""
         self.subject = subject
         self._rubric = rubric
@@ -45,7 +45,7 @@ class Prompts:
         self._log = Part(REPRODUCE_LOG, log, tail=0.7, weight=4.0)
         self.file_text = lru_cache(_FILES_KEPT)(self._file_text)
 
-    def offered(self, leaf: Task) -> tuple[FoundFile, ...]:
+    def offered(self, leaf: TaskNode) -> tuple[FoundFile, ...]:
         """Return the files that a leaf of its category may be judged by, sorted by name.
 
         Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
@@ -72,13 +72,13 @@ class Prompts:
             return False
         return self.subject.log_written is None or file.written >= self.subject.log_written
 
-    def rank(self, leaf: Task, files: Sequence[FoundFile]) -> Call:
+    def rank(self, leaf: TaskNode, files: Sequence[FoundFile]) -> Call:
         """Ask which of the files to look at."""
         names = [file.name for file in files]
         parts = (Part("files", "\n".join(names), tail=0.3, weight=1.0), *self._fixed(leaf, ""))
         return Call("rank", leaf.path, 0, 0, prompt_version(), parts, _files_schema(names), RANK_TOKENS)
 
-    def grade(self, leaf: Task, files: Sequence[FoundFile], vote: int, attempt: int, problem: str) -> Call:
+    def grade(self, leaf: TaskNode, files: Sequence[FoundFile], vote: int, attempt: int, problem: str) -> Call:
         """Ask for Expectations, Reality and Score, shown the files in the order of their rank."""
         shown = [
             Part("file", _with_name(file, self.file_text(file)), tail=0.3, weight=6.0 / (1 + place))
@@ -88,13 +88,13 @@ class Prompts:
         parts = (*self._task_parts, *self._criteria(leaf), *self._run(leaf), *shown, *self._fixed(leaf, problem))
         return Call("grade", leaf.path, vote, attempt, prompt_version(), parts, None, GRADE_TOKENS)
 
-    def parse(self, leaf: Task, answer: str, vote: int, attempt: int, problem: str) -> Call:
+    def parse(self, leaf: TaskNode, answer: str, vote: int, attempt: int, problem: str) -> Call:
         """Ask for the verdict that an answer holds."""
         parts = (Part("answer", clean(answer), tail=0.8, weight=1.0), *self._fixed(leaf, problem, "parse"))
         schema = _verdict_schema(leaf)
         return Call("parse", leaf.path, vote, attempt, prompt_version(), parts, schema, PARSE_TOKENS)
 
-    def _fixed(self, leaf: Task, problem: str, scale: str = "scale") -> tuple[Part, ...]:
+    def _fixed(self, leaf: TaskNode, problem: str, scale: str = "scale") -> tuple[Part, ...]:
         """Return our own words, which are never cut."""
         return (
             Part("about", phrase(f"about {self.subject.kind}")),
@@ -104,14 +104,14 @@ class Prompts:
             Part("problem", filled(phrase("retry"), {"problem": problem}) if problem else ""),
         )
 
-    def _question(self, leaf: Task) -> str:
+    def _question(self, leaf: TaskNode) -> str:
         if is_continuous(leaf):
             return "question whole"
         if self.subject.kind == "competition" or leaf.task_category is None:
             return "question entry"
         return f"question {leaf.task_category}"
 
-    def _criteria(self, leaf: Task) -> tuple[Part, ...]:
+    def _criteria(self, leaf: TaskNode) -> tuple[Part, ...]:
         """Return what the rubric says before this criterion, and the parts of a criterion that has any."""
         before = prior_nodes(self._rubric, leaf.path)
         if len(before) > MAX_EARLIER:
@@ -122,7 +122,7 @@ class Prompts:
         }
         return tuple(Part(name, "\n".join(lines), tail=0.7, weight=1.0) for name, lines in texts.items() if lines)
 
-    def _run(self, leaf: Task) -> tuple[Part, ...]:
+    def _run(self, leaf: TaskNode) -> tuple[Part, ...]:
         """Return reproduce.sh and what it printed, where they count: the log says nothing about mere code."""
         if self.subject.kind == "competition" or self.subject.code_only:
             return ()
@@ -136,7 +136,7 @@ class Prompts:
         return read_file(file.path)
 
 
-def is_continuous(leaf: Task) -> bool:
+def is_continuous(leaf: TaskNode) -> bool:
     """Whether a leaf stands for several criteria, so that it may be met in part."""
     return bool(leaf.merged)
 
@@ -145,7 +145,7 @@ def _with_name(file: FoundFile, text: FileText) -> str:
     return f"{file.name}{f' ({text.note})' if text.note else ''}\n{text.text.rstrip()}"
 
 
-def _one_line(task: Task) -> str:
+def _one_line(task: TaskNode) -> str:
     return f"- {' '.join(task.requirements.split())}"
 
 
@@ -157,7 +157,7 @@ def _files_schema(names: Sequence[str]) -> dict[str, Any]:
     return _object_schema({"files": files})
 
 
-def _verdict_schema(leaf: Task) -> dict[str, Any]:
+def _verdict_schema(leaf: TaskNode) -> dict[str, Any]:
     binary = {"type": "integer", "enum": [0, 1]}
     continuous = {"type": "number", "minimum": 0, "maximum": 1}
     return _object_schema(

@@ -28,7 +28,7 @@ from pcgeval.judge.reading import read_file
 from pcgeval.judge.subject import Subject
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
-from pcgeval.rubric.tree import Task, prune
+from pcgeval.rubric.tree import TaskNode, prune
 from pcgeval.rubric.tree import code_only as only_code
 from pcgeval.rubric.tree import resources_provided as without_resources
 
@@ -52,7 +52,7 @@ class Cut:
     propagate_zero_weights: bool = False
     max_depth: int | None = None
 
-    def applied(self, rubric: Task) -> Task:
+    def applied(self, rubric: TaskNode) -> TaskNode:
         """Return the part of a rubric that is graded.
 
         Raises:

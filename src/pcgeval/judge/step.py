@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.checks.evidence_files import read_evidence
+from pcgeval.checks.gathering import read_evidence
 from pcgeval.core.files import read_text, sha256_file, write_bytes, write_json
 from pcgeval.core.layout import (
     SUBMISSIONS,
@@ -19,7 +19,7 @@ from pcgeval.judge.asking import OpenBackend, usual_backend
 from pcgeval.judge.exchanges import Exchanges
 from pcgeval.judge.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
 from pcgeval.judge.subject import Subject
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
 from pcgeval.rubric.loading import load_rubric
 
 
@@ -58,8 +58,8 @@ def grade_step(
         output = grade(matter, settings, exchanges, report, opened=opened)
         if settings.judge == "simple":  # another judge leaves what a model was once paid for
             exchanges.finish(is_complete=not output.warnings)
-        identity = {"id": params.rubric.id, "sha256": sha256_file(path)}
-        write_json(root / grade_file(team), {"team": team, "rubric": identity, **output.to_json()})
+        output = replace(output, team=team, rubric=RubricIdentity(params.rubric.id, sha256_file(path)))
+        write_json(root / grade_file(team), output.to_json())
     return output
 
 

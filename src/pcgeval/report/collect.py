@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pcgeval.core.conduct import Conduct, read_conduct
 from pcgeval.core.files import FileError
@@ -34,9 +34,9 @@ from pcgeval.report.reading import (
     read_start,
 )
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult, TrialResult
-from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError, JudgeOutput
-from pcgeval.rubric.history import KeptGrade, changes, grade_state, kept_before, read_history
+from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.submissions.load import Program, load_submission
 
@@ -117,11 +117,11 @@ class _Grade:
 
 
 def _read_grade(path: Path, team: str, round_: str) -> _Grade:
-    value = read_json_as(path, dict[str, Any])
     try:
-        return _Grade(judge_output_from_json(value), grade_state(value, team, round_))
-    except GradeError as error:
-        raise ReportError(f"{path}: {error} Run `dvc repro` to make it again.") from error
+        output = read_grade(path)
+        return _Grade(output, kept_grade(output, team, round_))
+    except (FileError, GradeError) as error:
+        raise ReportError(f"{error} Run `dvc repro` to make it again.") from error
 
 
 def _read_history(root: Path) -> tuple[KeptGrade, ...]:

@@ -18,8 +18,8 @@ from pcgeval.core.params import Params
 from pcgeval.report import formats, pictures
 from pcgeval.report.collect import collect
 from pcgeval.report.results import FAILURE_WORDS, Evaluation
-from pcgeval.rubric.explanation import parts_below, whole
-from pcgeval.rubric.judge_record import judge_record
+from pcgeval.rubric.explanation import NodeShare
+from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import rounded
 
 PAGE = "index.html"
@@ -95,11 +95,12 @@ def environment() -> Environment:
     found.filters |= {
         "broken": pictures.broken,
         "figure": formats.figure,
+        "foreign_text": foreign_text,
         "grade": formats.grade,
-        "judge_record": judge_record,
         "moved": pictures.moved,
         "outlines": pictures.outlines,
         "percent": formats.percent,
+        "record_of": record_of,
         "round_totals": formats.round_totals,
         "rounded": rounded,
         "score": formats.score,
@@ -112,8 +113,7 @@ def environment() -> Environment:
     found.globals |= {
         "count": formats.count,
         "failure_words": FAILURE_WORDS,
-        "parts_below": parts_below,
-        "whole": whole,
+        "root_share": NodeShare.of_root,
     }
     return found
 

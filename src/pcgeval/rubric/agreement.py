@@ -13,9 +13,11 @@ from typing import Any
 
 from pcgeval.rubric.agreement_figures import LEVEL, Figures, Measure, agreement_figures
 from pcgeval.rubric.grades import GradedTask, GradeError, extract_leaf_grades
+from pcgeval.rubric.text import printable
 from pcgeval.rubric.tree import CATEGORIES
 
 PASS_AT = 0.5
+_SHOWN = 20  # paths of one kind in the text
 NO_CATEGORY = "no category"  # nodes that stand for a pruned part of the tree
 
 
@@ -189,3 +191,62 @@ def _root_difference(pairs: Sequence[Pair]) -> Measure:
     for each in differences:
         total += each
     return Measure(total / len(differences))
+
+
+def agreement_lines(found: Agreement) -> Iterator[str]:
+    """Yield a table of the measures, the leaves left out, and the leaves on which the two gradings disagree."""
+    yield (
+        f"a leaf passes from a score of {found.pass_at:g} up; "
+        f"intervals hold {LEVEL:.0%} of {found.resamples} resamples of the leaves, seed {found.seed}"
+    )
+    yield ""
+    yield f"{'':28} {'leaves':>6}  {'accuracy':22} {'macro F1':22} {'kappa':22} {'pass: both, A, B, none':>22}  |A - B|"
+    groups = {"all": found.overall, **found.by_category}
+    for name, figures in groups.items():
+        cells = ", ".join(str(each) for each in vars(figures.confusion).values())
+        measures = " ".join(f"{_interval(each):22}" for each in (figures.accuracy, figures.macro_f1, figures.kappa))
+        difference = _value(figures.score_difference)
+        yield f"{name:28} {figures.leaves:6}  {measures} {cells:>22}  {difference:>7}"
+    yield ""
+    yield f"the roots' scores differ by {_value(found.root_difference)} (mean of absolute differences)"
+    notes = [
+        line
+        for name, figures in groups.items()
+        for kind, measure in (("accuracy", figures.accuracy), ("kappa", figures.kappa))
+        for line in _notes(f"{name}, {kind}", measure)
+    ]
+    if found.overall.between_a or found.overall.between_b:
+        between = f"{found.overall.between_a} in A, {found.overall.between_b} in B"
+        notes.append(f"scores between 0 and 1, which were cut at {found.pass_at:g}: {between}")
+    yield from dict.fromkeys([*notes, *_notes("", found.root_difference)])
+    left_out = found.uncompared
+    yield f"compared {found.overall.leaves} of {found.overall.leaves + len(left_out.paths)} leaves"
+    for why, paths in vars(left_out).items():
+        if paths:
+            yield f"  {why.replace('_', ' ')}: {len(paths)}"
+            yield from _first([f"    {printable(path)}" for path in paths])
+    if found.disagreements:
+        yield f"disagreements: {len(found.disagreements)}"
+        yield from _first([f"  A {each.a:.2f}  B {each.b:.2f}  {printable(each.path)}" for each in found.disagreements])
+
+
+def _notes(name: str, measure: Measure) -> Iterator[str]:
+    if measure.note:
+        yield f"{name}: {measure.note}" if name else measure.note
+    if measure.interval and measure.interval.undefined:
+        yield f"{name}: the interval leaves out {measure.interval.undefined} resamples without a value"
+
+
+def _first(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        yield f"    and {len(lines) - _SHOWN} more; --json names all"
+
+
+def _value(measure: Measure) -> str:
+    return "-" if measure.value is None else f"{measure.value:.3f}"
+
+
+def _interval(measure: Measure) -> str:
+    interval = measure.interval
+    return _value(measure) + (f" [{interval.low:.3f}, {interval.high:.3f}]" if interval else "")

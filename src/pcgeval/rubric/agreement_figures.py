@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Interval:
+class ResampleInterval:
     """The central 90 % of a measure over resamples of the leaves, of which `undefined` gave no value."""
 
     low: float
@@ -28,7 +28,7 @@ class Measure:
     """One figure; None where it is not defined, and then `note` says why."""
 
     value: float | None
-    interval: Interval | None = None
+    interval: ResampleInterval | None = None
     note: str = ""
 
 
@@ -118,12 +118,12 @@ def _cell_counts(cells: NDArray[np.int64]) -> Floats:
     return np.stack([(cells == cell).sum(axis=1) for cell in range(4)], axis=1).astype(np.float64)
 
 
-def _interval(values: Floats) -> Interval | None:
+def _interval(values: Floats) -> ResampleInterval | None:
     defined = values[~np.isnan(values)]
     if not defined.size:
         return None
     low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(round(float(low), _DIGITS), round(float(high), _DIGITS), int(values.size - defined.size))
+    return ResampleInterval(round(float(low), _DIGITS), round(float(high), _DIGITS), int(values.size - defined.size))
 
 
 def _divided(above: Floats, below: Floats) -> Floats:

@@ -1,20 +1,54 @@
-"""Reading gradings back: our own grade.json, and graded trees in PaperBench's format."""
+"""Reading gradings: our own grade.json, and graded trees in PaperBench's format."""
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from pcgeval.rubric.grades import GradedTask, GradeError, JudgeOutput, rescored
+from pydantic import TypeAdapter, ValidationError
+
+from pcgeval.core.files import FileError, read_json
+from pcgeval.rubric.grades import HEURISTIC, GradedTask, GradeError, JudgeOutput, rescored
 from pcgeval.rubric.tree import MAX_DEPTH, child_paths
 
-HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
-_Kind = TypeVar("_Kind")
-# what a grading of the time before there was a model judge does not say
-_LATER_KEYS = frozenset({"model", "model_digest", "prompt_version", "votes", "token_usage", "seconds", "warnings"})
+MAX_BYTES = 2**28  # of a graded tree: 2 551 nodes, each with several long answers
+_OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
+_TREE: TypeAdapter[GradedTask] = TypeAdapter(GradedTask)
+
+
+def read_grade(path: Path) -> JudgeOutput:
+    """Read a grade.json, or a bare graded tree as PaperBench publishes it, whose judge is then `unknown`.
+
+    Raises:
+        GradeError: It is neither, or its figures are not those of its tree.
+        FileError: It is missing or unreadable.
+    """
+    value = _read(path)
+    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
+        value = {"judge_type": "unknown", "graded_task_tree": value}
+    try:
+        return judge_output_from_json(value)
+    except GradeError as error:
+        raise GradeError(f"{path}: {error}") from error
+
+
+def read_graded_tree(path: Path) -> GradedTask:
+    """Read a graded tree alone, from a file whose other figures may be another tool's.
+
+    Raises:
+        GradeError: There is none, or it is a guess.
+        FileError: The file is missing or unreadable.
+    """
+    value = _read(path)
+    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
+    try:
+        return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
+    except GradeError as error:
+        raise GradeError(f"{path}: {error}") from error
 
 
 def judge_output_from_json(value: Any) -> JudgeOutput:
-    """Read what `JudgeOutput.to_json` returned; keys beside its own are ignored.
+    """Parse the result of `JudgeOutput.to_json`; other keys are ignored.
 
     Raises:
         GradeError: It is not that, or its figures are not those of its tree.
@@ -22,79 +56,60 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
     if not isinstance(value, Mapping) or not isinstance(value.get("judge_type"), str):
         raise GradeError("not a grading: it has no 'judge_type'. Give a grade.json.")
     tree = graded_task_from_json(value.get("graded_task_tree"))
-    judge_type = value["judge_type"]
-    output = JudgeOutput(
-        judge_type,
-        tree,
-        **{name: _optional(value, name, str) for name in ("model", "model_digest", "prompt_version")},
-        votes=_optional(value, "votes", int) or 1,
-        guess=_number(value, tree.path, "score", 1.0) if judge_type == HEURISTIC else None,
-        warnings=tuple(str(each) for each in _optional(value, "warnings", list) or ()),
-    )
+    guess = value.get("score") if value["judge_type"] == HEURISTIC else None
+    try:
+        output = _OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise GradeError(f"{key!r} is {fault['input']!r:.60}: {fault['msg']:.200}. Give a grade.json.") from error
     if (expected := rescored(tree).score) != tree.score:
         raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
     for name, figure in output.to_json().items():
-        if name not in {"graded_task_tree", *(_LATER_KEYS - set(value))} and value.get(name) != figure:
-            raise GradeError(f"{name} is {value.get(name)!r:.60}, but its tree gives {figure!r}. Grade again.")
+        if name != "graded_task_tree" and value.get(name, figure) != figure:
+            raise GradeError(f"{name} is {value[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
     return output
 
 
 def graded_task_from_json(value: Any) -> GradedTask:
-    """Read a graded tree as `GradedTask.to_json` writes it or as PaperBench does, which knows no paths.
+    """Parse a graded tree as `GradedTask.to_json` returns it or as PaperBench writes it, without paths.
 
     Raises:
         GradeError: It is not one; the message has the path of the first faulty node.
     """
-    return _node_from_json(value, _paths_of("", [value])[0], 1)
+    tree = _with_path(value, _paths("", [value])[0], 1)
+    try:
+        return _TREE.validate_python(tree)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        node, keys = tree, list(fault["loc"])
+        while len(keys) > 1 and keys[0] == "sub_tasks":
+            node, keys = node["sub_tasks"][keys[1]], keys[2:]
+        place = node["path"] if isinstance(node, Mapping) else "a node"
+        found = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
+        raise GradeError(f"{place}: {found}{fault['msg']:.200}. Give a tree as in grade.json.") from error
 
 
-def _paths_of(parent: str, values: Sequence[Any]) -> list[str]:
+def _read(path: Path) -> Any:
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
+        raise FileError(f"{path}: has more than {MAX_BYTES // 2**20} MB. Give a grade.json.")
+    return read_json(path)
+
+
+def _paths(parent: str, values: list[Any]) -> list[str]:
     return child_paths(parent, [str(each.get("id")) if isinstance(each, Mapping) else "?" for each in values])
 
 
-def _node_from_json(value: Any, path: str, level: int) -> GradedTask:
+def _with_path(value: Any, path: str, level: int) -> Any:
+    """Return a tree whose nodes have the paths that follow from their ids, where they have none of their own."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
-    if not isinstance(value, Mapping):
-        raise GradeError(f"{path}: not a graded node. Give a tree as in grade.json.")
-    sub_tasks = value.get("sub_tasks")
-    if not isinstance(sub_tasks, list):
-        raise GradeError(f"{path}: 'sub_tasks' is no list. Give a tree as in grade.json.")
-    path = _field({"path": path, **value}, path, "path", str)
-    paths = _paths_of(path, sub_tasks)
-    score = None if value.get("score", "") is None else _number(value, path, "score", 1.0)
-    valid_score = _field(value, path, "valid_score", bool)
-    if score is None and valid_score:
-        raise GradeError(f"{path}: 'valid_score' is true without a score. Give a tree as in grade.json.")
-    return GradedTask(
-        path=path,
-        id=_field(value, path, "id", str),
-        requirements=_field(value, path, "requirements", str),
-        weight=_number(value, path, "weight", math.inf),
-        score=score,
-        valid_score=valid_score,
-        explanation=_field(value, path, "explanation", str),
-        sub_tasks=tuple(_node_from_json(each, at, level + 1) for each, at in zip(sub_tasks, paths, strict=True)),
-        task_category=value.get("task_category"),
-        finegrained_task_category=value.get("finegrained_task_category"),
-        judge_metadata=value.get("judge_metadata"),
-    )
-
-
-def _optional(value: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kind | None:
-    if (found := value.get(key)) is not None and not isinstance(found, kind):
-        raise GradeError(f"{key!r} is {found!r:.60}, not {kind.__name__}. Give a grade.json.")
-    return found
-
-
-def _field(value: Mapping[str, Any], path: str, key: str, kind: type[_Kind]) -> _Kind:
-    if not isinstance(found := value.get(key), kind):
-        raise GradeError(f"{path}: {key!r} is {found!r:.60}, not {kind.__name__}. Give a tree as in grade.json.")
-    return found
-
-
-def _number(value: Mapping[str, Any], path: str, key: str, most: float) -> float:
-    found = value.get(key)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= most or found == math.inf:
-        raise GradeError(f"{path}: {key!r} is {found!r:.60}, not a number from 0 to {most:g}. Correct it.")
-    return found
+    if not isinstance(value, Mapping) or not isinstance(value.get("sub_tasks"), list):
+        return {"path": path, **value} if isinstance(value, Mapping) else value
+    path = value["path"] if isinstance(value.get("path"), str) else path
+    below = value["sub_tasks"]
+    return {
+        **value,
+        "path": value.get("path", path),
+        "sub_tasks": [_with_path(each, at, level + 1) for each, at in zip(below, _paths(path, below), strict=True)],
+    }

@@ -1,49 +1,77 @@
-"""The graded rubric: one score a node, worked out from the verdicts on the leaves.
+"""The graded rubric: one score a node, computed from the verdicts on the leaves.
 
 A node's score is the weighted mean of its sub-tasks' scores, and 0 if their weights sum to 0 (PaperBench). A leaf that
 could not be graded has `valid_score` False and the score None: it and its weight are left out of its parent's mean, so
 that its graded siblings share its part of the tree. A node none of whose weighing sub-tasks has a score has none
 either and is left out in the same way. PaperBench counts such leaves as 0 instead: there (`invalid_as_zero`, and trees
-read from its files) a leaf has `valid_score` False and the score 0.0. `score_bounds` says how far either could be off.
+read from its files) a leaf has `valid_score` False and the score 0.0. `score_bounds` bounds the error of either.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, PlainValidator, StrictBool
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.rubric.tree import CATEGORIES, Task
+from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
+from pcgeval.rubric.tree import CATEGORIES, TaskNode
+
+HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 
 
 class GradeError(PcgevalError):
-    """A verdict or a file of grades that says something that cannot be."""
+    """A verdict or a file of grades that is invalid."""
+
+
+def _number(most: float) -> PlainValidator:
+    """Return a validator of numbers from 0 to `most`; unlike pydantic's own, it leaves a whole number as it is."""
+
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
+            raise ValueError(f"must be a number from 0 to {most:g}")
+        return value
+
+    return PlainValidator(check)
+
+
+Share = Annotated[float, _number(1)]
+Weight = Annotated[float, _number(math.inf)]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge says of one leaf: a score from 0 to 1, or None where it could not tell; and why."""
+    """A judge's verdict on one leaf: a score from 0 to 1, or None where it could not tell, and the reason."""
 
     score: float | None
     explanation: str
-    judge_metadata: Any = None
+    judge_metadata: JudgeRecord | None = None
 
 
 @dataclass(frozen=True)
 class GradedTask:
-    """A criterion with its grade, in PaperBench's graded-node format; `score` is None where there is no grade."""
+    """A criterion with its grade, in PaperBench's graded-node format; `score` is None where there is no grade.
+
+    `judge_metadata` is a `JudgeRecord`, or any JSON value in a tree that another tool graded.
+    """
 
     path: str
     id: str
     requirements: str
-    weight: float
-    score: float | None
-    valid_score: bool
+    weight: Weight
+    score: Share | None
+    valid_score: StrictBool
     explanation: str
-    sub_tasks: tuple["GradedTask", ...] = ()
+    sub_tasks: tuple["GradedTask", ...]
     task_category: str | None = None
     finegrained_task_category: str | None = None
-    judge_metadata: Any = None
+    judge_metadata: Annotated[JudgeRecord | Any, Field(union_mode="left_to_right")] = None
+
+    def __post_init__(self) -> None:
+        """Check that a valid node has a score."""
+        if self.valid_score and self.score is None:
+            raise ValueError("'valid_score' is true without a score")
 
     @property
     def is_leaf(self) -> bool:
@@ -52,58 +80,9 @@ class GradedTask:
 
     def to_json(self) -> dict[str, Any]:
         """Return the node and all below it as JSON values, with PaperBench's key names."""
-        return {**vars(self), "sub_tasks": [sub_task.to_json() for sub_task in self.sub_tasks]}
-
-
-@dataclass(frozen=True)
-class CallUsage:
-    """What the calls of one kind cost; `seconds` is the time that the model took when it was really asked."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    output_tokens: int = 0
-    seconds: float = 0.0
-
-    def plus(self, other: "CallUsage") -> "CallUsage":
-        """Return the sum; seconds to the millisecond, so that the order of adding does not show."""
-        return CallUsage(
-            self.calls + other.calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.output_tokens + other.output_tokens,
-            round(self.seconds + other.seconds, 3),
-        )
-
-
-@dataclass(frozen=True)
-class TokenUsage:
-    """What the three kinds of calls cost: ranking files, grading, and reading the answer."""
-
-    rank: CallUsage = CallUsage()
-    grade: CallUsage = CallUsage()
-    parse: CallUsage = CallUsage()
-
-    @property
-    def total(self) -> CallUsage:
-        """All calls together."""
-        return self.rank.plus(self.grade).plus(self.parse)
-
-    @property
-    def tokens(self) -> int:
-        """The tokens that the model read and wrote."""
-        return self.total.prompt_tokens + self.total.output_tokens
-
-    @property
-    def seconds(self) -> float:
-        """The time that the model took for all calls."""
-        return self.total.seconds
-
-    def plus(self, other: "TokenUsage") -> "TokenUsage":
-        """Return the sum, kind by kind."""
-        return TokenUsage(self.rank.plus(other.rank), self.grade.plus(other.grade), self.parse.plus(other.parse))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the usage as JSON values, by kind."""
-        return {kind: dict(vars(usage)) for kind, usage in vars(self).items()}
+        noted = self.judge_metadata
+        noted = noted.model_dump(mode="json", exclude_unset=True) if isinstance(noted, JudgeRecord) else noted
+        return {**vars(self), "sub_tasks": [each.to_json() for each in self.sub_tasks], "judge_metadata": noted}
 
 
 @dataclass(frozen=True)
@@ -116,7 +95,7 @@ class ScoreBounds:
 
 @dataclass(frozen=True)
 class CategoryGrade:
-    """The grades of one category: its leaves counted, and the root's score over these leaves alone."""
+    """The root's score over one category's leaves, and how many passed (1), passed in part, failed (0), are invalid."""
 
     score: float | None
     passed: int
@@ -126,31 +105,38 @@ class CategoryGrade:
 
 
 @dataclass(frozen=True)
-class GradeSummary:
-    """The overall score and how many leaves passed (1), passed in part, failed (0), or have no grade."""
+class GradeSummary(CategoryGrade):
+    """The same for all leaves, and for each category that occurs."""
 
-    score: float | None
-    passed: int
-    partial: int
-    failed: int
-    invalid: int
     by_category: Mapping[str, CategoryGrade]
 
 
 @dataclass(frozen=True)
+class RubricIdentity:
+    """The rubric of a grading: its id in params.yaml, and the SHA-256 of its file."""
+
+    id: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class JudgeOutput:
-    """A whole grading; every figure is worked out from the tree, so that they cannot disagree.
+    """A whole grading, the content of grade.json; every figure is computed from the tree, so that they agree.
 
     Attributes:
-        judge_type: Who judged; `heuristic` is a guess in place of a grading that could not run.
+        judge_type: The judge's type; `heuristic` is a guess in place of a grading that could not run.
         graded_task_tree: The rubric with its grades.
         model: The name of the model that judged, if one did.
-        model_digest: What pins its bytes.
-        prompt_version: What pins the wording of the judge's prompts.
+        model_digest: The digest that pins its bytes.
+        prompt_version: The hash that pins the judge's prompts.
         votes: How often each leaf was graded by the model.
         guess: The score of the heuristic.
-        warnings: What a reader must know before the score.
+        warnings: Messages that a reader must see before the score.
+        team: The team of the competition that was graded, if it was one.
+        rubric: The rubric of the competition.
     """
+
+    __pydantic_config__ = ConfigDict(extra="ignore")
 
     judge_type: str
     graded_task_tree: GradedTask
@@ -158,8 +144,10 @@ class JudgeOutput:
     model_digest: str | None = None
     prompt_version: str | None = None
     votes: int = 1
-    guess: float | None = None
+    guess: Share | None = None
     warnings: tuple[str, ...] = ()
+    team: str | None = None
+    rubric: RubricIdentity | None = None
 
     @property
     def score(self) -> float | None:
@@ -168,13 +156,16 @@ class JudgeOutput:
 
     @property
     def token_usage(self) -> TokenUsage:
-        """What the model's calls cost, by kind, added up over the leaves."""
-        return usage_of_tree(self.graded_task_tree)
+        """The cost of the model's calls, by kind, added up over the leaves."""
+        total = TokenUsage()
+        for leaf in extract_leaf_grades(self.graded_task_tree):
+            total = total.plus(record_of(leaf.judge_metadata).usage)
+        return total
 
     @property
     def score_bounds(self) -> ScoreBounds:
         """The scores if all invalid leaves counted as 0, and as 1."""
-        return score_bounds(self.graded_task_tree)
+        return ScoreBounds(*(_score_with_invalid(self.graded_task_tree, invalid) for invalid in (0.0, 1.0)))
 
     @property
     def num_leaf_nodes(self) -> int:
@@ -193,8 +184,8 @@ class JudgeOutput:
 
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
-        bounds = self.score_bounds
-        return {
+        bounds, usage = self.score_bounds, self.token_usage
+        values = {
             "judge_type": self.judge_type,
             "score": self.score,
             "score_bounds": [bounds.low, bounds.high],
@@ -205,11 +196,16 @@ class JudgeOutput:
             "model_digest": self.model_digest,
             "prompt_version": self.prompt_version,
             "votes": self.votes,
-            "token_usage": self.token_usage.to_json(),
-            "seconds": self.token_usage.seconds,
+            "token_usage": usage.model_dump(),
+            "seconds": usage.total.seconds,
             "warnings": list(self.warnings),
             "graded_task_tree": self.graded_task_tree.to_json(),
         }
+        if self.team is not None:
+            values["team"] = self.team
+        if self.rubric is not None:
+            values["rubric"] = dict(vars(self.rubric))
+        return values
 
 
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
@@ -224,60 +220,34 @@ def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
     return weighted / total if total else 0.0
 
 
-def grade_tree(task: Task, judge: Callable[[Task], Verdict], *, invalid_as_zero: bool = False) -> GradedTask:
-    """Ask for a verdict on each leaf, in the order of the rubric, and work out the scores of all nodes above.
+def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_as_zero: bool = False) -> GradedTask:
+    """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.
     """
-    if task.sub_tasks:
-        below = tuple(grade_tree(each, judge, invalid_as_zero=invalid_as_zero) for each in task.sub_tasks)
-        return _aggregated(_graded(task, Verdict(None, "")), below)
-    verdict = judge(task)
-    if verdict.score is None:
-        failed = _graded(task, verdict)
-        return replace(failed, score=0.0) if invalid_as_zero else failed
-    if not 0 <= verdict.score <= 1:
+    verdict = Verdict(None, "") if task.sub_tasks else judge(task)
+    if verdict.score is not None and not 0 <= verdict.score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
-    return _graded(task, verdict)
-
-
-def usage_of(judge_metadata: Any) -> TokenUsage:
-    """Return what a leaf's calls cost, from `usage` in its metadata; nothing where there is no such note."""
-    noted = judge_metadata.get("usage") if isinstance(judge_metadata, Mapping) else None
-    if not isinstance(noted, Mapping):
-        return TokenUsage()
-    return TokenUsage(**{kind: _call_usage(noted.get(kind)) for kind in vars(TokenUsage())})
-
-
-def _call_usage(noted: Any) -> CallUsage:
-    found: dict[str, Any] = {name: noted.get(name) for name in vars(CallUsage())} if isinstance(noted, Mapping) else {}
-    is_sound = all(isinstance(each, int | float) and 0 <= each < math.inf for each in found.values())
-    return CallUsage(**found) if is_sound else CallUsage()
-
-
-def usage_of_tree(tree: GradedTask) -> TokenUsage:
-    """Return what the calls about all leaves cost."""
-    total = TokenUsage()
-    for leaf in extract_leaf_grades(tree):
-        total = total.plus(usage_of(leaf.judge_metadata))
-    return total
+    graded = GradedTask(
+        path=task.path,
+        id=task.id,
+        requirements=task.requirements,
+        weight=task.weight,
+        score=0.0 if verdict.score is None and invalid_as_zero else verdict.score,
+        valid_score=verdict.score is not None,
+        explanation=verdict.explanation,
+        sub_tasks=tuple(grade_tree(each, judge, invalid_as_zero=invalid_as_zero) for each in task.sub_tasks),
+        task_category=task.task_category,
+        finegrained_task_category=task.finegrained_task_category,
+        judge_metadata=verdict.judge_metadata,
+    )
+    return _aggregated(graded)
 
 
 def rescored(tree: GradedTask) -> GradedTask:
-    """Work out the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
-    return _aggregated(tree, tuple(rescored(each) for each in tree.sub_tasks)) if tree.sub_tasks else tree
-
-
-def disqualified(tree: GradedTask, reason: str) -> GradedTask:
-    """Set every score to a valid 0, as PaperBench does with a submission that broke its rules."""
-    below = tuple(disqualified(each, reason) for each in tree.sub_tasks)
-    return replace(tree, sub_tasks=below, score=0.0, valid_score=True, explanation=f"disqualified: {reason}")
-
-
-def score_bounds(tree: GradedTask) -> ScoreBounds:
-    """Return the root's score with every invalid leaf counted as 0, and as 1."""
-    return ScoreBounds(_score_with_invalid(tree, 0.0), _score_with_invalid(tree, 1.0))
+    """Compute the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
+    return _aggregated(replace(tree, sub_tasks=tuple(rescored(each) for each in tree.sub_tasks)))
 
 
 def extract_leaf_grades(tree: GradedTask) -> tuple[GradedTask, ...]:
@@ -287,43 +257,31 @@ def extract_leaf_grades(tree: GradedTask) -> tuple[GradedTask, ...]:
 
 def get_grade_summary(tree: GradedTask) -> GradeSummary:
     """Return the overall score and the counts of leaves, overall and by category (as far as it occurs)."""
-    by_category = {}
-    for category in CATEGORIES:
-        if (part := _only_category(tree, category)) is not None:
-            part = rescored(part)
-            by_category[category] = CategoryGrade(part.score, *_counts(part))
+    parts = {category: _only_category(tree, category) for category in CATEGORIES}
+    by_category = {
+        category: CategoryGrade(rescored(part).score, *_counts(part)) for category, part in parts.items() if part
+    }
     return GradeSummary(tree.score, *_counts(tree), by_category)
 
 
-def _graded(task: Task, verdict: Verdict) -> GradedTask:
-    return GradedTask(
-        path=task.path,
-        id=task.id,
-        requirements=task.requirements,
-        weight=task.weight,
-        score=verdict.score,
-        valid_score=verdict.score is not None,
-        explanation=verdict.explanation,
-        task_category=task.task_category,
-        finegrained_task_category=task.finegrained_task_category,
-        judge_metadata=verdict.judge_metadata,
-    )
-
-
-def _aggregated(node: GradedTask, below: tuple[GradedTask, ...]) -> GradedTask:
-    weighing = [each for each in below if each.weight > 0]
-    scored = [each for each in weighing if each.score is not None]
+def _aggregated(node: GradedTask) -> GradedTask:
+    """Return an inner node with the score that its sub-tasks give it; a leaf as it is."""
+    if node.is_leaf:
+        return node
+    weighing = [each for each in node.sub_tasks if each.weight > 0]
+    scored = [(each.weight, each.score) for each in weighing if each.score is not None]
     explanation = f"weighted mean of {len(scored)} sub-tasks"
     if len(scored) < len(weighing):
         explanation = f"weighted mean of {len(scored)} of {len(weighing)} sub-tasks; the others have no grade"
     if not weighing:
         explanation = "0, because no sub-task has a weight"
-    score = weighted_mean([each.weight for each in scored], [each.score for each in scored if each.score is not None])
+    score = weighted_mean([weight for weight, _ in scored], [score for _, score in scored])
     valid = bool(scored) or not weighing
-    return replace(node, sub_tasks=below, score=score if valid else None, valid_score=valid, explanation=explanation)
+    return replace(node, score=score if valid else None, valid_score=valid, explanation=explanation)
 
 
 def _score_with_invalid(node: GradedTask, invalid: float) -> float:
+    """Return a node's score with every invalid leaf counted as `invalid`."""
     if node.is_leaf:
         return node.score if node.valid_score and node.score is not None else invalid
     scores = [_score_with_invalid(each, invalid) for each in node.sub_tasks]

@@ -1,43 +1,30 @@
-"""Kept states of the grades, so that the report can show what changed since one was kept.
+"""The history of the grades, so that the report can show what changed since a state of them was kept.
 
 `data/grade_history.jsonl` is an input in git, like a recording: one line a label and team, written by
 `pcgeval rubric keep` and by nothing else. So the page of a later grading says the same wherever it is made.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pcgeval.core.files import FileError, read_json, read_text, to_json, write_text
-from pcgeval.core.layout import DATA, GRADE_FILE, GRADES
+from pcgeval.core.files import FileError, read_text, to_json, write_text
+from pcgeval.core.layout import DATA, grade_file
 from pcgeval.core.params import Params
-from pcgeval.rubric.grade_files import judge_output_from_json
-from pcgeval.rubric.grades import GradeError, extract_leaf_grades
+from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Share, extract_leaf_grades
 
 HISTORY = DATA / "grade_history.jsonl"
 NOW = "now"  # stands for the label of a grade that nobody has kept
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-_Kind = TypeVar("_Kind")
-
-
-@dataclass(frozen=True)
-class RubricIdentity:
-    """Which rubric it was: its id in params.yaml, and the SHA-256 of its file."""
-
-    id: str
-    sha256: str
-
 
 @dataclass(frozen=True)
 class KeptGrade:
-    """A team's grade as it was under a label; `leaves` maps paths to scores, None where there was no grade.
+    """One line of the history: a team's grade under a label; `leaves` maps paths to scores, None without a grade.
 
     `score` is None where no leaf was graded, and for a guess in place of a grading; `model`, `model_digest` and
     `prompt_version` are None where no model judged.
@@ -84,40 +71,30 @@ class GradeChange:
         return self.before == self.now and not self.leaves
 
 
-@dataclass(frozen=True)
-class _GradeFile:
-    """The keys of a grade.json beside those that are worked out from its tree."""
-
-    rubric: RubricIdentity
-    judge_type: str
-    model: str | None = None
-    model_digest: str | None = None
-    prompt_version: str | None = None
+_KEPT_GRADE: TypeAdapter[KeptGrade] = TypeAdapter(KeptGrade)
 
 
-def grade_state(value: Any, team: str, round_: str, label: str = NOW) -> KeptGrade:
-    """Return what is kept of a grade.json.
+def kept_grade(output: JudgeOutput, team: str, round_: str, label: str = NOW) -> KeptGrade:
+    """Return the state of a grade that the history keeps.
 
     Raises:
-        GradeError: It is not what the stage `grade` writes.
+        GradeError: The grade names no rubric, so it is none that the stage `grade` wrote.
     """
-    output = judge_output_from_json(value)
-    tree = output.graded_task_tree
-    try:
-        file = _adapter(_GradeFile).validate_python(value)
-    except ValidationError as error:
-        raise GradeError(f"{_first(error)}. Run `dvc repro` to grade again.") from error
+    if output.rubric is None:
+        raise GradeError(f"the grade of {team} has no 'rubric'. Run `dvc repro` to grade again.")
     return KeptGrade(
         label=label,
         round=round_,
         team=team,
-        rubric=file.rubric,
-        judge=file.judge_type,
-        model=file.model,
-        model_digest=file.model_digest,
-        prompt_version=file.prompt_version,
+        rubric=output.rubric,
+        judge=output.judge_type,
+        model=output.model,
+        model_digest=output.model_digest,
+        prompt_version=output.prompt_version,
         score=None if output.guess is not None else output.score,
-        leaves={leaf.path: leaf.score if leaf.valid_score else None for leaf in extract_leaf_grades(tree)},
+        leaves={
+            leaf.path: leaf.score if leaf.valid_score else None for leaf in extract_leaf_grades(output.graded_task_tree)
+        },
     )
 
 
@@ -134,10 +111,12 @@ def read_history(root: Path = Path()) -> tuple[KeptGrade, ...]:
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         if line:
             try:
-                kept.append(_adapter(KeptGrade).validate_python(json.loads(line)))
-            except (ValueError, RecursionError) as error:
-                what = _first(error) if isinstance(error, ValidationError) else f"not valid JSON: {error}"
-                raise FileError(f"{path}:{number}: {what}. Restore the file from git, or drop the line.") from error
+                kept.append(_KEPT_GRADE.validate_json(line))
+            except ValidationError as error:
+                fault = error.errors(include_url=False, include_input=False)[0]
+                place = ".".join(map(str, fault["loc"]))
+                message = f"{f'{place:.200}: ' if place else ''}{fault['msg']:.200}"
+                raise FileError(f"{path}:{number}: {message}. Restore the file from git, or drop the line.") from error
     return tuple(kept)
 
 
@@ -154,10 +133,10 @@ def keep_grades(params: Params, label: str, root: Path = Path()) -> tuple[KeptGr
     if label in {each.label for each in history} | {NOW}:
         raise GradeError(f"{label!r} is taken. Choose another label; kept grades are not overwritten.")
     present = tuple(
-        grade_state(read_json(root / GRADES / team / GRADE_FILE), team, params.competition.round, label)
-        for team in params.teams
+        kept_grade(read_grade(root / grade_file(team)), team, params.competition.round, label) for team in params.teams
     )
-    if all(_is_last(kept_before(history, each), each) for each in present):
+    latest = {(each.team, each.round): replace(each, label=label) for each in history}
+    if all(latest.get((each.team, each.round)) == each for each in present):
         return ()
     lines = [to_json(asdict(each), indent=None) + "\n" for each in (*history, *present)]
     write_text(root / HISTORY, "".join(lines))
@@ -195,16 +174,3 @@ def _causes(before: KeptGrade, now: KeptGrade) -> list[str]:
     if before.model == now.model and before.model_digest != now.model_digest:
         found.append(f"other bytes of the model {now.model}")
     return found
-
-
-def _is_last(kept: tuple[KeptGrade, ...], present: KeptGrade) -> bool:
-    return bool(kept) and replace(kept[-1], label=present.label) == present
-
-
-def _adapter(kind: type[_Kind]) -> TypeAdapter[_Kind]:
-    return TypeAdapter(kind)
-
-
-def _first(error: ValidationError) -> str:
-    fault = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in fault['loc'])[:200]}: {fault['msg'][:200]}"

@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from pcgeval.checks.checks import Check, check_fault
+from pcgeval.checks.checks import LeafCheck, check_fault
 from pcgeval.core.files import read_text
 from pcgeval.rubric.tree import (
     CATEGORIES,
     FINEGRAINED_CATEGORIES,
     MAX_DEPTH,
-    Fault,
     RubricError,
-    Task,
+    RubricFault,
+    TaskNode,
     child_paths,
 )
 
@@ -34,7 +34,7 @@ _SHOWN_KEYS = 20
 _JSON_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}\n]')
 
 
-def load_rubric(path: Path | str) -> Task:
+def load_rubric(path: Path | str) -> TaskNode:
     """Read and check a rubric in PaperBench's node format; a leaf may have a `check` besides.
 
     Raises:
@@ -44,26 +44,26 @@ def load_rubric(path: Path | str) -> Task:
     path = Path(path)
     if path.is_file() and path.stat().st_size > MAX_BYTES:
         message = f"{path.stat().st_size} bytes are more than the {MAX_BYTES} that a rubric may have. Shorten it."
-        raise RubricError(str(path), [Fault("(file)", message)])
+        raise RubricError(str(path), [RubricFault("(file)", message)])
     text = read_text(path).removeprefix("\ufeff")
     try:
         value = json.loads(text, object_pairs_hook=_Object, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         message = f"not valid JSON: {error.msg}. Mend that line."
-        raise RubricError(str(path), [Fault(f"line {error.lineno}", message)]) from error
+        raise RubricError(str(path), [RubricFault(f"line {error.lineno}", message)]) from error
     except RecursionError as error:
         message = f"nested deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it."
-        raise RubricError(str(path), [Fault(f"line {_line_too_deep(text)}", message)]) from error
+        raise RubricError(str(path), [RubricFault(f"line {_line_too_deep(text)}", message)]) from error
     return parse_rubric(value, str(path))
 
 
-def parse_rubric(value: Any, source: str) -> Task:
-    """Check a rubric as read from JSON or YAML; `source` is the name that messages give it.
+def parse_rubric(value: Any, source: str) -> TaskNode:
+    """LeafCheck a rubric as read from JSON or YAML; `source` is the name that messages give it.
 
     Raises:
         RubricError: All that is wrong with it.
     """
-    reader = _Reader()
+    reader = _RubricReader()
     path = _paths("", [value])[0]
     task = reader.task(value, path, ())
     if reader.nodes > MAX_NODES:
@@ -83,19 +83,19 @@ class _Object(dict[str, Any]):
         self.repeated = sorted({key for key, _ in pairs if key in seen or seen.add(key)})  # type: ignore[func-returns-value]
 
 
-class _Reader:
+class _RubricReader:
     """Walks a rubric once and collects faults; `task` gives None wherever a node cannot be made."""
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[RubricFault] = []
         self.nodes = 0
         self.is_cut_off = False
 
     def fault(self, path: str, message: str) -> None:
-        self.faults.append(Fault(path, message))
+        self.faults.append(RubricFault(path, message))
 
-    def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> Task | None:
-        """Check one node and all below it."""
+    def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> TaskNode | None:
+        """LeafCheck one node and all below it."""
         if self.is_cut_off:
             return None
         self.nodes += 1
@@ -114,7 +114,7 @@ class _Reader:
         check = self._check(value, path, is_leaf=not value.get("sub_tasks"))
         if len(self.faults) > before:
             return None
-        return Task(
+        return TaskNode(
             path=path,
             id=value["id"],
             requirements=value["requirements"],
@@ -166,7 +166,7 @@ class _Reader:
         elif math.isnan(weight) or not (weight == 0 or MIN_WEIGHT <= weight <= MAX_WEIGHT):
             self.fault(path, f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {_quote(weight)}.")
 
-    def _sub_tasks(self, value: Mapping[str, Any], path: str, ancestors: tuple[Any, ...]) -> tuple[Task, ...]:
+    def _sub_tasks(self, value: Mapping[str, Any], path: str, ancestors: tuple[Any, ...]) -> tuple[TaskNode, ...]:
         sub_tasks = value.get("sub_tasks", [])
         if not isinstance(sub_tasks, list | tuple):
             self.fault(path, f"'sub_tasks' must be a list, not {_quote(sub_tasks)}. A leaf has [].")
@@ -191,7 +191,7 @@ class _Reader:
             known = "; ".join(FINEGRAINED_CATEGORIES)
             self.fault(path, f"'finegrained_task_category' is {_quote(fine)}. Give one of: {known}; or null.")
 
-    def _check(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> Check | None:
+    def _check(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> LeafCheck | None:
         found = value.get("check")
         if found is None:
             return None
@@ -206,7 +206,7 @@ class _Reader:
         ):
             self.fault(path, f"'check' must be {{name, arguments}}, not {_quote(found)}.")
             return None
-        check = Check(found["name"], dict(found.get("arguments", {})))
+        check = LeafCheck(found["name"], dict(found.get("arguments", {})))
         if (message := check_fault(check)) is not None:
             self.fault(path, f"check {_quote(check.name)}: {message}")
         return check

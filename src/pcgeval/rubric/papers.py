@@ -14,7 +14,7 @@ import yaml
 from pcgeval.core.errors import PcgevalError, listed
 from pcgeval.core.files import FileError, read_text
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import RubricError, Task
+from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE = "rubric.json"
 MAX_TEXT_BYTES = 10_000_000
@@ -50,7 +50,7 @@ class Paper:
 
     id: str
     folder: Path
-    rubric: Task
+    rubric: TaskNode
     paper: str
     addendum: str
     judge_addendum: str
@@ -74,7 +74,7 @@ def load_paper(papers_dir: Path, paper_id: str) -> Paper:
     if not _ID.fullmatch(paper_id) or not folder.is_dir():
         known = ", ".join(list_papers(papers_dir)) or "none"
         raise PaperError(papers_dir, [f"no paper {paper_id[:MAX_NAME]!r}. There: {known}."])
-    reader = _Reader(folder)
+    reader = _PaperReader(folder)
     rubric, paper = reader.rubric(), reader.text("paper.md", required=True)
     addendum, judge_addendum = reader.text("addendum.md"), reader.text("judge.addendum.md")
     title, blacklist = reader.title(paper_id), reader.blacklist()
@@ -83,14 +83,14 @@ def load_paper(papers_dir: Path, paper_id: str) -> Paper:
     return Paper(paper_id, folder, rubric, paper, addendum, judge_addendum, title, blacklist)
 
 
-class _Reader:
+class _PaperReader:
     """Reads the files of a folder and collects what is wrong with them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.faults: list[str] = []
 
-    def rubric(self) -> Task | None:
+    def rubric(self) -> TaskNode | None:
         try:
             return load_rubric(self._folder / RUBRIC_FILE)
         except (RubricError, FileError) as error:

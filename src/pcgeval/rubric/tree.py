@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pcgeval.checks.checks import Check
+from pcgeval.checks.checks import LeafCheck
 from pcgeval.core.errors import PcgevalError, listed
 
 CODE_DEVELOPMENT = "Code Development"
@@ -28,24 +28,24 @@ MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and a walk over more w
 
 
 @dataclass(frozen=True)
-class Fault:
-    """One thing that is wrong with a rubric: the path of the node, and what to do about it."""
+class RubricFault:
+    """An error in a rubric: the path of the node, and how to fix it."""
 
     path: str
     message: str
 
 
 class RubricError(PcgevalError):
-    """A rubric that cannot be used; `faults` has all that is wrong with it, in the order of the file."""
+    """An invalid rubric; `faults` lists every error in the order of the file."""
 
-    def __init__(self, source: str, faults: Sequence[Fault]) -> None:
+    def __init__(self, source: str, faults: Sequence[RubricFault]) -> None:
         """Compose the message from the first two hundred faults."""
         super().__init__(listed(source, [f"{fault.path}: {fault.message}" for fault in faults]))
         self.faults = tuple(faults)
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskNode:
     """One criterion; only leaves have a category and perhaps a check, only inner nodes have sub-tasks.
 
     `path` names the node in its rubric: the ids from the root down, joined by `/`. `merged` holds the sub-tasks that
@@ -56,11 +56,11 @@ class Task:
     id: str
     requirements: str
     weight: float
-    sub_tasks: tuple["Task", ...] = ()
+    sub_tasks: tuple["TaskNode", ...] = ()
     task_category: str | None = None
     finegrained_task_category: str | None = None
-    check: Check | None = None
-    merged: tuple["Task", ...] = ()
+    check: LeafCheck | None = None
+    merged: tuple["TaskNode", ...] = ()
 
     @property
     def is_leaf(self) -> bool:
@@ -82,33 +82,19 @@ def child_paths(parent: str, ids: Sequence[str]) -> list[str]:
     return paths
 
 
-def walk(task: Task) -> Iterator[Task]:
+def walk(task: TaskNode) -> Iterator[TaskNode]:
     """Yield a node and all below it in the order of the file: parents before their sub-tasks."""
     yield task
     for sub_task in task.sub_tasks:
         yield from walk(sub_task)
 
 
-def leaves(task: Task) -> Iterator[Task]:
+def leaves(task: TaskNode) -> Iterator[TaskNode]:
     """Yield the nodes that are graded, in the order of the file."""
     return (node for node in walk(task) if node.is_leaf)
 
 
-def published_leaves(task: Task) -> Iterator[Task]:
-    """Yield the leaves as they were before `prune` folded any of them into a node above."""
-    below = task.sub_tasks or task.merged
-    if not below:
-        yield task
-    for node in below:
-        yield from published_leaves(node)
-
-
-def depth(task: Task) -> int:
-    """Return the number of levels below a node: 0 for a leaf."""
-    return max((1 + depth(sub_task) for sub_task in task.sub_tasks), default=0)
-
-
-def only_category(task: Task, category: str) -> Task | None:
+def only_category(task: TaskNode, category: str) -> TaskNode | None:
     """Keep the leaves of one category and the nodes above them; None where there is no such leaf."""
     if task.is_leaf:
         return task if task.task_category == category else None
@@ -116,7 +102,7 @@ def only_category(task: Task, category: str) -> Task | None:
     return replace(task, sub_tasks=kept) if kept else None
 
 
-def code_only(task: Task) -> Task:
+def code_only(task: TaskNode) -> TaskNode:
     """Keep the Code Development leaves and the nodes above them (PaperBench Code-Dev); apply before other cuts.
 
     Raises:
@@ -125,11 +111,11 @@ def code_only(task: Task) -> Task:
     kept = only_category(task, CODE_DEVELOPMENT)
     if kept is None:
         message = f"no leaf of category {CODE_DEVELOPMENT!r} is below. Grade it without code_only."
-        raise RubricError("code_only", [Fault(task.path, message)])
+        raise RubricError("code_only", [RubricFault(task.path, message)])
     return kept
 
 
-def resources_provided(task: Task, *, propagate_zero_weights: bool = False) -> Task:
+def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) -> TaskNode:
     """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
 
     As PaperBench does it, a node whose sub-tasks all weigh 0 then scores 0 with its full weight, so that a perfect
@@ -144,7 +130,7 @@ def resources_provided(task: Task, *, propagate_zero_weights: bool = False) -> T
     return replace(task, sub_tasks=cut, weight=0 if empty else task.weight)
 
 
-def prune(task: Task, max_depth: int) -> Task:
+def prune(task: TaskNode, max_depth: int) -> TaskNode:
     """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole.
 
     Raises:
@@ -159,7 +145,7 @@ def prune(task: Task, max_depth: int) -> Task:
     return replace(task, sub_tasks=tuple(prune(sub_task, max_depth - 1) for sub_task in task.sub_tasks))
 
 
-def prior_nodes(root: Task, path: str, limit: int | None = None) -> tuple[Task, ...]:
+def prior_nodes(root: TaskNode, path: str, limit: int | None = None) -> tuple[TaskNode, ...]:
     """Return what a reader of the rubric has passed before a node: its ancestors, and their and its earlier siblings.
 
     In the order of the file; with `limit` only the last so many. The sub-tasks of earlier siblings are left out.
@@ -167,7 +153,7 @@ def prior_nodes(root: Task, path: str, limit: int | None = None) -> tuple[Task, 
     Raises:
         KeyError: No node has this path.
     """
-    prior: list[Task] = []
+    prior: list[TaskNode] = []
     node = root
     while node.path != path:
         prior.append(node)

@@ -12,28 +12,28 @@ class Undecided(Exception):  # noqa: N818 - it is no error: a judge turns it int
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """How far a criterion is met, from 0 to 1, and the figures that say so."""
 
     score: float
     explanation: str
 
 
-def yes_or_no(met: bool, explanation: str) -> Finding:
+def yes_or_no(met: bool, explanation: str) -> CheckResult:
     """Return 1 for a criterion that is met, else 0."""
-    return Finding(1.0 if met else 0.0, explanation)
+    return CheckResult(1.0 if met else 0.0, explanation)
 
 
-def share(part: int, whole: int, what: str, example: str = "") -> Finding:
+def share(part: int, whole: int, what: str, example: str = "") -> CheckResult:
     """Return `part / whole` with an explanation such as "71 of 78 trials have code; first otherwise: ..."."""
     if whole == 0:
         raise Undecided(f"nothing to count: 0 {what}")
-    return Finding(part / whole, f"{part} of {whole} {what}" + (f"; first otherwise: {example}" if example else ""))
+    return CheckResult(part / whole, f"{part} of {whole} {what}" + (f"; first otherwise: {example}" if example else ""))
 
 
 def share_of(
     things: Sequence[_Thing], met: Callable[[_Thing], bool], what: str, name: Callable[[_Thing], str]
-) -> Finding:
+) -> CheckResult:
     """Return the share of things that meet a condition; the explanation names the first that does not."""
     failing = [thing for thing in things if not met(thing)]
     return share(len(things) - len(failing), len(things), what, name(failing[0]) if failing else "")

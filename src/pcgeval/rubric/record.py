@@ -1,0 +1,153 @@
+"""What a judge records beside a leaf's grade: the model of `judge_metadata` in grade.json.
+
+One model for all judges: a check fills `check` and `arguments`, a person `author`, `date` and `history`, a language
+model the other fields. Only fields that were set are written.
+"""
+
+import json
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_FOREIGN_TEXT = 20_000  # characters
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CallUsage(_Record):
+    """The cost of the calls of one kind; `seconds` is the time of the model when it was really asked."""
+
+    calls: int = Field(0, ge=0)
+    prompt_tokens: int = Field(0, ge=0)
+    output_tokens: int = Field(0, ge=0)
+    seconds: float = Field(0.0, ge=0)
+
+    def plus(self, other: Self) -> "CallUsage":
+        """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
+        return CallUsage(
+            calls=self.calls + other.calls,
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            seconds=round(self.seconds + other.seconds, 3),
+        )
+
+
+class TokenUsage(_Record):
+    """The cost of the three kinds of calls: ranking files, grading, and parsing the answer."""
+
+    rank: CallUsage = CallUsage()
+    grade: CallUsage = CallUsage()
+    parse: CallUsage = CallUsage()
+
+    @property
+    def total(self) -> CallUsage:
+        """All calls together."""
+        return self.rank.plus(self.grade).plus(self.parse)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the model read and wrote."""
+        return self.total.prompt_tokens + self.total.output_tokens
+
+    def plus(self, other: Self) -> "TokenUsage":
+        """Return the sum, kind by kind."""
+        return TokenUsage(
+            rank=self.rank.plus(other.rank), grade=self.grade.plus(other.grade), parse=self.parse.plus(other.parse)
+        )
+
+
+class Correction(_Record):
+    """A person's earlier grade of a leaf, which a later one replaced."""
+
+    score: float | None
+    author: str
+    date: str | None = None
+    reason: str
+
+
+class VoteRecord(_Record):
+    """One grading of a leaf by a model: its whole answer, and the reason if it gave no score."""
+
+    score: float | None
+    explanation: str = ""
+    reason: str | None = None
+    answer: str = ""
+
+
+class RefusedFile(_Record):
+    """A file or folder of a submission that no judge is shown, and why."""
+
+    name: str
+    reason: str
+
+
+class FilesRecord(_Record):
+    """The files of a submission that a model could choose from, those it was shown, and notes about both."""
+
+    offered: tuple[str, ...] = ()
+    num_offered: int = 0
+    picked: tuple[str, ...] = ()
+    notes: dict[str, str] = {}
+    refused: tuple[RefusedFile, ...] = ()
+    how: str = ""
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes as lines: how files were chosen, which were cut, and which were not looked at."""
+        lines = [self.how] if self.how else []
+        lines += [f"{name}: {note}" for name, note in self.notes.items()]
+        lines += [f"not looked at: {each.name}, {each.reason}" for each in self.refused]
+        return tuple(lines)
+
+
+class JudgeRecord(_Record):
+    """The record of one leaf.
+
+    Attributes:
+        check: The check that decided the leaf.
+        arguments: Its arguments.
+        author: The person who graded.
+        date: When they did.
+        history: Their earlier grades of the leaf, the oldest first.
+        files: The files that the model was shown.
+        votes: The model's gradings, with its whole answers.
+        agreement: The agreement of the votes, from 0 to 1.
+        usage: The cost of the calls.
+        reason: Why there is no score.
+    """
+
+    check: str | None = None
+    arguments: dict[str, Any] = {}
+    author: str | None = None
+    date: str | None = None
+    history: tuple[Correction, ...] = ()
+    files: FilesRecord = FilesRecord()
+    votes: tuple[VoteRecord, ...] = ()
+    agreement: float | None = None
+    usage: TokenUsage = TokenUsage()
+    reason: str | None = None
+
+    @property
+    def check_call(self) -> str:
+        """The check as it would be called, `name(argument=value)`; empty if no check decided."""
+        if self.check is None:
+            return ""
+        values = (value if isinstance(value, str) else json.dumps(value) for value in self.arguments.values())
+        return (
+            f"{self.check}({', '.join(f'{name}={value}' for name, value in zip(self.arguments, values, strict=True))})"
+        )
+
+
+def record_of(metadata: Any) -> JudgeRecord:
+    """Return a leaf's `judge_metadata` as a record; an empty one for the metadata of another tool, or none."""
+    return metadata if isinstance(metadata, JudgeRecord) else JudgeRecord()
+
+
+def foreign_text(metadata: Any) -> str:
+    """Return the metadata of another tool as JSON, cut if long; empty for a record of ours, or none."""
+    if metadata is None or isinstance(metadata, JudgeRecord):
+        return ""
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata, ensure_ascii=False)
+    return text[:MAX_FOREIGN_TEXT]

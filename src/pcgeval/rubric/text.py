@@ -1,0 +1,121 @@
+"""Gradings, and one criterion of a grading, as text for the terminal.
+
+Text from submissions and models loses its control characters.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from pcgeval.rubric.explanation import NodeShare
+from pcgeval.rubric.grades import GradedTask, JudgeOutput, get_grade_summary
+from pcgeval.rubric.record import CallUsage, foreign_text, record_of
+
+WIDTH = 120
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def summary_lines(output: JudgeOutput) -> list[str]:
+    """Return the lines that stand above a tree: the score, its bounds, the judge, the cost, and the warnings."""
+    counts, bounds = get_grade_summary(output.graded_task_tree), output.score_bounds
+    lines = [f"WARNING: {printable(warning)}" for warning in output.warnings]
+    line = f"{_score(output.score)} by the judge {output.judge_type}"
+    lines.append(printable(line + (f" with the model {output.model}" if output.model else "")))
+    if output.model:
+        votes = f", {output.votes} votes a leaf" if output.votes > 1 else ""
+        digest, prompts = output.model_digest or "unknown", output.prompt_version or "unknown"
+        lines.append(printable(f"model digest {digest}, prompts {prompts}{votes}"))
+    lines.append(
+        f"{output.num_leaf_nodes} leaves: {counts.passed} passed, {counts.partial} in part, {counts.failed} failed, "
+        f"{counts.invalid} without a grade"
+    )
+    if counts.invalid:
+        lines[-1] += f"; with them the score could be {bounds.low:.3f} to {bounds.high:.3f}"
+    if output.token_usage.total.calls:
+        lines.append(_calls(output.token_usage.total))
+    return lines
+
+
+def tree_lines(node: GradedTask, width: int = WIDTH, level: int = 0) -> Iterator[str]:
+    """Yield the tree indented by level: score, weight and criterion of each node, and below a leaf the reason.
+
+    Lines are cut to `width` characters.
+    """
+    lines = [f"{_score(node.score)} x{node.weight:g}  {node.requirements}"]
+    lines += [f"      {node.explanation}"] if node.is_leaf else []
+    for line in lines:
+        shown = printable("  " * level + line)
+        yield shown if len(shown) <= width else f"{shown[: width - 3]}..."
+    for each in node.sub_tasks:
+        yield from tree_lines(each, width, level + 1)
+
+
+def share_lines(output: JudgeOutput) -> Iterator[str]:
+    """Yield the summary and one line a criterion: its score, its share of the root's score, and its path."""
+    yield from [*summary_lines(output), "", "score  share of all"]
+    for each in NodeShare.of_root(output.graded_task_tree).walk():
+        yield f"{_score(each.node.score)}  {100 * each.share:5.1f} %  {printable(each.node.path)}"
+
+
+def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
+    """Yield one criterion explained: level by level how the scores come together, then the judge's record."""
+    yield from [*summary_lines(output), ""]
+    for each, next_node in zip(way, (*(below.node for below in way[1:]), None), strict=True):
+        node = each.node
+        yield f"{_score(node.score)}  {printable(node.path)}"
+        yield from textwrap.wrap(printable(node.requirements), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+        if node.sub_tasks:
+            yield f"       {node.explanation or 'its sub-tasks'}:"
+        for below in each.below:
+            mark, share = "→" if below.node is next_node else " ", f"{100 * below.share:.1f} % of all"
+            yield (
+                f"     {mark} {_score(below.node.score)} × weight {below.node.weight:g}, {share}: "
+                f"{printable(below.node.id)}"
+            )
+        if node.sub_tasks:
+            yield ""
+    last = way[-1]
+    yield (
+        f"       It decides {100 * last.share:.2f} % of the whole and adds {last.contribution:.4f} to its score."
+        if last.node.score is not None
+        else "       It has no grade and is left out of the whole; its siblings share its weight."
+    )
+    if last.node.task_category:
+        yield f"       Category: {printable(last.node.task_category)}"
+    if last.node.is_leaf:
+        yield f"       Why: {printable(last.node.explanation)}"
+        yield from (f"       {printable(line)}" for line in _record_lines(last.node))
+
+
+def _record_lines(leaf: GradedTask) -> Iterator[str]:
+    record = record_of(leaf.judge_metadata)
+    if record.check is not None:
+        yield f"Decided by the check {record.check_call}"
+    if record.author is not None:
+        yield f"Graded by {record.author}{f', {record.date}' if record.date else ''}"
+    for each in record.history:
+        yield f"Earlier: {_score(each.score)} by {each.author}, {each.date or 'no date'}: {each.reason}"
+    if record.files.picked:
+        names = ", ".join(record.files.picked)
+        yield f"Files it was shown, {len(record.files.picked)} of {record.files.num_offered}: {names}"
+    yield from record.files.all_notes
+    for number, vote in enumerate(record.votes, start=1):
+        yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
+        yield from (f"| {line}" for line in vote.answer.splitlines())
+    if record.agreement is not None and len(record.votes) > 1:
+        yield f"The votes agree to {record.agreement:.0%}"
+    yield from (f"{kind}: {_calls(usage)}" for kind, usage in record.usage if usage.calls)
+    if foreign := foreign_text(leaf.judge_metadata):
+        yield foreign
+
+
+def _score(score: float | None) -> str:
+    return "-----" if score is None else f"{score:.3f}"
+
+
+def _calls(usage: CallUsage) -> str:
+    number = "1 call" if usage.calls == 1 else f"{usage.calls} calls"
+    return f"{number}, {usage.prompt_tokens} tokens read and {usage.output_tokens} written in {usage.seconds:.1f} s"
