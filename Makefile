@@ -41,12 +41,12 @@ audit: $(READY)  ## name the inputs behind every line of the ranking, and check 
 test: $(READY)  ## run all tests
 	@$(BIN)/python -m pytest
 
-lint: $(READY)  ## ruff, mypy, and whether the README's command help is up to date
+lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pcgeval.cli.docs --check README.md
+	@$(BIN)/python -m pcgeval.cli.docs --check
 
 bench: $(READY)  ## measure the speeds and accuracies that the README quotes, one figure a line
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done

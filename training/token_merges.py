@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from pcgeval.llm.tokens import MERGES_FILE, word_splitter
 
 ROOT = Path(__file__).parents[1]
-TEXTS = ("*.md", "data/docs/*.md", "data/rubrics/**/*.json", "data/papers/**/*.md", "src/**/*.py", "tests/**/*.py")
+TEXTS = ("*.md", "docs/*.md", "data/rubrics/**/*.json", "data/papers/**/*.md", "src/**/*.py", "tests/**/*.py")
 MERGES = 1500
 USUAL = re.compile(r"Ġ?[!-~]*|Ġ{1,8}")  # ASCII with a space before it (Ġ), or up to eight spaces
 

@@ -1,4 +1,4 @@
-"""A rehearsal is the competition in small: the same steps, the same numbers."""
+"""A try is the competition in small: the same stages, the same numbers."""
 
 import csv
 from decimal import Decimal
@@ -8,16 +8,17 @@ import pytest
 from PIL import Image
 
 from pcgeval.cli.main import main
-from pcgeval.cli.try_run import OutputFolderError, Rehearsal, rehearse
-from pcgeval.cli.try_setting import (
-    RehearsalError,
+from pcgeval.cli.output_folder import OutputFolderError
+from pcgeval.cli.settings import (
+    SettingsError,
+    default_params,
+    find_model_to_ask,
+    load_submission_or_file,
     model_key,
-    rehearsed_model,
-    rehearsed_params,
-    rehearsed_submission,
-    usual_params,
+    params_for_try,
 )
-from pcgeval.cli.try_terminal import COLUMNS, describe, drawing, to_json, to_text
+from pcgeval.cli.try_output import COLUMNS, describe, drawing, to_json, to_text
+from pcgeval.cli.try_submission import TryResult, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.params import Params, load_params
@@ -36,13 +37,13 @@ def demo() -> Params:
     )
 
 
-def rehearse_recorded(
+def try_recorded(
     demo: Params, model: str, folder: Path, letters: str = "LI", trials: int = 3
-) -> tuple[Rehearsal, list[bool]]:
-    """Rehearse letters of the demo with a recorded model; also tell which trials were asked for."""
-    params = rehearsed_params(demo, demo.models[model], letters, trials)
+) -> tuple[TryResult, list[bool]]:
+    """Try letters of the demo with a recorded model; also tell which trials were asked for."""
+    params = params_for_try(demo, demo.models[model], letters, trials)
     asked: list[bool] = []
-    rehearsal = rehearse(
+    result = try_submission(
         params,
         model_key(demo.models[model]),
         load_submission(ROOT / "data/submissions" / TEAM),
@@ -50,46 +51,46 @@ def rehearse_recorded(
         folder,
         lambda _trial, _record, is_new: asked.append(is_new),
     )
-    return rehearsal, asked
+    return result, asked
 
 
 @pytest.fixture(scope="module")
-def rehearsal(demo: Params, tmp_path_factory: pytest.TempPathFactory) -> Rehearsal:
-    return rehearse_recorded(demo, "qwen-coder-1b5", tmp_path_factory.mktemp("rehearsal"))[0]
+def result(demo: Params, tmp_path_factory: pytest.TempPathFactory) -> TryResult:
+    return try_recorded(demo, "qwen-coder-1b5", tmp_path_factory.mktemp("result"))[0]
 
 
-def test_the_scores_are_those_of_the_competition(rehearsal: Rehearsal) -> None:
+def test_the_scores_are_those_of_the_competition(result: TryResult) -> None:
     with (ROOT / "results/official/qwen-coder-1b5/trial_scores.csv").open(encoding="utf-8", newline="") as lines:
         official = {
             (row["character"], int(row["trial"])): (Decimal(row["stabilityScore"]), Decimal(row["similarityScore"]))
             for row in csv.DictReader(lines)
             if row["teamName"] == TEAM
         }
-    assert [each.trial for each in rehearsal.trials] == [Trial(letter, n) for letter in "IL" for n in (1, 2, 3)]
-    for each in rehearsal.trials:
+    assert [each.trial for each in result.trials] == [Trial(letter, n) for letter in "IL" for n in (1, 2, 3)]
+    for each in result.trials:
         stability, similarity = official[each.trial.letter, each.trial.number]
         assert (each.stability or 0, each.similarity or 0) == (stability, similarity)
-    assert any(each.similarity for each in rehearsal.trials)
+    assert any(each.similarity for each in result.trials)
 
 
-def test_a_second_rehearsal_asks_for_nothing(demo: Params, tmp_path: Path) -> None:
-    first, asked = rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
-    again, asked_again = rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
+def test_a_second_try_asks_for_nothing(demo: Params, tmp_path: Path) -> None:
+    first, asked = try_recorded(demo, "qwen-coder-0b5", tmp_path)
+    again, asked_again = try_recorded(demo, "qwen-coder-0b5", tmp_path)
     assert (asked, asked_again) == ([True] * 6, [False] * 6)
     assert again == first
 
 
 def test_a_zero_has_its_reason(demo: Params, tmp_path: Path) -> None:
-    rehearsal, _ = rehearse_recorded(demo, "smollm2-135m", tmp_path)
-    for each in rehearsal.trials:
+    result, _ = try_recorded(demo, "smollm2-135m", tmp_path)
+    for each in result.trials:
         assert each.stability is None
         assert each.picture is None
-        assert f"failed in {each.failed_step}: {each.reason}" in describe(each)
-    assert "6 trials, 6 failed" in to_text(rehearsal, 78)
+        assert f"failed in {each.failed_stage}: {each.reason}" in describe(each)
+    assert "6 trials, 6 failed" in to_text(result, 78)
 
 
-def test_a_level_is_drawn_in_half_blocks(rehearsal: Rehearsal) -> None:
-    pictures = [each.picture for each in rehearsal.trials if each.picture]
+def test_a_level_is_drawn_in_half_blocks(result: TryResult) -> None:
+    pictures = [each.picture for each in result.trials if each.picture]
     assert pictures
     for picture in pictures:
         lines = drawing(picture)
@@ -108,50 +109,50 @@ def test_a_drawing_shows_what_the_picture_shows(tmp_path: Path) -> None:
     assert drawing(tmp_path / "empty.png") == []
 
 
-def test_the_estimate_is_the_mean_times_the_trials(rehearsal: Rehearsal) -> None:
-    seconds = [sum(exchange.reply.seconds for exchange in each.record.exchanges) for each in rehearsal.trials]
-    assert rehearsal.seconds_of_full_run(780) == pytest.approx(780 * sum(seconds) / 6)
-    values = to_json(rehearsal, 780)
+def test_the_estimate_is_the_mean_times_the_trials(result: TryResult) -> None:
+    seconds = [sum(exchange.reply.seconds for exchange in each.record.exchanges) for each in result.trials]
+    assert result.seconds_of_full_run(780) == pytest.approx(780 * sum(seconds) / 6)
+    values = to_json(result, 780)
     assert values["full_run"] == {"trials": 780, "seconds": round(780 * sum(seconds) / 6, 1)}
 
 
 @pytest.mark.parametrize("letters", ["", "1", "i", "II"])
 def test_letters_that_cannot_be_meant(demo: Params, letters: str) -> None:
-    with pytest.raises(RehearsalError, match="letters"):
-        rehearsed_params(demo, demo.models["qwen-coder-1b5"], letters, 2)
+    with pytest.raises(SettingsError, match="letters"):
+        params_for_try(demo, demo.models["qwen-coder-1b5"], letters, 2)
 
 
 def test_a_number_of_trials_that_cannot_be_meant(demo: Params) -> None:
-    with pytest.raises(RehearsalError, match="trials 0"):
-        rehearsed_params(demo, demo.models["qwen-coder-1b5"], "I", 0)
+    with pytest.raises(SettingsError, match="trials 0"):
+        params_for_try(demo, demo.models["qwen-coder-1b5"], "I", 0)
 
 
 def test_a_replayed_model_is_asked_for_real(demo: Params) -> None:
     replayed = demo.models["qwen-coder-1b5"]
     for name in ("qwen-coder-1b5", replayed.name):
-        model = rehearsed_model(demo, name, None)
+        model = find_model_to_ask(demo, name, None)
         assert (model.backend, model.name, model.digest) == ("llamacpp", replayed.name, replayed.digest)
         assert model.options == replayed.options
-    served = rehearsed_model(demo, "qwen-coder-1b5", "http://127.0.0.1:1")
+    served = find_model_to_ask(demo, "qwen-coder-1b5", "http://127.0.0.1:1")
     assert (served.backend, served.host) == ("ollama", "http://127.0.0.1:1")
-    unknown = rehearsed_model(demo, "llama3:8b", None)
+    unknown = find_model_to_ask(demo, "llama3:8b", None)
     assert (unknown.backend, unknown.name) == ("ollama", "llama3:8b")
 
 
-def test_without_a_competition_the_usual_settings_hold() -> None:
-    params = usual_params()
+def test_without_a_competition_the_default_params_hold() -> None:
+    params = default_params()
     assert (params.limits.tokens, params.limits.seconds, params.competition.trials) == (25_000, 500, 10)
-    assert model_key(rehearsed_model(params, "a/b:c", None)) == "a-b-c"
+    assert model_key(find_model_to_ask(params, "a/b:c", None)) == "a-b-c"
 
 
-def test_a_folder_a_program_and_a_prompt_can_be_rehearsed(tmp_path: Path) -> None:
+def test_a_folder_a_program_and_a_prompt_can_be_tried(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("print()", encoding="utf-8")
     (tmp_path / "other.txt").write_text("Build <OBJECT>.", encoding="utf-8")
-    assert rehearsed_submission(tmp_path / "main.py").work == Program(tmp_path, "main.py")
-    assert rehearsed_submission(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
-    assert rehearsed_submission(ROOT / "data/submissions" / TEAM).team == TEAM
-    with pytest.raises(RehearsalError, match="no such submission"):
-        rehearsed_submission(tmp_path / "nothing")
+    assert load_submission_or_file(tmp_path / "main.py").work == Program(tmp_path, "main.py")
+    assert load_submission_or_file(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
+    assert load_submission_or_file(ROOT / "data/submissions" / TEAM).team == TEAM
+    with pytest.raises(SettingsError, match="no such submission"):
+        load_submission_or_file(tmp_path / "nothing")
 
 
 def all_files(folder: Path) -> dict[str, bytes]:
@@ -164,7 +165,7 @@ def test_a_folder_that_pcgeval_did_not_make_is_refused_and_stays_as_it_is(demo: 
         (tmp_path / name).write_text("mine", encoding="utf-8")
     before = all_files(tmp_path)
     with pytest.raises(OutputFolderError, match="already exists"):
-        rehearse_recorded(demo, "qwen-coder-0b5", tmp_path)
+        try_recorded(demo, "qwen-coder-0b5", tmp_path)
     assert all_files(tmp_path) == before
     program, model = str(ROOT / "data/submissions" / TEAM), "qwen2.5-coder:0.5b-instruct-q4_K_M"
     assert main(["try", program, "--model", model, "--out", str(tmp_path)]) == EXIT_BAD_INPUT
@@ -172,34 +173,34 @@ def test_a_folder_that_pcgeval_did_not_make_is_refused_and_stays_as_it_is(demo: 
 
 
 def test_files_of_others_in_the_folder_are_neither_removed_nor_replaced(demo: Params, tmp_path: Path) -> None:
-    rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "I")
+    try_recorded(demo, "qwen-coder-0b5", tmp_path, "I")
     own = [f"{step}/notes.txt" for step in ("raw", "raw/I", "levels", "images", "stability", "diversity", "unfinished")]
     for name in own:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("mine", encoding="utf-8")
-    rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "IL")
+    try_recorded(demo, "qwen-coder-0b5", tmp_path, "IL")
     assert [(tmp_path / name).read_text(encoding="utf-8") for name in own] == ["mine"] * len(own)
     (tmp_path / "raw/A").mkdir()
     (tmp_path / f"raw/A/{TEAM}_A_1.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(OutputFolderError, match="did not write"):
-        rehearse_recorded(demo, "qwen-coder-0b5", tmp_path, "A")
+        try_recorded(demo, "qwen-coder-0b5", tmp_path, "A")
     with pytest.raises(OutputFolderError, match="holds one-example"):
-        rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+        try_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
 
 
 def test_other_letters_keep_the_earlier_ones(demo: Params, tmp_path: Path) -> None:
-    first, _ = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+    first, _ = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
     before = {name: content for name, content in all_files(tmp_path).items() if "/I" in name}
     assert any(name.startswith("images/") for name in before)
-    rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "L")
+    try_recorded(demo, "qwen-coder-1b5", tmp_path, "L")
     assert {name: content for name, content in all_files(tmp_path).items() if "/I" in name} == before
-    again, asked = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+    again, asked = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
     assert (again, asked) == (first, [False] * 3)
 
 
 def test_fewer_trials_show_no_diversity_of_an_older_run(demo: Params, tmp_path: Path) -> None:
-    assert rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[0].diversity
-    fewer, asked = rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 1)
+    assert try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[0].diversity
+    fewer, asked = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 1)
     assert (fewer.diversity, asked) == ({}, [False])
     assert not (tmp_path / "diversity/I.json").exists()
-    assert rehearse_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[1] == [False] * 3, "the replies were kept"
+    assert try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[1] == [False] * 3, "the replies were kept"

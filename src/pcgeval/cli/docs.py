@@ -1,51 +1,48 @@
-"""Keeps the commands' help in the README as the commands print it: `python -m pcgeval.cli.docs [--check] README.md`."""
+"""Write the help of all commands to docs/commands.md, or check it: `python -m pcgeval.cli.docs [--check]`."""
 
-import argparse
 import os
-import sys
 from pathlib import Path
+from typing import Annotated, cast
 
-from pcgeval.cli.main import parser
+import typer
+from typer.cli import get_docs_for_click
+from typer.core import TyperGroup
+
+from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import read_text, write_text
 
-BEGIN, END = "<!-- commands: made by `python -m pcgeval.cli.docs README.md` -->\n", "<!-- end of commands -->"
-WIDTH = "100"  # columns; help is wrapped to the terminal otherwise
+DOCUMENT = Path("docs/commands.md")
 
 
 def commands_help() -> str:
-    """Return the help of all commands as one Markdown block."""
-    os.environ["COLUMNS"] = WIDTH
-    return f"```text\n{parser().format_help().rstrip()}\n```\n"
+    """Return the help of all commands as Markdown."""
+    os.environ["COLUMNS"] = "100"
+    top = cast("TyperGroup", typer.main.get_command(app))
+    context = typer.Context(top, info_name="pcgeval")
+    parts = [
+        "<!-- made by `python -m pcgeval.cli.docs` -->\n\n# Commands\n",
+        f"```text\n{top.get_help(context)}\n```\n",
+    ]
+    for name in top.list_commands(context):
+        command = top.commands[name]
+        parts.append(get_docs_for_click(obj=command, ctx=context, indent=1, call_prefix="pcgeval").rstrip() + "\n")
+    return "\n".join(parts)
 
 
-def with_help(text: str) -> str:
-    """Return a document with the part between the two markers replaced by the commands' help of now."""
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise SystemExit(f"the markers {BEGIN.strip()} and {END} are missing. Put them where the help belongs.")
-    return before + BEGIN + commands_help() + END + after
-
-
-def main() -> int:
-    """Write the help into a document, or check that it is there already."""
-    words = argparse.ArgumentParser(prog="python -m pcgeval.cli.docs")
-    words.add_argument("--check", action="store_true", help="change nothing; exit 1 if the help is out of date")
-    words.add_argument("document", type=Path)
-    arguments = words.parse_args()
-    old = read_text(arguments.document)
-    new = with_help(old)
-    if arguments.check and old != new:
-        print_stderr(
-            f"{arguments.document}: the commands' help is out of date. "
-            f"Run `python -m pcgeval.cli.docs {arguments.document}`."
-        )
-        return 1
-    if old != new:
-        write_text(arguments.document, new)
-    return 0
+def main(
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if the help is out of date.")] = False,
+    document: Annotated[Path, typer.Argument(help="The document to write.")] = DOCUMENT,
+) -> None:
+    """Write the help of all commands into a document."""
+    new = commands_help()
+    is_current = document.is_file() and read_text(document) == new
+    if check and not is_current:
+        print_stderr(f"{document}: the commands' help is out of date. Run `python -m pcgeval.cli.docs`.")
+        raise typer.Exit(1)
+    if not is_current:
+        write_text(document, new)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -1,14 +1,14 @@
-"""What a rehearsal runs with: the competition's params where there are some, its models or any other one."""
+"""The params, models and submissions that commands work with, in a competition's folder and outside of one."""
 
 from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import Model, Params, parse_params
+from pcgeval.core.params import Model, Params, load_params, parse_params
 from pcgeval.llm.local_models import find_model
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt, load_submission
 
 # the limits of LLMs4PCG 2025 and the settings of the demo, for a participant who has only the package
-_USUAL = {
+_DEFAULT_PARAMS = {
     "competition": {
         "name": "rehearsal",
         "edition": "-",
@@ -27,25 +27,30 @@ _USUAL = {
 }
 
 
-class RehearsalError(PcgevalError):
-    """What is to be rehearsed cannot be meant."""
+class SettingsError(PcgevalError):
+    """An option has an invalid value."""
 
 
-def usual_params() -> Params:
-    """Return the params of a rehearsal outside a competition's folder."""
-    return parse_params(_USUAL, "the usual settings")
+def load_params_or_default() -> Params:
+    """Return params.yaml of the working directory, or the default params where there is none."""
+    return load_params() if Path("params.yaml").is_file() else default_params()
 
 
-def rehearsed_submission(path: Path) -> Submission:
-    """Read what is to be rehearsed: a submission's folder, the file that starts a program, or a prompt.
+def default_params() -> Params:
+    """Return the params that hold outside a competition's folder."""
+    return parse_params(_DEFAULT_PARAMS, "the default params")
+
+
+def load_submission_or_file(path: Path) -> Submission:
+    """Read a submission's folder, the file that starts a program, or a prompt.
 
     Raises:
-        RehearsalError: There is no such file or folder.
+        SettingsError: There is no such file or folder.
         SubmissionError: It cannot be read, or is none of them.
     """
     path = path.resolve()
     if not path.exists():
-        raise RehearsalError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
+        raise SettingsError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
     if path.is_dir():
         return load_submission(path)
     folder = path.parent
@@ -54,8 +59,8 @@ def rehearsed_submission(path: Path) -> Submission:
     return Submission(folder.name, folder.name, "participant", None, work)
 
 
-def rehearsed_model(params: Params, name: str, host: str | None) -> Model:
-    """Return the model to ask: one of params by its key or its name, a local model, or one of an Ollama server.
+def find_model_to_ask(params: Params, name: str, host: str | None) -> Model:
+    """Return one of params' models by its key or name, a local model, or one of an Ollama server.
 
     A model that params replays is asked for real: in this process if it is a local model, else on the server.
     """
@@ -69,27 +74,22 @@ def rehearsed_model(params: Params, name: str, host: str | None) -> Model:
     return Model(backend=backend, name=model.name, digest=model.digest, host=host, options=options)
 
 
-def rehearsed_params(params: Params, model: Model, letters: str, trials: int) -> Params:
-    """Return the params with the letters, the number of trials and the one model of a rehearsal.
+def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:
+    """Return params reduced to some letters, a number of trials and one model.
 
     Raises:
-        RehearsalError: The letters or the number cannot be meant.
+        SettingsError: The letters or the number are invalid.
     """
     if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
-        raise RehearsalError(
+        raise SettingsError(
             f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
         )
     if not 1 <= trials <= 1000:
-        raise RehearsalError(f"trials {trials}: give a number from 1 to 1000.")
+        raise SettingsError(f"trials {trials}: give a number from 1 to 1000.")
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": trials})
     return params.model_copy(update={"competition": competition, "models": {model_key(model): model}})
 
 
 def model_key(model: Model) -> str:
-    """Return a model's name as part of a path."""
+    """Return a model's name in a form that can be part of a path."""
     return "".join(each if each.isalnum() or each in "-_." else "-" for each in model.name).lstrip(".") or "model"
-
-
-def usual_folder(team: str, model: Model) -> Path:
-    """Return where a rehearsal's files go unless another folder is named."""
-    return Path("rehearsals") / team / model_key(model)

@@ -1,0 +1,217 @@
+"""The commands for a whole competition: `check`, `ranking`, `round`, `audit`, `record`, `rescore`, `export`."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pcgeval.cli.options import Json, group, print_json
+from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.files import FileError, read_json
+
+if TYPE_CHECKING:
+    from pcgeval.core.params import Params
+
+app = group()
+export = group()
+app.add_typer(export, name="export", help="Copy the data to the layout of the official tools.")
+
+
+@app.command()
+def check() -> None:
+    """Check params.yaml, the submissions and all other inputs."""
+    from pcgeval.core.layout import rubric_file
+    from pcgeval.core.params import load_params
+    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.similarity.source import check_source
+    from pcgeval.submissions.load import Program, load_submissions
+
+    params = load_params()
+    submissions = load_submissions(params.teams)
+    _check_recordings(params)
+    programs = [team for team, each in submissions.items() if isinstance(each.work, Program)]
+    if programs and any(model.backend != "recorded" for model in params.models.values()):
+        from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, Allowance, open_sandbox
+
+        if not open_sandbox(Allowance(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
+            print_stderr(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")
+    load_rubric(rubric_file(params.rubric.id))
+    check_source(params.similarity.model, params.similarity.revision)
+    competition = params.competition
+    print_stderr(
+        f"{competition.name} {competition.edition}, {competition.round}: {len(submissions)} submissions x "
+        f"{len(params.models)} models x {len(competition.characters)} letters x {competition.trials} trials"
+    )
+
+
+def _check_recordings(params: "Params") -> None:
+    from pcgeval.core.layout import judge_recording_file, recording_file
+
+    for name, model in params.models.items():
+        for team in params.teams if model.backend == "recorded" else ():
+            path = recording_file(name, team)
+            if not path.is_file():
+                raise FileError(f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file.")
+    judge = params.rubric.model if params.rubric.judge == "simple" else None
+    for team in params.teams if judge and judge.backend == "recorded" else ():
+        path = judge_recording_file(team)
+        if not path.is_file():
+            print_stderr(
+                f"warning: {path}: no such recording, so the leaves of {team} that a model judges get no grade."
+            )
+
+
+@app.command()
+def ranking(json: Json = False) -> None:
+    """Print the ranking of the last run."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from pcgeval.core.layout import RANKING_JSON, REPORT
+
+    values = read_json(RANKING_JSON)
+    if json:
+        print_json(values)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "status"):
+        table.add_column(column, justify="left" if column in {"team", "status"} else "right")
+    for team in values["teams"]:
+        table.add_row(*_ranking_row(team))
+    Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
+    print_stderr(
+        f"{values['reason']}\nThe page is {REPORT / 'index.html'}; `make audit` names the inputs of every line."
+    )
+
+
+def _ranking_row(team: dict[str, Any]) -> list[str]:
+    from pcgeval.scoring.decimals import rounded
+
+    scored = team["total"] is not None
+    return [
+        str(team["rank"] or "-"),
+        team["team"],
+        rounded(team["normalised"], 3) if scored else "-",
+        f"{team['interval'][0]:.1f} to {team['interval'][1]:.1f}" if team["interval"] else "-",
+        rounded(team["total"]) if scored else "-",
+        str(sum(each["failed_trials"] for each in team["models"].values())),
+        "winner" if team["winner"] else team["status"],
+    ]
+
+
+@app.command("round")
+def run_round(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A key of `rounds` in params.yaml, such as midterm.")],
+) -> None:
+    """Evaluate another round of params.yaml in rounds/NAME."""
+    from pcgeval.cli.rounds import prepare_round
+
+    workspace = prepare_round(name)
+    print_stderr(f"evaluating the round {name} in {workspace}")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str((workspace / "src").resolve()),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    }
+    for words in (["pcgeval", "check"], ["dvc", "repro"], ["pcgeval", "ranking"]):
+        if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
+            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
+            raise typer.Exit(EXIT_BAD_INPUT)
+
+
+@app.command()
+def audit(
+    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's line.")] = None,
+    json: Json = False,
+) -> None:
+    """Name the ranking's inputs; check that nothing was altered."""
+    from pcgeval.audit.audit import audit as audit_workspace
+
+    found = audit_workspace(Path(), team)
+    sys.stdout.write((found.to_json() if json else found.to_text()) + "\n")
+    if found.faults:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def record() -> None:
+    """Keep the replies in data/raw as recordings to replay."""
+    from pcgeval.core.params import load_params
+    from pcgeval.generation.recording import record_competition
+    from pcgeval.judge.step import record_judgements
+
+    params = load_params()
+    for path in [*record_competition(params), *record_judgements(params)]:
+        print_stderr(f"wrote {path}")
+
+
+@app.command()
+def rescore(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="The <SOURCE> folder of one model each.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the result files go.")],
+    letters: Annotated[str, typer.Option(help="The letters to score.")] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    trials: Annotated[int, typer.Option(help="Trials per letter.")] = 10,
+    baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
+    baselines: Annotated[
+        list[str] | None, typer.Option(metavar="TEAM...", help="Teams that are scored but not ranked.")
+    ] = None,
+    disqualified: Annotated[
+        list[str] | None, typer.Option(metavar="TEAM...", help="Teams that are left out of everything.")
+    ] = None,
+    official_quirks: Annotated[
+        bool, typer.Option("--official-quirks", help="Follow the official script where it departs from the rules.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Score and rank from official files or published tables.
+
+    Exit code 1 means that the published figures differ.
+    """
+    from pcgeval.core.layout import RANKING_JSON
+    from pcgeval.scoring.inputs import ScoringRules
+    from pcgeval.scoring.rescore import rescore as rescore_folders
+
+    rules = ScoringRules(letters, trials, official_quirks, baseline)
+    found = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
+    if json:
+        print_json(read_json(out / RANKING_JSON.name))
+    for each in found.reproductions:
+        compared = ", ".join(f"{count} {kind}" for kind, count in each.compared.items())
+        print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")
+        for line in each.differences:
+            print_stderr(f"  {line}")
+    print_stderr(f"{found.ranking.reason}\nwrote {out}")
+    if not found.reproduced:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@export.command("official")
+def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
+    """Copy the data of the last run to DIR/<model>/<team>/<stage> as the official tools expect it."""
+    from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
+    from pcgeval.core.params import load_params
+
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
+    params = load_params()
+    letter_files = [Path(f"{letter}.json") for letter in params.competition.characters]
+    copied = 0
+    for model in params.models:
+        for team in params.teams:
+            for stage in STAGE_DIRS:
+                names = letter_files
+                if extension := EXTENSIONS.get(stage):
+                    names = [Path(trial.letter, tag(team, trial) + extension) for trial in trials(params)]
+                for name in names:
+                    source, copy = stage_dir(stage, model, team) / name, target / model / team / stage / name
+                    if source.is_file():
+                        copy.parent.mkdir(parents=True, exist_ok=True)
+                        shutil.copyfile(source, copy)
+                        copied += 1
+    if not copied:
+        raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
+    print_stderr(f"wrote {copied} files to {target}")

@@ -1,0 +1,227 @@
+"""The command `pcgeval grade`: a team, a submission that was not run, or an attempt to reproduce a paper."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pcgeval.cli.options import Host, Json, TrustPrograms, group, print_json, within
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+
+if TYPE_CHECKING:
+    from pcgeval.core.params import Params
+    from pcgeval.judge.grading import JudgeSettings, Report
+    from pcgeval.judge.run import Cut
+    from pcgeval.rubric.grades import JudgeOutput
+
+MAX_TEMPERATURE = 2.0  # of the common endpoints
+MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
+_JUDGE_OPTIONS = ("num_ctx", "num_predict", "seed", "temperature")  # of a model; a judge has its own values for them
+
+Submission = Annotated[str, typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, or a folder.")]
+Rubric = Annotated[
+    str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
+]
+Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
+PapersDir = Annotated[Path | None, typer.Option(metavar="DIR", help="Default: as in params.yaml, or data/papers.")]
+Judge = Annotated[
+    Literal["simple", "checks", "random", "dummy", "human"] | None,
+    typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
+]
+ModelName = Annotated[
+    str | None, typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, or Ollama's.")
+]
+Votes = Annotated[int | None, typer.Option(metavar="N", help="How often the model grades each leaf.")]
+Temperature = Annotated[
+    float | None,
+    typer.Option(metavar="T", callback=within(0, MAX_TEMPERATURE), help="Of the model; votes differ only above 0."),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(metavar="N", callback=within(MIN_CONTEXT, MAX_CONTEXT), help="Tokens of a call with its answer."),
+]
+Deadline = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop asking the model after that.")]
+HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
+CodeOnly = Annotated[bool, typer.Option("--code-only", help="Grade the leaves about code only.")]
+ResourcesProvided = Annotated[
+    bool, typer.Option("--resources-provided", help="Give no weight to acquiring data and models.")
+]
+MaxDepth = Annotated[int | None, typer.Option(metavar="N", help="Grade everything deeper than N levels as a whole.")]
+IgnoreChecks = Annotated[bool, typer.Option("--ignore-checks", help="Ask the model about leaves with a check too.")]
+InvalidAsZero = Annotated[bool, typer.Option("--invalid-as-zero", help="Count leaves without a grade as 0.")]
+Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
+Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
+Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
+ExchangesFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to keep the model's replies.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the grade there too, as JSON.")]
+
+app = group()
+
+
+@app.command()
+def grade(
+    submission: Submission,
+    rubric: Rubric = None,
+    paper: Paper = None,
+    papers_dir: PapersDir = None,
+    judge: Judge = None,
+    model: ModelName = None,
+    host: Host = None,
+    votes: Votes = None,
+    temperature: Temperature = None,
+    context: Context = None,
+    deadline: Deadline = None,
+    grades: HumanGrades = None,
+    code_only: CodeOnly = False,
+    resources_provided: ResourcesProvided = False,
+    max_depth: MaxDepth = None,
+    ignore_checks: IgnoreChecks = False,
+    invalid_as_zero: InvalidAsZero = False,
+    reproduce: Reproduce = False,
+    network: Network = False,
+    trust_programs: TrustPrograms = False,
+    recording: Recording = None,
+    exchanges: ExchangesFile = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Grade a submission by a rubric and print the tree.
+
+    Exit code 1 means that the score is only a guess.
+    """
+    from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.core.files import write_json
+    from pcgeval.core.params import load_params
+    from pcgeval.judge.grading import no_report
+    from pcgeval.judge.rendering import GradingProgress
+    from pcgeval.judge.run import Cut, grade_submission
+    from pcgeval.judge.step import judge_settings
+    from pcgeval.rubric.grades import HEURISTIC
+    from pcgeval.rubric.text import summary_lines, tree_lines
+    from pcgeval.sandbox.reproduction import SandboxComputer
+
+    params = load_params() if paper is None else load_params_or_default()
+    given: dict[str, Any] = {
+        "judge": judge or ("human" if grades else "simple" if model else None),
+        "votes": votes,
+        "context": context,
+        "deadline": deadline,
+    }
+    settings = replace(
+        judge_settings(params),
+        human_grades=grades,
+        ignore_checks=ignore_checks,
+        invalid_as_zero=invalid_as_zero or params.rubric.official_invalid_as_zero,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    settings = _with_model(settings, params, model, host, temperature)
+    looks_at_results = settings.judge in {"simple", "checks"}
+    for is_wrong, advice in (
+        (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
+        (host and not model, "--host says where a model is asked. Name the model with --model, or leave --host out."),
+        (reproduce and code_only, "--reproduce runs the code, --code-only only reads it. Leave one of them out."),
+        (reproduce and not looks_at_results, f"the judge {settings.judge} needs no results. Leave --reproduce out."),
+        (reproduce and not paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
+        (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
+    ):
+        if is_wrong:
+            raise typer.BadParameter(advice)
+    report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
+    if paper is None:
+        cut = Cut(code_only, resources_provided, max_depth=max_depth)
+        output = _grade_entry(params, submission, rubric, cut, settings, recording, exchanges, report)
+    else:
+        output = grade_submission(
+            submission,
+            paper,
+            settings.judge,
+            code_only,
+            settings.model,
+            SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None,
+            papers_dir=papers_dir or params.rubric.papers_dir,
+            resources_provided=resources_provided,
+            max_depth=max_depth,
+            seed=settings.seed,
+            votes=settings.votes,
+            context=settings.context,
+            call_seconds=settings.call_seconds,
+            deadline=settings.deadline,
+            ignore_checks=settings.ignore_checks,
+            invalid_as_zero=settings.invalid_as_zero,
+            human_grades=settings.human_grades,
+            exchanges=exchanges,
+            recording=recording,
+            report=report,
+        )
+    if out is not None:
+        write_json(out, output.to_json())
+    if json:
+        print_json(output.to_json())
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
+    for line in summary_lines(output):
+        print_stderr(line)
+    if output.judge_type == HEURISTIC:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _with_model(
+    settings: "JudgeSettings", params: "Params", name: str | None, host: str | None, temperature: float | None
+) -> "JudgeSettings":
+    """Return the settings with the model and the temperature of the command line, where given."""
+    from pcgeval.cli.settings import find_model_to_ask
+
+    model = settings.model
+    if name is not None:
+        model = find_model_to_ask(params, name, host)
+        options = {option: value for option, value in model.options.items() if option not in _JUDGE_OPTIONS}
+        model = model.model_copy(update={"options": options})
+    if temperature is not None and model is not None:
+        model = model.model_copy(update={"options": {**model.options, "temperature": temperature}})
+    return replace(settings, model=model)
+
+
+def _grade_entry(
+    params: "Params",
+    submission: str,
+    rubric: str | None,
+    cut: "Cut",
+    settings: "JudgeSettings",
+    recording: Path | None,
+    exchanges: Path | None,
+    report: "Report",
+) -> "JudgeOutput":
+    """Grade a team of the competition with its results, or any other submission's folder without any."""
+    from pcgeval.checks.gathering import gather_submission
+    from pcgeval.core import layout
+    from pcgeval.core.files import FileError
+    from pcgeval.judge import grading
+    from pcgeval.judge.exchanges import Exchanges, named_recordings
+    from pcgeval.judge.run import kept_state
+    from pcgeval.judge.step import competition_matter, entry_subject, human_grades
+
+    is_team = submission in params.teams
+    folder = layout.SUBMISSIONS / submission if is_team else Path(submission)
+    if not is_team and not folder.is_dir():
+        known = ", ".join(params.teams)
+        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
+    named = Path(rubric or params.rubric.id)
+    rubric_file = named if named.is_file() else layout.rubric_file(str(named))
+    recordings = named_recordings(recording)
+    matter = competition_matter(params, submission, rubric=rubric_file)
+    if is_team:
+        recordings += [layout.judge_recording_file(submission), layout.judgement_file(submission)]
+        if settings.judge == "human" and settings.human_grades is None:
+            settings = replace(settings, human_grades=human_grades(params, submission))
+    else:
+        name = folder.resolve().name
+        matter = replace(
+            matter,
+            subject=lambda: entry_subject(folder, rubric_file),
+            evidence=lambda: gather_submission(folder, name, params.limits.prompt_words),
+        )
+    journal = (exchanges or kept_state(folder) / "exchanges.jsonl") if settings.judge == "simple" else None
+    with Exchanges(journal, recordings) as kept:
+        return grading.grade(replace(matter, rubric=cut.applied(matter.rubric)), settings, kept, report)

@@ -1,0 +1,157 @@
+"""The commands `pcgeval rubric ...`."""
+
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pcgeval.cli.options import Json, group, within
+from pcgeval.core.console import print_stderr
+from pcgeval.core.files import to_json
+
+if TYPE_CHECKING:
+    from pcgeval.rubric.agreement import Pair
+    from pcgeval.rubric.explanation import NodeShare
+
+MAX_NAMES = 20  # in one message
+
+app = group()
+
+
+@app.command()
+def show(
+    grade: Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a graded tree of PaperBench.")],
+    leaf: Annotated[
+        str | None, typer.Option(metavar="PATH", help="A criterion's path, or an end of it that no other has.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Explain a grade: the whole tree, or one criterion.
+
+    A criterion is explained from the root down to the judge's words.
+    """
+    from pcgeval.rubric.explanation import NodeShare, explain
+    from pcgeval.rubric.grade_files import read_grade
+    from pcgeval.rubric.text import explanation_lines, share_lines
+
+    output = read_grade(grade)
+    tree = output.graded_task_tree
+    if leaf is None:
+        values = {**output.to_json(), "parts": [_share_json(each) for each in NodeShare.of_root(tree).walk()]}
+        del values["graded_task_tree"]
+        lines = share_lines(output)
+    else:
+        way = explain(tree, leaf)
+        node = {**way[-1].node.to_json(), "sub_tasks": [_share_json(each) for each in way[-1].below]}
+        values = {"way": [{**_share_json(each), "requirements": each.node.requirements} for each in way], "node": node}
+        lines = explanation_lines(output, way)
+    sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
+
+
+def _share_json(share: "NodeShare") -> dict[str, Any]:
+    node = share.node
+    return {
+        "path": node.path,
+        "weight": node.weight,
+        "score": node.score,
+        "share": share.share,
+        "contribution": share.contribution,
+    }
+
+
+@app.command()
+def agreement(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
+    pass_at: Annotated[
+        float, typer.Option(metavar="SCORE", callback=within(0, 1), help="The least score that counts as passed.")
+    ] = 0.5,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", callback=within(0, 2**63), help="Of the resamples.")] = 0,
+    json: Json = False,
+) -> None:
+    """Measure how far two gradings by one rubric agree."""
+    from pcgeval.rubric.agreement import agreement_lines, pooled_agreement
+
+    found = pooled_agreement(list(_read_pairs(a, b)), bootstrap=bootstrap, seed=seed, pass_at=pass_at)
+    sys.stdout.write((to_json(found.to_json()) if json else "\n".join(agreement_lines(found))) + "\n")
+
+
+def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
+    """Yield the gradings that belong together: two files, or those of the same name in two folders."""
+    from pcgeval.core.layout import GRADE_FILE
+    from pcgeval.rubric.agreement import Pair
+    from pcgeval.rubric.grade_files import read_graded_tree
+    from pcgeval.rubric.grades import GradeError
+
+    def grade_files(folder: Path) -> dict[str, Path]:
+        found = {path.stem: path for path in folder.glob("*.json")}
+        return found | {path.parent.name: path for path in folder.glob(f"*/{GRADE_FILE}")}
+
+    if a.is_dir() != b.is_dir():
+        raise GradeError(f"{a} and {b}: give two files or two folders.")
+    if not a.is_dir():
+        yield Pair("", read_graded_tree(a), read_graded_tree(b))
+        return
+    in_a, in_b = grade_files(a), grade_files(b)
+    for folder, missing in ((b, in_a.keys() - in_b.keys()), (a, in_b.keys() - in_a.keys())):
+        if missing:
+            raise GradeError(f"{folder}: has no grading of {', '.join(sorted(missing)[:MAX_NAMES])}. Add it.")
+    if not in_a:
+        raise GradeError(f"{a}: has no gradings (NAME.json or NAME/{GRADE_FILE}).")
+    for name in sorted(in_a):
+        yield Pair(name, read_graded_tree(in_a[name]), read_graded_tree(in_b[name]))
+
+
+@app.command()
+def leaves(
+    rubric: Annotated[str, typer.Argument(metavar="RUBRIC", help="A folder of data/rubrics, or a rubric.json.")],
+    form: Annotated[bool, typer.Option("--form", help="Print a form for grading by hand (--judge human).")] = False,
+    json: Json = False,
+) -> None:
+    """List the criteria of a rubric that are graded."""
+    from pcgeval.core.layout import RUBRICS
+    from pcgeval.rubric.explanation import NodeShare
+    from pcgeval.rubric.grades import Verdict, grade_tree
+    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.rubric.text import printable
+    from pcgeval.rubric.tree import leaves as leaves_of
+
+    folder = RUBRICS / rubric
+    root = load_rubric(folder / "rubric.json" if folder.is_dir() else Path(rubric))
+    tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
+    shares = {each.node.path: each.share for each in NodeShare.of_root(tree).walk()}
+    values, lines = [], []
+    for leaf in leaves_of(root):
+        check = None if leaf.check is None else {"name": leaf.check.name, "arguments": dict(leaf.check.arguments)}
+        fields = {"path": leaf.path, "share": shares[leaf.path], "task_category": leaf.task_category}
+        values.append({**fields, "requirements": leaf.requirements, "check": check})
+        if form:
+            lines += textwrap.wrap(printable(leaf.requirements), 100, initial_indent="# ", subsequent_indent="# ")
+            path = to_json(leaf.path)  # a JSON string is valid YAML too
+            lines += [f"- path: {path}", "  score:", "  author:", "  reason:"]
+        else:
+            by = f", check {leaf.check.name}" if leaf.check else ""
+            lines.append(printable(f"{100 * shares[leaf.path]:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
+    sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
+
+
+@app.command()
+def keep(label: Annotated[str, typer.Argument(metavar="LABEL", help="1 to 64 of A-Z a-z 0-9 . _ -")]) -> None:
+    """Keep the present grades under a label.
+
+    The report then shows what changed since.
+    """
+    from pcgeval.core.params import load_params
+    from pcgeval.rubric.history import HISTORY, keep_grades
+
+    kept = keep_grades(load_params(), label)
+    if kept:
+        print_stderr(f"kept the grades of {len(kept)} teams as {label} in {HISTORY}; commit that file")
+    else:
+        print_stderr(f"the grades are those that were kept last: {HISTORY} stays as it is")

@@ -1,0 +1,110 @@
+"""The command line as a whole: usage errors, help, version, completion, and how much it imports."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pcgeval.cli.docs import DOCUMENT, commands_help
+from pcgeval.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+COMMANDS = [
+    "check",
+    "ranking",
+    "round",
+    "audit",
+    "record",
+    "rescore",
+    "export",
+    "validate",
+    "try",
+    "submit",
+    "extract",
+    "convert",
+    "simulate",
+    "classify",
+    "grade",
+    "rubric",
+    "models",
+    "serve-local",
+]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["nothing"],
+        ["ranking", "--nothing"],
+        ["try", "submission"],
+        ["try", "submission", "--model", "m", "--trials", "many"],
+        ["grade", "team", "--judge", "somebody"],
+        ["export", "other", "folder"],
+        ["models", "forget"],
+    ],
+)
+def test_wrong_usage_is_two_with_plain_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert "Usage: pcgeval" in said.out + said.err
+    assert "Traceback" not in said.err
+    assert not set("╭│╰\x1b") & set(said.out + said.err)
+
+
+def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {command} " in text for command in COMMANDS)
+    assert "0 done, 1 a check failed, 2 " in text
+    assert "..." not in text.partition("Commands:")[2], "a command's first line is too long for the list"
+    for command in COMMANDS:
+        assert main([command, "-h"]) == 0
+
+
+def test_the_help_in_the_docs_is_current() -> None:
+    assert (ROOT / DOCUMENT).read_text(encoding="utf-8") == commands_help(), "run `python -m pcgeval.cli.docs`"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("pcgeval 0.")
+
+
+def test_the_command_line_alone_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, json; from pcgeval.cli.main import main; main(['--help']); "
+        "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    loaded = set(json.loads(done.stderr))
+    assert not loaded & {"torch", "transformers", "numpy", "PIL", "pydantic", "yaml", "lxml", "pymunk", "httpx", "dvc"}
+
+
+def test_completion_names_the_commands() -> None:
+    words = {"_PCGEVAL_COMPLETE": "complete_bash", "COMP_WORDS": "pcgeval ra", "COMP_CWORD": "1"}
+    call = [sys.executable, "-m", "pcgeval"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env={**os.environ, **words})
+    assert done.stdout.split() == ["ranking"]
+
+
+def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extract", str(tmp_path / "\x1b[2J[bold]none")]) == 1
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "[2J[bold]none" in said
+
+
+def test_several_names_may_follow_one_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "source"
+    for team in ("alpha", "beta", "gamma"):
+        for kind in ("stability", "similarity", "diversity"):
+            (source / team / kind).mkdir(parents=True)
+    words = ["rescore", str(source), "--letters", "I", "--baselines", "alpha", "beta", "--out", str(tmp_path / "out")]
+    assert main([*words, "--json"]) == 0
+    teams = {each["team"]: each["status"] for each in json.loads(capsys.readouterr().out)["teams"]}
+    assert (teams["alpha"], teams["beta"]) == ("baseline", "baseline")
+    assert teams["gamma"] != "baseline"
