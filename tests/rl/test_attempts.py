@@ -13,7 +13,7 @@ from pcgeval.rl import attempts
 from pcgeval.rl.attempts import Attempt, CommandResult, prepare_attempt, run_command
 from pcgeval.rubric.papers import Paper
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.sandbox import disk_watch
+from pcgeval.sandbox import disk
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 
 pytestmark = pytest.mark.skipif(
@@ -151,7 +151,7 @@ def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shel
     full = attempt.folder / "paper" / "full"
 
     def disk_usage(_):
-        return SimpleNamespace(free=disk_watch.MIN_FREE_BYTES - full.exists())
+        return SimpleNamespace(free=disk.MIN_FREE_BYTES - full.exists())
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     threading.Timer(1, full.touch).start()

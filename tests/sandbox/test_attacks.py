@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from pcgeval.sandbox.mounts import interpreter_paths
+from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.sandbox import Allowance, Ending, Sandbox, open_sandbox
 
 pytestmark = pytest.mark.skipif(

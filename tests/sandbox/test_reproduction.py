@@ -12,10 +12,10 @@ from textwrap import dedent
 
 import pytest
 
-from pcgeval.core.reproduction import REPRODUCE_LOG, ReproductionRun
-from pcgeval.sandbox.disk_watch import DiskAllowance
+from pcgeval.sandbox.disk import DiskAllowance
 from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, ReproductionRun
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("bwrap") is None,

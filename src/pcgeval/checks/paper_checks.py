@@ -17,7 +17,7 @@ from typing import Any, NewType
 
 from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.reproduction import REPRODUCE_SCRIPT
+from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 Number = NewType("Number", float)  # an argument that may be any finite number
 InnerPath = NewType("InnerPath", str)  # an argument that names a file below the submission, parts joined by `/`

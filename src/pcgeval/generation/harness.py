@@ -45,7 +45,7 @@ class ProgramRunner:
 
     def _outcome(self, call: TrialCall, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
         """Return the response, or an empty one and the reason."""
-        confined = self._sandbox.start(
+        process = self._sandbox.start(
             self._command,
             folder=self._program.folder,
             readable=(GUEST,),
@@ -58,10 +58,10 @@ class ProgramRunner:
         except (TrialFailed, Misused) as failure:
             return "", str(failure)
         except Gone:
-            ending = confined.wait(SETTLING_SECONDS)
+            ending = process.wait(SETTLING_SECONDS)
             return "", broker.limit.why if broker.limit else silence(ending)
         finally:
-            confined.kill()
+            process.kill()
 
 
 def silence(ending: Ending) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from pcgeval.core.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 from pcgeval.judge.calls import Call, Part
 from pcgeval.judge.folder import CODE, DOCUMENTS, TABLES, Contents, FoundFile, contents
 from pcgeval.judge.logs import reduced
@@ -12,6 +11,7 @@ from pcgeval.judge.reading import FileText, clean, read_file
 from pcgeval.judge.subject import Subject
 from pcgeval.judge.templates import filled, phrase, prompt_version
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_PICKED = 10  # files, as in PaperBench
 RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers

@@ -18,9 +18,7 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.files import FileError, files_below, read_json, sha256_json, write_json
 from pcgeval.core.layout import STATE
 from pcgeval.core.params import Model
-from pcgeval.core.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 from pcgeval.judge.asking import OpenBackend, usual_backend
-from pcgeval.judge.computer import Computer
 from pcgeval.judge.exchanges import Exchanges, locked, named_recordings
 from pcgeval.judge.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report
 from pcgeval.judge.judges import JudgeType
@@ -31,6 +29,7 @@ from pcgeval.rubric.papers import Paper, load_paper
 from pcgeval.rubric.tree import TaskNode, prune
 from pcgeval.rubric.tree import code_only as only_code
 from pcgeval.rubric.tree import resources_provided as without_resources
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, Computer, ReproductionRun
 
 PAPERS = Path("data/papers")
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 from pcgeval.core.files import write_text
 from pcgeval.rubric.papers import Paper
-from pcgeval.sandbox.disk_watch import DiskAllowance, disk_use, make_sure_of_room, watched_disk
-from pcgeval.sandbox.limits import MEGABYTE, Allowance
+from pcgeval.sandbox.disk import DiskAllowance, check_room, disk_use, limited_disk
+from pcgeval.sandbox.process import MEGABYTE, Allowance
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 
 MOST_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
@@ -95,20 +95,20 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
     text = command.encode("utf-8", errors="replace").decode()  # a lone surrogate can be no argument
     if "\0" in text or len(text.encode()) > MOST_COMMAND_BYTES:
         return CommandResult("", None, f"was not run: give one without NUL and of at most {MOST_COMMAND_BYTES} bytes")
-    make_sure_of_room(attempt.work)
+    check_room(attempt.work)
     allowed = _allowed(attempt.work, most_bytes)
     with tempfile.TemporaryFile() as printed:
         number = printed.fileno()
         script = f'exec >&{number} 2>&1 {number}>&-; cd -- "$1" && exec /bin/bash -c "$2"'
-        confined = sandbox.start(
+        process = sandbox.start(
             ["/bin/bash", "-c", script, "shell", str(attempt.work), text],
             folder=attempt.paper,
             readable=(attempt.paper,),
             writable=(attempt.work,),
             descriptors=(number,),
         )
-        with watched_disk(confined, attempt.work, allowed):
-            ending = confined.wait(seconds)
+        with limited_disk(process, attempt.work, allowed):
+            ending = process.wait(seconds)
         return CommandResult(_shortened(printed), ending.code, ending.reason)
 
 

@@ -12,7 +12,7 @@ import verifiers.v1 as vf
 from pydantic import Field
 
 from pcgeval.rl.attempts import Attempt, command_sandbox, run_command
-from pcgeval.sandbox.limits import MEGABYTE
+from pcgeval.sandbox.process import MEGABYTE
 
 
 class AttemptState(vf.State):

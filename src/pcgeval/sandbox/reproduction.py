@@ -14,19 +14,17 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from time import monotonic
-from typing import Self
 
-from pcgeval.core.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
-from pcgeval.sandbox.confined import Confined, Ending
-from pcgeval.sandbox.disk_watch import DiskAllowance, make_sure_of_room, watched_disk
-from pcgeval.sandbox.limits import MEGABYTE, Allowance, tool
-from pcgeval.sandbox.mounts import interpreter_paths
-from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
+from pcgeval.sandbox.bubblewrap import interpreter_paths, tool
+from pcgeval.sandbox.disk import DiskAllowance, check_room, limited_disk
+from pcgeval.sandbox.process import MEGABYTE, Allowance, Ending, SandboxedProcess, SandboxError
+from pcgeval.sandbox.sandbox import open_sandbox
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 
 SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
@@ -93,228 +91,187 @@ class SandboxComputer:
             raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
         with _our_faults(into), _scratch_folder() as scratch:
             work = scratch / "work"
-            before = _surveyed(submission.resolve(), self._disk)
-            before = _copied(before, work, newest=_disk_time(scratch) - 1_000_000_000)
+            before = _Copy(submission.resolve(), work, self._disk, newest=_disk_time(scratch) - 1_000_000_000)
             started_at = _disk_time(scratch)
             started = monotonic()
-            with _LogPipe() as pipe:
-                ending = self._ending(before, work, pipe)
+            ending, printed = self._run(before, work)
             seconds = monotonic() - started
             _make_ours(work)
-            after = _copied(_surveyed(work, self._disk), into)
-            log = (
-                _openness(self._sandbox)
-                + _told(before, "before the run")
-                + pipe.text().replace(str(work), SHOWN_FOLDER)
-            )
-            log += ("" if log.endswith("\n") or not log else "\n") + _told(after, "after the run") + _end_line(ending)
-            _write_log(into / REPRODUCE_LOG, log, started_at, seconds)
+            after = _Copy(work, into, self._disk)
+            log = ""
+            if not self._sandbox.contained:
+                log += "[pcgeval] without a sandbox: network and files were open to it\n"
+            elif self._sandbox.network:
+                log += "[pcgeval] the network was open to it\n"
+            log += before.told("before the run") + printed.replace(str(work), SHOWN_FOLDER)
+            log += ("" if log.endswith("\n") or not log else "\n") + after.told("after the run") + _end_line(ending)
+            # the file is as old as the start of the run, so that results are newer
+            at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
+            text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
+            (into / REPRODUCE_LOG).write_bytes(text.encode("utf-8", errors="replace"))
+            os.utime(into / REPRODUCE_LOG, ns=(started_at, started_at))
         # as other files' times are read: dividing the nanoseconds would round differently
         return ReproductionRun(into, log, ending.code, ending.reason, seconds, (into / REPRODUCE_LOG).stat().st_mtime)
 
-    def _ending(self, before: "_Survey", work: Path, pipe: "_LogPipe") -> Ending:
-        """Run the script if there is one that can be run."""
+    def _run(self, before: "_Copy", work: Path) -> tuple[Ending, str]:
+        """Run the script if there is one that can be run; return how it ended and what it printed."""
         script = work / REPRODUCE_SCRIPT
-        if before.too_much is not None:
-            return Ending(None, f"was not started: the submission has {before.too_much}", "")
+        if before.too_much:
+            return Ending(None, f"was not started: the submission has more than {self._disk}", ""), ""
         if not script.is_file():
-            return Ending(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", "")
-        make_sure_of_room(work)
+            return Ending(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
+        check_room(work)
         has_crlf = b"\r\n" in script.read_bytes()
-        ending = self._confined_ending(work, pipe)
-        if ending.code and ending.reason is None and has_crlf:
-            return replace(ending, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text")
-        return ending
-
-    def _confined_ending(self, work: Path, pipe: "_LogPipe") -> Ending:
         (empty := work.parent / "empty").mkdir(mode=0o755)
         python = Path(sys.executable)
-        confined = self._sandbox.start(
-            [tool("bash"), "-c", _COMMAND, "bash", str(work), str(pipe.guest_end)],
-            folder=empty,
-            readable=tuple(interpreter_paths(python)),
-            writable=(work,),
-            descriptors=(pipe.guest_end,),
-            environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
-        )
+        reading, writing = os.pipe()
         try:
-            pipe.start_reading(confined)
-            with watched_disk(confined, work, self._disk):
-                return confined.wait(self._seconds)
+            process = self._sandbox.start(
+                [tool("bash"), "-c", _COMMAND, "bash", str(work), str(writing)],
+                folder=empty,
+                readable=tuple(interpreter_paths(python)),
+                writable=(work,),
+                descriptors=(writing,),
+                environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
+            )
+        except SandboxError:
+            os.close(reading)
+            raise
         finally:
-            confined.kill()
+            os.close(writing)
+        log = _LogReader(reading, process)
+        try:
+            with limited_disk(process, work, self._disk):
+                ending = process.wait(self._seconds)
+        finally:
+            process.kill()
+        if ending.code and ending.reason is None and has_crlf:
+            ending = replace(
+                ending, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text"
+            )
+        return ending, log.text()
 
 
-class _LogPipe:
-    """Takes in what a run prints, and keeps its start and its end."""
+class _LogReader(threading.Thread):
+    """Reads what a run prints until all processes have closed the pipe, and keeps its start and its end."""
 
-    def __init__(self) -> None:
-        self._our_end, self.guest_end = os.pipe()
+    def __init__(self, descriptor: int, process: SandboxedProcess) -> None:
+        """Begin to read; a run that prints without end is stopped."""
+        super().__init__(name="log reader", daemon=True)
+        self._descriptor, self._process = descriptor, process
         self._head, self._tail = bytearray(), bytearray()
         self._bytes = 0
-        self._reader: threading.Thread | None = None
+        self.start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._reader is None:
-            os.close(self.guest_end)
-            os.close(self._our_end)
-        else:
-            self._reader.join(READING_SECONDS)  # longer only where a trusted process got away with its end of the pipe
-
-    def start_reading(self, confined: Confined) -> None:
-        """Read until all processes have closed the pipe; stop a run that prints without end."""
-        os.close(self.guest_end)
-        self._reader = threading.Thread(target=self._read, args=(confined,), daemon=True)
-        self._reader.start()
-
-    def text(self) -> str:
-        """Return what was printed, without the middle if it is long."""
-        left_out = self._bytes - len(self._head) - len(self._tail)
-        gap = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
-        return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", errors="replace")
-
-    def _read(self, confined: Confined) -> None:
-        while chunk := os.read(self._our_end, 65_536):
+    def run(self) -> None:
+        """Read in a thread of its own."""
+        while chunk := os.read(self._descriptor, 65_536):
             self._bytes += len(chunk)
             room = KEPT_LOG_BYTES - len(self._head)
             self._head += chunk[:room]
             self._tail += chunk[room:]
             del self._tail[:-KEPT_LOG_BYTES]
             if self._bytes > MAX_LOG_BYTES:
-                confined.kill(f"printed more than {MAX_LOG_BYTES / MEGABYTE:g} MB")
-        os.close(self._our_end)
+                self._process.kill(f"printed more than {MAX_LOG_BYTES / MEGABYTE:g} MB")
+        os.close(self._descriptor)
+
+    def text(self) -> str:
+        """Return what was printed by a run that has ended, without the middle if it is long."""
+        self.join(READING_SECONDS)  # longer only where a trusted process got away with its end of the pipe
+        left_out = self._bytes - len(self._head) - len(self._tail)
+        gap = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
+        return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", errors="replace")
 
 
-@dataclass(frozen=True)
-class _Survey:
-    """What is in a folder and may be copied: relative paths, folders before what is in them; and what may not."""
+class _Copy:
+    """A copy of the regular files in a folder, within bounds; no link is followed but to a file within the folder.
 
-    source: Path
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
-    left_out: tuple[str, ...]  # names with reasons
-    too_much: str | None  # of what there is more than allowed; that is left out
+    Attributes:
+        left_out: What is not in the copy: names with reasons.
+        too_much: Whether there is more than allowed.
+    """
 
+    def __init__(self, source: Path, target: Path, most: DiskAllowance, newest: int | None = None) -> None:
+        """Copy a folder, with times no later than `newest` (nanoseconds).
 
-def _surveyed(source: Path, disk: DiskAllowance) -> _Survey:
-    """Look through a folder, of which no link is followed but to a file within it."""
-    folders: list[str] = []
-    files: list[str] = []
-    left_out: list[str] = []
-    limits = f"more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
-    too_much = None
-    count = size = 0
-    waiting = [""]
-    while waiting:
-        inside = waiting.pop()
-        names = _names(source / inside, disk.files)
-        if names is None:
-            left_out.append(_named(inside or ".", "cannot be read"))
-            continue
-        if len(names) > disk.files:
-            too_much = limits
-            left_out.append(_named(inside or ".", "too many files"))
-            continue
-        folders.append(inside)
+        Raises:
+            OSError: A fault of ours; one of the folder's leaves a file out.
+        """
+        self._source, self._target, self._most, self._newest = source, target, most, newest
+        self._files = self._bytes = 0
+        self.left_out: list[str] = []
+        self.too_much = False
+        waiting = [""]
+        while waiting:
+            waiting += reversed(self._copy_folder(waiting.pop()))
+
+    def told(self, when: str) -> str:
+        """Return a line of the log that names what was not copied, or nothing."""
+        if not self.left_out:
+            return ""
+        more = len(self.left_out) - SHOWN_NAMES
+        names = ", ".join(self.left_out[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+        return f"[pcgeval] left out {when}: {names}\n"
+
+    def _copy_folder(self, inside: str) -> list[str]:
+        """Copy a folder's files, in the order of their names; return the folders in it."""
+        names: list[str] = []
         below: list[str] = []
-        for name in names:
+        try:
+            with os.scandir(self._source / inside) as entries:
+                for entry in entries:
+                    names.append(entry.name)
+                    if len(names) > self._most.files:
+                        self.too_much = True
+                        self._leave_out(inside or ".", "too many files")
+                        return below
+            (self._target / inside).mkdir(mode=0o755, exist_ok=True)
+        except OSError as error:
+            self._leave_out(inside or ".", f"cannot be copied: {error.strerror}", error)
+            return below
+        for name in sorted(names, key=os.fsencode):
             path = f"{inside}/{name}" if inside else name
-            status = _status(source, path)
             if path == REPRODUCE_LOG:
                 continue  # a log from elsewhere says nothing about this run
-            if status is None:
-                left_out.append(_named(path, "neither file nor folder, or a link that leads to no file in here"))
-            elif S_ISDIR(status.st_mode) and path.count("/") >= MAX_FOLDERS:
-                left_out.append(_named(path, f"lies in more than {MAX_FOLDERS} folders"))
-            elif count + 1 > disk.files or size + status.st_size * S_ISREG(status.st_mode) > disk.total_bytes:
-                too_much = limits
-                left_out.append(_named(path, "too much"))
-            else:
-                count += 1
-                size += status.st_size * S_ISREG(status.st_mode)
-                (below if S_ISDIR(status.st_mode) else files).append(path)
-        waiting += reversed(below)
-    return _Survey(source, tuple(folders), tuple(files), tuple(left_out), too_much)
+            try:
+                if self._copy_if_allowed(path):
+                    below.append(path)
+            except OSError as error:
+                self._leave_out(path, f"cannot be copied: {error.strerror}", error)
+        return below
 
-
-def _names(folder: Path, most: int) -> list[str] | None:
-    """Return the names in a folder in byte order, of more than so many one too many; None if it cannot be read."""
-    names = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                names.append(entry.name)
-                if len(names) > most:
-                    break
-    except OSError as error:
-        _pass_on_ours(error)
-        return None
-    return sorted(names, key=os.fsencode)
-
-
-def _status(source: Path, path: str) -> os.stat_result | None:
-    """Return what is known of a file or folder, or of the file within the source to which a link leads."""
-    try:
-        status = (source / path).lstat()
-        if S_ISLNK(status.st_mode):
-            target = Path(os.path.realpath(source / path))
+    def _copy_if_allowed(self, path: str) -> bool:
+        """Copy a file, or return whether it is a folder that may be copied."""
+        source = self._source / path
+        status = source.lstat()
+        is_folder = S_ISDIR(status.st_mode)
+        if S_ISLNK(status.st_mode) and (target := Path(os.path.realpath(source))).is_relative_to(self._source):
             status = target.lstat()
-            return status if target.is_relative_to(source) and S_ISREG(status.st_mode) else None
-    except OSError as error:
-        _pass_on_ours(error)
-        return None
-    return status if S_ISREG(status.st_mode) or S_ISDIR(status.st_mode) else None
+        size = 0 if is_folder else status.st_size
+        if not is_folder and not S_ISREG(status.st_mode):
+            self._leave_out(path, "neither file nor folder, or a link that leads to no file in here")
+        elif is_folder and path.count("/") >= MAX_FOLDERS:
+            self._leave_out(path, f"lies in more than {MAX_FOLDERS} folders")
+        elif self._files + 1 > self._most.files or self._bytes + size > self._most.total_bytes:
+            self.too_much = True
+            self._leave_out(path, "too much")
+        else:
+            self._files += 1
+            self._bytes += size
+            if is_folder:
+                return True
+            copy = self._target / path
+            shutil.copyfile(source, copy)
+            copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
+            changed = status.st_mtime_ns if self._newest is None else min(status.st_mtime_ns, self._newest)
+            os.utime(copy, ns=(changed, changed))
+        return False
 
-
-def _named(path: str, why: str) -> str:
-    return f"{ascii(path)[:120]} ({why})"
-
-
-def _copied(survey: _Survey, target: Path, newest: int | None = None) -> _Survey:
-    """Copy what may be copied, with times no later than `newest` (nanoseconds); return the survey with what failed.
-
-    Raises:
-        OSError: A fault of ours.
-    """
-    failed = []
-    folders = set(survey.folders)
-    for name in (*survey.folders, *survey.files):
-        try:
-            if name in folders:
-                (target / name).mkdir(mode=0o755, exist_ok=True)
-            else:
-                _copy_file(survey.source / name, target / name, newest)
-        except OSError as error:
-            _pass_on_ours(error)
-            failed.append(_named(name, f"cannot be copied: {error.strerror}"))
-    return replace(survey, left_out=(*survey.left_out, *failed))
-
-
-def _copy_file(source: Path, copy: Path, newest: int | None) -> None:
-    status = source.stat()
-    shutil.copyfile(source, copy)
-    copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
-    changed = status.st_mtime_ns if newest is None else min(status.st_mtime_ns, newest)
-    os.utime(copy, ns=(changed, changed))
-
-
-def _openness(sandbox: Sandbox) -> str:
-    """Say in the log what a run could reach beside its folder."""
-    if not sandbox.contained:
-        return "[pcgeval] without a sandbox: network and files were open to it\n"
-    return "[pcgeval] the network was open to it\n" if sandbox.network else ""
-
-
-def _told(survey: _Survey, when: str) -> str:
-    """Return a line of the log that names what was not copied, or nothing."""
-    if not survey.left_out:
-        return ""
-    names = ", ".join(survey.left_out[:SHOWN_NAMES])
-    more = f" and {len(survey.left_out) - SHOWN_NAMES} more" if len(survey.left_out) > SHOWN_NAMES else ""
-    return f"[pcgeval] left out {when}: {names}{more}\n"
+    def _leave_out(self, path: str, why: str, error: OSError | None = None) -> None:
+        """Note what is not copied, unless a fault of ours is the reason."""
+        if error is not None and error.errno in _OUR_FAULTS:
+            raise error
+        self.left_out.append(f"{ascii(path)[:120]} ({why})")
 
 
 def _end_line(ending: Ending) -> str:
@@ -323,25 +280,11 @@ def _end_line(ending: Ending) -> str:
     return f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
 
 
-def _write_log(path: Path, log: str, started_at: int, seconds: float) -> None:
-    """Write the log with its times; the file is as old as the start of the run, so that results are newer."""
-    at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
-    text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
-    path.write_bytes(text.encode("utf-8", errors="replace"))
-    os.utime(path, ns=(started_at, started_at))
-
-
 def _disk_time(folder: Path) -> int:
     """Return the time in nanoseconds that a file would get now."""
     marker = folder / "marker"
     marker.write_bytes(b"now")
     return marker.stat().st_mtime_ns
-
-
-def _pass_on_ours(error: OSError) -> None:
-    """Raise an error again that is no reason to leave a file out."""
-    if error.errno in _OUR_FAULTS:
-        raise error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Watching what programs have on disk: the sandbox limits each single file, but not how many there are."""
+"""What programs have on disk: the sandbox limits each single file, but not how many there are."""
 
 import errno
 import os
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from pcgeval.sandbox.confined import Confined
-from pcgeval.sandbox.limits import MEGABYTE, SandboxError
+from pcgeval.sandbox.process import MEGABYTE, SandboxedProcess, SandboxError
 
 MIN_FREE_BYTES = 200 * MEGABYTE
 WATCH_SECONDS = 0.2
@@ -24,17 +23,21 @@ class DiskAllowance:
     total_bytes: int = 2_000 * MEGABYTE
     files: int = 50_000  # and folders
 
+    def __str__(self) -> str:
+        """Return it as it stands after "more than"."""
+        return f"{self.files} files or {self.total_bytes / MEGABYTE:g} MB"
+
 
 @dataclass(frozen=True)
 class DiskUse:
-    """What a folder has on disk, or what of it was counted until it was too much."""
+    """Space and number of what a folder holds, or of what was counted until it was too much."""
 
     total_bytes: int
     files: int  # and folders
     too_deep: bool = False  # some of it lies so deep that it cannot be looked at by its path
 
 
-def make_sure_of_room(folder: Path) -> None:
+def check_room(folder: Path) -> None:
     """Raise SandboxError where the disk is too full for a program to be started."""
     if _free_bytes(folder) < MIN_FREE_BYTES:
         raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
@@ -62,35 +65,30 @@ def disk_use(folder: Path, most: DiskAllowance | None = None) -> DiskUse:
 
 
 @contextmanager
-def watched_disk(confined: Confined, folder: Path, disk: DiskAllowance) -> Iterator[None]:
+def limited_disk(process: SandboxedProcess, folder: Path, most: DiskAllowance) -> Iterator[None]:
     """Stop a running program once its folder holds more than it may, or the disk is nearly full."""
     ended = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(confined, folder, disk, ended), name="disk watcher", daemon=True)
+
+    def watch() -> None:
+        pause = WATCH_SECONDS
+        while not ended.wait(pause):
+            started = monotonic()
+            if _free_bytes(folder) < MIN_FREE_BYTES:  # also by files that have no name any more
+                process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
+            use = disk_use(folder, most)
+            if use.files > most.files or use.total_bytes > most.total_bytes:
+                process.kill(f"made more than {most}")
+            elif use.too_deep:
+                process.kill("made folders in folders without end")
+            pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+
+    watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)
     watcher.start()
     try:
         yield
     finally:
         ended.set()
         watcher.join()
-
-
-def _watch(confined: Confined, folder: Path, disk: DiskAllowance, ended: threading.Event) -> None:
-    pause = WATCH_SECONDS
-    while not ended.wait(pause):
-        started = monotonic()
-        if (why := _overuse(folder, disk)) is not None:
-            confined.kill(why)
-        pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
-
-
-def _overuse(folder: Path, disk: DiskAllowance) -> str | None:
-    """Return what a program has too much of on disk, in words that follow "the program"."""
-    if _free_bytes(folder) < MIN_FREE_BYTES:  # also by files that have no name any more
-        return f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free"
-    use = disk_use(folder, disk)
-    if use.files > disk.files or use.total_bytes > disk.total_bytes:
-        return f"made more than {disk.files} files or {disk.total_bytes / MEGABYTE:g} MB"
-    return "made folders in folders without end" if use.too_deep else None
 
 
 def _free_bytes(folder: Path) -> int:

@@ -1,7 +1,8 @@
-"""The result of running a submission's reproduce.sh, shared by the sandbox that runs it and the judge."""
+"""The reproduce.sh of a submission: the names of its files, who runs it, and what became of a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
 STARTED = f"[pcgeval] {REPRODUCE_SCRIPT} started at "  # an ISO time follows; so begins the log of a run in our sandbox
@@ -9,11 +10,11 @@ STARTED = f"[pcgeval] {REPRODUCE_SCRIPT} started at "  # an ISO time follows; so
 
 @dataclass(frozen=True)
 class ReproductionRun:
-    """What became of a run.
+    """The result of running a submission's reproduce.sh.
 
     Attributes:
         folder: A copy of the submission as it was after the run, with reproduce.log.
-        log: What it printed, cut in the middle if it is long, what was not copied, and how it ended. Without times, so
+        log: The output, cut in the middle if it is long, what was not copied, and how it ended. Without times, so
             that a run that does the same has the same log; the file reproduce.log begins and ends with them.
         exit_code: The script's, 128 + the signal's number for a signal; None if it was stopped or never started.
         reason: Why it was stopped or never started, or what explains its exit code.
@@ -28,3 +29,10 @@ class ReproductionRun:
     reason: str | None
     seconds: float
     started_at: float
+
+
+class Computer(Protocol):
+    """A place where code of strangers may run."""
+
+    def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
+        """Copy a submission into the folder `into` and run its reproduce.sh there."""

@@ -1,0 +1,152 @@
+"""The command line that contains a program: what it sees of the machine's files, its rights and its limits."""
+
+import os
+import platform
+import re
+import shutil
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from pcgeval.sandbox.process import MEGABYTE, Allowance, SandboxError
+
+ISOLATION = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
+)
+SUBMISSION = "/submission"
+MOST_PARTS = 1000  # directly in a program's folder: each is a mount
+SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mostly links into /usr
+SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
+NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
+DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/zero: memory that nobody would see
+
+# Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only fences a
+# single huge request; what is really used is watched from outside.
+SPARE_ADDRESSES = 8_000 * MEGABYTE
+FIRST_KERNEL_TO_COUNT_APART = (5, 14)  # from here on a user's processes are counted in each user namespace by itself
+
+
+def tool(name: str) -> str:
+    """Return the absolute path of a command: what starts a program must not be found in the program's own folders.
+
+    Raises:
+        SandboxError: It is not installed.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise SandboxError(
+            f"Programs are contained with {name}, which is not installed. "
+            "Install it: `apt install bubblewrap util-linux` (other systems name the packages alike)."
+        )
+    return path
+
+
+def is_root() -> bool:
+    """Return whether we run as root, who makes no user namespace but becomes another user."""
+    return os.geteuid() == 0
+
+
+def limiting_command(allowance: Allowance) -> list[str]:
+    """Return the start of a command line (util-linux) that runs the rest of it with the kernel's limits.
+
+    If the machine runs out of memory, such a program is the first that the kernel ends.
+    """
+    version = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
+    counts_apart = is_root() or version >= FIRST_KERNEL_TO_COUNT_APART  # else the limit is for all that a user runs
+    return [
+        *(tool("choom"), "-n", "1000", "--"),
+        tool("prlimit"),
+        f"--as={allowance.memory_bytes + SPARE_ADDRESSES}",
+        *([f"--nproc={allowance.processes}"] if counts_apart else []),
+        f"--fsize={allowance.file_bytes}",
+        f"--nofile={allowance.open_files}",
+        f"--cpu={allowance.cpu_seconds}",
+        "--core=0",
+        "--",
+    ]
+
+
+def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
+    """Return the options for the rights, and for the system's files, processes, devices and an empty /tmp."""
+    options = [*ISOLATION, *([] if network else ["--unshare-net"])]
+    options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if is_root() else ["--unshare-user"]
+    options += ["--ro-bind", "/usr", "/usr"]
+    for folder in SYSTEM_FOLDERS:
+        is_link = Path(folder).is_symlink()
+        options += ["--symlink", str(Path(folder).readlink()), folder] if is_link else ["--ro-bind-try", folder, folder]
+    options += ["--perms", "0755", "--dir", "/etc"]
+    for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
+        options += ["--ro-bind-try", path, path]
+    options += ["--proc", "/proc", "--perms", "0755", "--tmpfs", "/dev"]
+    for path in DEVICES:
+        options += ["--dev-bind", path, path]
+    options += ["--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/tmp", "/dev/shm"]  # noqa: S108 - the sandbox's
+    return [*options, "--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", "/tmp"]  # noqa: S108
+
+
+def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Path], scratch_bytes: int) -> list[str]:
+    """Return the options for the program's folder and for paths that keep their names, and close all else but /tmp.
+
+    Of the program's folder every part is read-only, but new files can be made beside them: programs keep logs and
+    caches where they are started. They are gone afterwards.
+    """
+    options: list[str] = []
+    binds = {path: "--ro-bind" for path in readable if not path.is_relative_to("/usr")}
+    binds |= dict.fromkeys(writable, "--bind")
+    for parent in dict.fromkeys(parent for path in binds for parent in reversed(path.parents)):
+        if parent not in (Path("/"), Path("/tmp")):  # noqa: S108 - the sandbox's own
+            options += ["--perms", "0755", "--dir", str(parent)]  # visible to all, empty but for what lies there
+    for path, bind in binds.items():
+        options += [bind, str(path), str(path)]
+    parts = sorted(folder.iterdir())
+    if len(parts) > MOST_PARTS:
+        options += ["--ro-bind", str(folder), SUBMISSION]
+        parts = []
+    else:
+        options += ["--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", SUBMISSION]
+    for part in parts:
+        inside = f"{SUBMISSION}/{part.name}"
+        if part.is_symlink():
+            options += ["--symlink", str(part.readlink()), inside]
+        elif part.is_file() or part.is_dir():
+            options += ["--ro-bind", str(part), inside]
+    return [*options, "--chdir", SUBMISSION, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def interpreter_paths(command: Path) -> list[Path]:
+    """Return the folders that an interpreter needs: its environment, and the installation that this was made from.
+
+    A command that belongs to no Python installation outside /usr needs none.
+    """
+    environment = command.parent.parent
+    settings = environment / "pyvenv.cfg"
+    if not command.is_absolute():
+        return []
+    if not settings.is_file():
+        return _installation(command.resolve().parent)
+    homes = [
+        Path(value.strip())
+        for line in settings.read_text(encoding="utf-8", errors="replace").splitlines()
+        for key, _, value in [line.partition("=")]
+        if key.strip() == "home"
+    ]
+    return [environment, *(path for home in (*homes, command.resolve().parent) for path in _installation(home))]
+
+
+def _installation(programs: Path) -> list[Path]:
+    """Return the installation of a folder `bin`, nothing where that is the system's own or no Python is seen in it."""
+    prefix = programs.parent
+    try:
+        is_python = prefix.is_absolute() and any((prefix / "lib").glob("python3*/os.py"))
+    except OSError:
+        is_python = False
+    is_system = prefix == Path("/") or prefix.is_relative_to("/usr")
+    return [prefix] if is_python and programs.name == "bin" and not is_system else []
+
+
+def open_to_all(path: Path) -> bool:
+    """Return whether users other than its owner may read a file or list a folder."""
+    mode = path.stat().st_mode
+    needed = stat.S_IROTH | stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+    return mode & needed == needed

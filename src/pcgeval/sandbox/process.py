@@ -1,0 +1,279 @@
+"""A started program: read what it prints, watch what it uses, and end all of it when told to."""
+
+import contextlib
+import json
+import os
+import select
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from pcgeval.core.errors import PcgevalError
+
+MEGABYTE = 1_000_000
+MOST_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
+TAIL_BYTES = 8_000
+CHUNK_BYTES = 65_536
+WATCH_SECONDS = 0.05
+WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
+REPORT_SECONDS = 10.0  # bubblewrap reports within milliseconds
+GRACE_SECONDS = 5.0  # for the kernel to clear away what was killed
+
+
+class SandboxError(PcgevalError):
+    """Programs cannot be contained here, or the sandbox could not be set up."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The most that one started program, with all processes it starts, may use.
+
+    Attributes:
+        memory_bytes: Resident memory of all processes together; pages that they share count once.
+        processes: Processes and threads at once.
+        scratch_bytes: Size of its private /tmp, and of what it writes beside its files; both lie in memory and come
+            on top of `memory_bytes`.
+        file_bytes: Size of a single file, and of all that it prints together.
+        open_files: Open descriptors per process.
+        cpu_seconds: Processor time per process, for when nobody waits for its end.
+    """
+
+    memory_bytes: int = 4_000 * MEGABYTE
+    processes: int = 64
+    scratch_bytes: int = 256 * MEGABYTE
+    file_bytes: int = 64 * MEGABYTE
+    open_files: int = 1_024
+    cpu_seconds: int = 7_200
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended.
+
+    Attributes:
+        code: Its exit code, 128 + the signal's number if a signal ended it; None if it was stopped.
+        reason: Why it was stopped or which signal ended it, in words that follow "the program"; None if it ended by
+            itself, whatever its exit code.
+        error_tail: The last 8 kB that it printed on standard error.
+    """
+
+    code: int | None
+    reason: str | None
+    error_tail: str
+
+
+class SandboxedProcess:
+    """A running program with all processes that it starts.
+
+    In the sandbox these share a PID namespace: when its first process is killed, the kernel kills all others in it.
+    Without a sandbox they share a session; a process that starts a session of its own gets away.
+
+    The thread that starts a program must outlive it: the kernel ends a sandbox with the thread that started it.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        allowance: Allowance,
+        clean_up: Callable[[], object],
+        reports: int | None = None,
+    ) -> None:
+        """Watch a process whose standard output and error are pipes.
+
+        Args:
+            process: bubblewrap, or without a sandbox the program itself, which leads its session.
+            allowance: Memory, processes, output and files in /tmp are watched from outside.
+            clean_up: Called once after all has ended.
+            reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed at the end;
+                None without a sandbox.
+        """
+        self._process, self._allowance, self._clean_up = process, allowance, clean_up
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._error_tail = b""
+        self._printed_bytes = 0
+        self._ended = threading.Event()
+        self._first = process.pid  # all other processes of the program descend from it
+        self._handle: int | None = None  # stands for the namespace's first process whatever becomes of its number
+        self._reports, self._report = reports, b""
+        if reports is not None:
+            self._report = _first_line(reports)
+            self._first = self._reported("child-pid") or process.pid
+            with contextlib.suppress(ProcessLookupError):
+                self._handle = os.pidfd_open(self._first)
+        threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
+
+    def wait(self, timeout: float) -> Ending:
+        """Return how it ended, and stop it after `timeout` seconds.
+
+        Raises:
+            SandboxError: The sandbox itself could not be set up.
+        """
+        if not self._ended.wait(timeout):
+            self.kill(f"was stopped after {timeout:g} s")
+            self._ended.wait(3 * GRACE_SECONDS)
+        tail = self._error_tail.decode("utf-8", errors="replace")
+        if self._reason is not None:
+            return Ending(None, self._reason, tail)
+        code = self._process.returncode if self._reports is None else self._reported("exit-code")
+        if code is None:
+            raise SandboxError(
+                f"The sandbox could not be set up, or was ended from outside: {tail.strip() or 'no message'}. "
+                "Check that the paths in the message exist and that bubblewrap works: `bwrap --ro-bind / / true`."
+            )
+        code = 128 - code if code < 0 else code
+        try:
+            return Ending(code, f"was ended by {signal.Signals(code - 128).name}", tail)
+        except ValueError:
+            return Ending(code, None, tail)
+
+    def kill(self, reason: str = "was stopped") -> None:
+        """End it and all it started, at once; the first reason given stays, and one that ended keeps its ending."""
+        with self._lock:
+            if self._process.poll() is None:
+                self._reason = self._reason or reason
+                self._kill_all()
+
+    def _kill_all(self) -> None:
+        if self._handle is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+        elif self._reports is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+                os.killpg(self._first, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        try:
+            self._follow()
+        finally:
+            self._kill_all()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(GRACE_SECONDS)
+            self._process.kill()  # only if bubblewrap itself hangs
+            self._process.wait()
+            self._close()
+            self._clean_up()
+            self._ended.set()
+
+    def _follow(self) -> None:
+        """Read and look until it has ended and closed its pipes, or has had time enough to close them."""
+        next_look = 0.0
+        latest_end = float("inf")
+        with selectors.DefaultSelector() as pipes:
+            for stream in filter(None, (self._process.stdout, self._process.stderr)):
+                pipes.register(stream, selectors.EVENT_READ)
+            while self._process.poll() is None or (pipes.get_map() and time.monotonic() < latest_end):
+                if not pipes.get_map():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(WATCH_SECONDS)
+                for key, _ in pipes.select(WATCH_SECONDS) if pipes.get_map() else ():
+                    if chunk := os.read(key.fd, CHUNK_BYTES):
+                        self._take(chunk, is_error=key.fileobj is self._process.stderr)
+                    else:
+                        pipes.unregister(key.fileobj)
+                if (started := time.monotonic()) >= next_look:
+                    self._look()
+                    now = time.monotonic()
+                    next_look = now + max(WATCH_SECONDS, (now - started) / WATCH_SHARE)
+                if self._process.poll() is not None and latest_end == float("inf"):
+                    latest_end = time.monotonic() + GRACE_SECONDS
+                    self._kill_all()  # what it left behind holds the pipes open
+
+    def _take(self, chunk: bytes, *, is_error: bool) -> None:
+        if is_error:
+            self._error_tail = (self._error_tail + chunk)[-TAIL_BYTES:]
+        self._printed_bytes += len(chunk)
+        if self._printed_bytes > self._allowance.file_bytes:
+            self.kill(f"printed more than {self._allowance.file_bytes / MEGABYTE:g} MB")
+
+    def _look(self) -> None:
+        """Stop it if it uses more than it may; processes that end meanwhile count as nothing."""
+        allowance = self._allowance
+        processes: list[psutil.Process] = []
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._first)
+            processes = [first, *first.children(recursive=True)]
+        tasks = memory = 0
+        for each in processes:
+            with contextlib.suppress(psutil.Error):
+                tasks += each.num_threads()
+                memory += each.memory_info().rss
+        if tasks > allowance.processes + 1:  # the first process may be bubblewrap's own
+            self.kill(f"had more than {allowance.processes} processes and threads")
+        elif memory > allowance.memory_bytes and sum(map(_own_memory, processes)) > allowance.memory_bytes:
+            self.kill(f"used more than {allowance.memory_bytes / MEGABYTE:g} MB of memory")
+        elif self._reports is not None and any(scratch_files(each.pid) > MOST_SCRATCH_FILES for each in processes):
+            self.kill(f"made more than {MOST_SCRATCH_FILES} files")
+
+    def _close(self) -> None:
+        """Take bubblewrap's last report, and close all descriptors."""
+        for stream in filter(None, (self._process.stdout, self._process.stderr)):
+            stream.close()
+        with self._lock:
+            if self._reports is not None:
+                while chunk := os.read(self._reports, CHUNK_BYTES):
+                    self._report += chunk
+                os.close(self._reports)
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
+
+    def _reported(self, name: str) -> int | None:
+        """Return a number that bubblewrap has reported."""
+        entries = [json.loads(line) for line in self._report.splitlines() if line.strip()]
+        return next((entry[name] for entry in entries if name in entry), None)
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Read a line, or less if the other end is closed or nothing comes."""
+    line = b""
+    while not line.endswith(b"\n") and select.select([descriptor], [], [], REPORT_SECONDS)[0]:
+        chunk = os.read(descriptor, CHUNK_BYTES)
+        if not chunk:
+            break
+        line += chunk
+    return line
+
+
+def _own_memory(process: psutil.Process) -> int:
+    """Return the resident memory of a process, of shared pages its share; slow, as the kernel walks the pages."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        try:
+            memory = process.memory_full_info()
+        except psutil.AccessDenied:
+            memory = process.memory_info()
+        return int(getattr(memory, "pss", memory.rss))  # Linux alone knows the share
+    return 0
+
+
+def scratch_files(process: int) -> int:
+    """Return how many files a process could make in /tmp and in its program's folder; 0 if that cannot be seen.
+
+    Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
+    """
+    try:
+        root = os.open(f"/proc/{process}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        if os.path.samestat(os.fstat(root), Path("/").stat()):
+            return 0
+        # below the descriptor: whatever the process does meanwhile, this is the root that was compared
+        return sum(_files_in_memory(f"/proc/self/fd/{root}/{folder}") for folder in ("tmp", "submission"))
+    finally:
+        os.close(root)
+
+
+def _files_in_memory(folder: str) -> int:
+    try:
+        space = os.statvfs(folder)
+    except OSError:
+        return 0
+    return 0 if space.f_flag & os.ST_RDONLY else space.f_files - space.f_ffree
