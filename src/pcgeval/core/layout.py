@@ -32,6 +32,7 @@ RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
 STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
+CALLS = STATE / "calls"  # every reply of a model that was paid for; a round's workspace links to its parent's
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files

@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import to_json
-from pcgeval.generation.records import Exchange, FailedCall, sync_folder, whole_text
+from pcgeval.core.files import sync_folder, to_json
+from pcgeval.generation.records import Exchange, FailedCall, whole_text
 from pcgeval.llm.keeping import cannot_keep, check_room
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest
 

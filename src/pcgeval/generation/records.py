@@ -4,7 +4,6 @@ A record is written after its response and carries the response's hash, so a run
 a trial that is simply done again.
 """
 
-import os
 import re
 from dataclasses import dataclass
 from itertools import takewhile
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.conduct import Flag
-from pcgeval.core.files import FileError, read_json, sha256_bytes, to_json, write_text
+from pcgeval.core.files import FileError, read_json, sha256_bytes, sync_folder, to_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import Model
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, Message
@@ -135,15 +134,6 @@ def write_trial(
         raise FileError(
             f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
         ) from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss: syncing a file does not sync its name."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:

@@ -1,0 +1,243 @@
+"""Every reply that a language model gave, so that no identical call is ever paid for twice.
+
+A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, shared by trials, `pcgeval try`, rounds and
+the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decides the reply (model digest, messages,
+options with the seed, schema; not a time limit), and `repetition` counts the times that one trial or one grading asks
+the very same again. A key answers for ever: removing the folder is the only way to forget a reply.
+
+    log = CallLog(CALLS)
+    call = log.find(request.key, repetition)
+    if call is None:
+        log.check_room()
+        try:
+            call = LoggedCall(key=request.key, repetition=repetition, reply=backend.chat(request, seconds), leaf=...)
+        except CallError as error:
+            call = LoggedCall(key=request.key, repetition=repetition, reason=str(error), leaf=...)
+        call = log.append(call)  # on the disk now; use only what this returns
+    log.used  # all calls that were found or appended, for `write_recording`
+
+Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
+copying files. A call that failed is kept apart, in `failed/`, and answers nothing. A recording is one file of the same
+lines, the failed calls among them, which replays a run: `RecordedModel` in llm/recorded.py, or `CallLog(None, [path])`.
+"""
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from pcgeval.core.files import FileError, sync_folder, to_json, write_text
+from pcgeval.llm.protocol import ChatReply, LlmError
+
+ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class LoggedCall(BaseModel):
+    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader.
+
+    Attributes:
+        key: SHA-256 of the request.
+        repetition: How often the same trial or grading had asked the very same before, from 0.
+        reply: The model's reply; None for a call that failed.
+        reason: Why it failed.
+        model: The model's name.
+        team: The submission that asked, or is judged.
+        letter: Of a trial's call: the letter.
+        trial: The trial's number.
+        turn: The call's place in the trial, from 1.
+        leaf: Of a judge's call: the path of the rubric's leaf.
+        kind: What the call was for.
+        vote: The vote's number, from 0.
+        attempt: 1 for the second attempt, after an answer that could not be parsed.
+        sent: SHA-256 of the messages after they were cut to the model's context.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    key: str
+    repetition: int = 0
+    reply: ChatReply | None = None
+    reason: str | None = None
+    model: str | None = None
+    team: str | None = None
+    letter: str | None = None
+    trial: int | None = None
+    turn: int | None = None
+    leaf: str | None = None
+    kind: str | None = None
+    vote: int | None = None
+    attempt: int | None = None
+    sent: str | None = None
+
+    @model_validator(mode="after")
+    def _has_one_outcome(self) -> Self:
+        if (self.reply is None) == (self.reason is None):
+            raise ValueError("a call has either a reply or the reason why there is none")
+        if self.reply and (self.reply.prompt_tokens < 0 or self.reply.output_tokens < 0 or self.reply.seconds < 0):
+            raise ValueError("a reply costs no negative tokens or seconds")
+        return self
+
+    def line(self) -> str:
+        """Return the call as a line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
+        values = self.model_dump(exclude_none=True, exclude=None if self.repetition else {"repetition"})
+        return _LONE_SURROGATE.sub("\ufffd", to_json(values, indent=None)) + "\n"
+
+
+class CallLog:
+    """The calls of a folder and of recordings; several threads and several processes may use it at once."""
+
+    def __init__(self, folder: Path | None, recordings: Iterable[Path] = ()) -> None:
+        """Read recordings, then the folder, which is made with the first call; without one nothing is kept on disk.
+
+        Where both know a call, the recording wins, and the first of several.
+
+        Raises:
+            FileError: A recording cannot be read, or a line of it is no call; the message names it.
+        """
+        self._folder = folder
+        self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
+        self._calls: dict[tuple[str, int], LoggedCall] = {}
+        self._recorded_failures: dict[tuple[str, int], LoggedCall] = {}
+        self._used: dict[tuple[str, int], LoggedCall] = {}
+        self._read_until: dict[str, int] = {}  # by the name of a file in the folder: bytes of whole lines
+        self._lock = threading.Lock()
+        for path in recordings:
+            for call in read_recording(path):
+                known = self._calls if call.reply else self._recorded_failures
+                known.setdefault((call.key, call.repetition), call)
+
+    @property
+    def used(self) -> tuple[LoggedCall, ...]:
+        """The calls that were found or appended so far, failed ones included."""
+        with self._lock:
+            return tuple(self._used.values())
+
+    def find(self, key: str, repetition: int = 0, *, failed_too: bool = False) -> LoggedCall | None:
+        """Return a call that was made before, by whichever process; None if it is to be made.
+
+        Args:
+            key: The SHA-256 of the request.
+            repetition: How often the same trial or grading asked it before.
+            failed_too: Also return a call that failed when it was recorded, for a replay.
+        """
+        place = key, repetition
+        with self._lock:
+            if place not in self._calls:
+                self._read_what_is_new()
+            call = self._calls.get(place) or (self._recorded_failures.get(place) if failed_too else None)
+            if call is not None:
+                self._used[place] = call
+            return call
+
+    def check_room(self) -> None:
+        """Check before a call is paid for that its reply can be kept.
+
+        Raises:
+            LlmError: The disk is almost full, or the folder cannot be made.
+        """
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            disk = os.statvfs(self._folder)
+        except OSError as error:
+            raise self._cannot_keep(error.strerror) from error
+        if (free := disk.f_bavail * disk.f_frsize) < ROOM:
+            raise self._cannot_keep(f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
+
+    def append(self, call: LoggedCall) -> LoggedCall:
+        """Keep a call that was just made and return it as it is kept; it is on the disk when this returns.
+
+        Raises:
+            LlmError: It cannot be written; the file is as before.
+        """
+        line = call.line()
+        call = LoggedCall.model_validate_json(line)  # without what a file cannot hold, so that a replay is the same
+        with self._lock:
+            if self._folder is not None:
+                folder = self._folder if call.reply else self._folder / "failed"
+                try:
+                    _append(folder / self._name, line.encode())
+                except OSError as error:
+                    raise self._cannot_keep(error.strerror) from error
+            if call.reply:
+                self._calls.setdefault((call.key, call.repetition), call)
+            self._used[call.key, call.repetition] = call
+        return call
+
+    def _read_what_is_new(self) -> None:
+        """Read what other processes and earlier runs left; a line that is torn or no call is passed over."""
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for path in sorted(self._folder.glob("*.jsonl")):
+            start = self._read_until.get(path.name, 0)
+            if path.name == self._name or path.stat().st_size <= start:
+                continue
+            with path.open("rb") as file:
+                file.seek(start)
+                content = file.read()
+            whole = content.rfind(b"\n") + 1
+            self._read_until[path.name] = start + whole
+            for line in content[:whole].split(b"\n"):
+                try:
+                    call = LoggedCall.model_validate_json(line)
+                except ValidationError:
+                    continue
+                if call.reply:
+                    self._calls.setdefault((call.key, call.repetition), call)
+
+    def _cannot_keep(self, reason: str | None) -> LlmError:
+        return LlmError(f"{self._folder}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
+
+
+def read_recording(path: Path) -> Iterator[LoggedCall]:
+    """Yield the calls of a recording line by line; empty lines are passed over.
+
+    Raises:
+        FileError: The file cannot be read, or a line is no call; the message names it.
+    """
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        yield LoggedCall.model_validate_json(line)
+                    except ValidationError as error:
+                        raise FileError(
+                            f"{path}:{number}: not a recorded call ({error.errors()[0]['msg']}). "
+                            "Restore the file from git."
+                        ) from error
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
+
+
+def write_recording(path: Path, calls: Iterable[LoggedCall]) -> None:
+    """Write a recording in the order given."""
+    write_text(path, "".join(call.line() for call in calls))
+
+
+def _append(path: Path, content: bytes) -> None:
+    """Append to a file of this process, made if it is not there; raises OSError and leaves the file as it was."""
+    is_new = not path.exists()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(file).st_size
+        try:
+            while content:
+                content = content[os.write(file, content) :]
+            os.fsync(file)
+        except OSError:
+            os.ftruncate(file, size)
+            raise
+    finally:
+        os.close(file)
+    if is_new:
+        sync_folder(path.parent)
