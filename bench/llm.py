@@ -11,11 +11,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.ollama import OllamaServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message
-from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.servers import ServedModel, Server
 from pcgeval.serve.server import LocalServer
 
@@ -110,9 +111,7 @@ def replay() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "team.jsonl"
         reply = ChatReply("word " * 400, 600, 400, "stop", 9.5)
-        write_recording(
-            path, [RecordedExchange("A", seed, 1, request.key, reply) for seed, request in enumerate(requests)]
-        )
+        write_recording(path, [LoggedCall(key=request.key, reply=reply) for request in requests])
         for trials in (TRIALS // 2, TRIALS):
             half = Path(folder) / f"{trials}.jsonl"
             half.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:trials]))

@@ -9,8 +9,9 @@ from pcgeval.core.layout import trials
 from pcgeval.core.params import Params, parse_params
 from pcgeval.generation.generate import generate_step
 from pcgeval.generation.tasks import Task
+from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.submissions.load import Prompt, Submission
 
 DIGEST = "ab" * 32
@@ -43,7 +44,7 @@ def main() -> None:
 def record(params: Params, submission: Submission, path: Path) -> None:
     task = Task(submission, params.models["m"], DIGEST, params.limits, params.competition.seed)
     each = ((trial, task.request(trial).key) for trial in trials(params))
-    write_recording(path, (RecordedExchange(trial.letter, trial.number, 1, key, REPLY) for trial, key in each))
+    write_recording(path, (LoggedCall(key=key, reply=REPLY) for trial, key in each))
 
 
 def replay(params: Params, submission: Submission, folder: Path) -> None:

@@ -9,8 +9,8 @@ import os
 from pcgeval.core.console import Progress, run_stage
 from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
+from pcgeval.core.trials import TrialRecord
 from pcgeval.generation.generate import generate_step
-from pcgeval.generation.records import TrialRecord
 from pcgeval.llm.backends import open_backend
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
 from pcgeval.submissions.load import load_submission

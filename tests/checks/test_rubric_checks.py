@@ -8,9 +8,10 @@ from pcgeval.checks import paper_checks
 from pcgeval.checks.check_result import Undecided
 from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
-from pcgeval.core.conduct import FLAG_KINDS, Conduct, Flag
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import STAGE_NAMES
+from pcgeval.core.trials import FLAG_KINDS, Flag
+from pcgeval.core.trials import TrialUsage as Conduct
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
 PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")

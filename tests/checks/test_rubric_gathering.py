@@ -5,9 +5,10 @@ import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
 
 from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
-from pcgeval.core.conduct import Conduct, Flag
 from pcgeval.core.files import FileError, write_text
 from pcgeval.core.layout import Trial
+from pcgeval.core.trials import Flag
+from pcgeval.core.trials import TrialUsage as Conduct
 
 
 def readme_of(folder):

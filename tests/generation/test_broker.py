@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_trials import SEED, TestModel, echo, limits, reply, trial_call
 
-from pcgeval.core.conduct import Flag
 from pcgeval.core.params import Limits
+from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, one_line, reply_count
 from pcgeval.generation.wire import Gone, Misused, Pipe

@@ -10,10 +10,12 @@ import pytest
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import read_outcomes
+from pcgeval.core.trials import read_record, record_path
 from pcgeval.generation.generate import generate_step
-from pcgeval.generation.records import read_record, record_path
 from pcgeval.generation.tasks import trial_seed
+from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.submissions.load import Prompt, Submission
 
 DIGEST = "ab" * 32
@@ -52,10 +54,11 @@ class Parrot:
         return replace(self.reply, text=text)
 
 
-def run(folder: Path, backend: Parrot, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
+def run(folder: Path, backend: Parrot | RecordedModel, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
     params = parse_params({**VALUES, **changes}, "params.yaml")
     submission = Submission("alpha", "alpha", "participant", None, Prompt(prompt))
-    generate_step(params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state")
+    calls = folder.with_name(f"{folder.name}-calls")
+    generate_step(params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state", calls=calls)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -91,24 +94,39 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path):
         {"competition": {**VALUES["competition"], "seed": 1}},
         {"models": {"m": {**VALUES["models"]["m"], "options": {"num_predict": 8}}}},
         {"models": {"m": {**VALUES["models"]["m"], "name": "m:2"}}},
-        {"limits": {"tokens": 99, "seconds": 50, "prompt_words": 900}},
     ],
 )
-def test_a_trial_made_from_something_else_is_asked_again(tmp_path: Path, change: dict[str, Any]):
+def test_a_trial_made_from_something_else_is_asked_again_and_what_was_is_not_forgotten(
+    tmp_path: Path, change: dict[str, Any]
+):
     run(tmp_path, Parrot())
+    before = snapshot(tmp_path)
     again = Parrot()
     run(tmp_path, again, **change)
     assert len(again.requests) == 4
+    run(tmp_path, again)
+    assert len(again.requests) == 4
+    assert snapshot(tmp_path) == before
 
 
-def test_a_damaged_trial_is_asked_again(tmp_path: Path):
+def test_another_limit_decides_anew_about_the_same_replies(tmp_path: Path):
+    run(tmp_path, Parrot(reply=replace(USUAL, seconds=3.0)))
+    again = Parrot()
+    run(tmp_path, again, limits={"tokens": 9, "seconds": 50, "prompt_words": 900})
+    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {"used 10 tokens; the limit is 9"}
+    run(tmp_path, again, limits={"tokens": 99, "seconds": 2, "prompt_words": 900})
+    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {"took 3 s; the limit is 2 s"}
+    assert not again.requests
+
+
+def test_a_damaged_trial_is_made_again_without_a_call(tmp_path: Path):
     run(tmp_path, Parrot())
     before = snapshot(tmp_path)
     trial_file(tmp_path, "raw", "alpha", Trial("A", 1)).write_text("a better answer, written by hand")
     record_path(tmp_path, "alpha", Trial("B", 1)).write_text('{"fingerprint": ')
     again = Parrot()
     run(tmp_path, again)
-    assert len(again.requests) == 2
+    assert not again.requests
     assert snapshot(tmp_path) == before
 
 
@@ -188,6 +206,44 @@ def test_a_failed_call_is_recorded_so_that_it_can_be_replayed(tmp_path: Path):
     assert failure.key in {request.key for request in backend.requests}
 
 
-def test_nothing_is_left_of_journals_when_all_is_finished(tmp_path: Path):
-    run(tmp_path / "raw", Parrot())
-    assert [path.name for path in (tmp_path / "state").rglob("*") if path.is_file()] == ["alpha.lock"]
+def test_a_call_that_failed_is_kept_as_the_failure_of_its_trial_only(tmp_path: Path):
+    run(tmp_path, Parrot(fail_on="B"))
+    again = Parrot()
+    run(tmp_path, again)
+    assert not again.requests
+    record_path(tmp_path, "alpha", Trial("B", 1)).unlink()
+    run(tmp_path, again)
+    assert [request.messages[0].content for request in again.requests] == ["Draw B"]
+
+
+RECORDED = {"models": {"m": {**VALUES["models"]["m"], "backend": "recorded"}}}
+
+
+def replay(folder: Path, recording: Path) -> None:
+    run(folder, RecordedModel(recording, DIGEST), **RECORDED)
+
+
+@pytest.mark.parametrize("change", [{"text": "Another reply"}, {"output_tokens": 96}, {"seconds": 51.0}])
+def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: dict[str, Any]):
+    run(tmp_path / "raw", Parrot(fail_on="B"))
+    recording = tmp_path / "recording.jsonl"
+    record = read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 1)))
+    calls = [LoggedCall(key=each.key, reply=each.reply) for each in record.exchanges]
+    for trial in (Trial("A", 2), Trial("B", 1), Trial("B", 2)):
+        record = read_record(record_path(tmp_path / "raw", "alpha", trial))
+        calls += [LoggedCall(key=each.key, reply=each.reply) for each in record.exchanges]
+        calls += [LoggedCall(key=each.key, reason=each.reason) for each in record.failures]
+    write_recording(recording, calls)
+    before = snapshot(tmp_path / "raw")
+    replay(tmp_path / "raw", recording)
+    assert snapshot(tmp_path / "raw") == before
+    assert calls[0].reply
+    calls[0] = LoggedCall(key=calls[0].key, reply=replace(calls[0].reply, **change))
+    calls[2] = LoggedCall(key=calls[2].key, reason="another reason")
+    write_recording(recording, calls)
+    replay(tmp_path / "raw", recording)
+    replay(tmp_path / "afresh", recording)
+    assert snapshot(tmp_path / "raw") == snapshot(tmp_path / "afresh") != before
+    changed = {name for name, content in snapshot(tmp_path / "raw").items() if before[name] != content}
+    assert {name.split(".")[0] for name in changed} - {"trials"} == {"A/alpha_A_1", "B/alpha_B_1"}
+    assert read_outcomes(tmp_path / "raw")[Trial("B", 1)].reason == "another reason"

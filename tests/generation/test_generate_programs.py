@@ -15,7 +15,7 @@ from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
-from pcgeval.generation.records import read_record
+from pcgeval.core.trials import read_record
 from pcgeval.generation.tasks import Task
 from pcgeval.submissions.load import Program, Submission
 
@@ -86,7 +86,7 @@ def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Pat
         competition.generate()
     record = read_record(tmp_path / "data/raw/m/alpha/A/alpha_A_1.json")
     assert record.reason is None
-    assert [len(exchange.messages or ()) for exchange in record.exchanges] == [1, 3, 5]
+    assert [(each.repeats, len(each.messages or ())) for each in record.exchanges] == [(0, 1), (2, 1), (4, 1)]
     assert record.tokens == 3 * 16
     response = (tmp_path / "data/raw/m/alpha/A/alpha_A_1.txt").read_text()
     assert response == record.exchanges[-1].reply.text

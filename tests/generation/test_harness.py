@@ -10,7 +10,7 @@ from program_trials import SEED, TestModel, echo, limits, loop, trial_call, writ
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.harness import ProgramRunner
-from pcgeval.generation.records import TrialRun
+from pcgeval.generation.tasks import TrialRun
 from pcgeval.llm.protocol import ChatRequest, LlmError
 from pcgeval.sandbox.sandbox import Allowance, Sandbox, open_sandbox
 from pcgeval.submissions.load import Program
@@ -76,7 +76,8 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
     done = run(EXAMPLE, model)
     assert (done.response, done.reason, done.flags) == (f"reply to 19 messages with seed {SEED}", None, ())
     assert [each.content for each in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
-    assert done.exchanges[-1].messages == model.requests[-1].messages
+    last = done.exchanges[-1]
+    assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])  # nothing is recorded twice
 
 
 def test_the_rules_hold_without_a_sandbox_too() -> None:

@@ -53,7 +53,13 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
         assert interrupted > MOMENTS / 2
         assert len(server.log.asked) - len(set(server.log.asked)) <= interrupted * AT_ONCE  # calls under way are lost
     assert competition.timeless_outputs() == undisturbed(tmp_path / "undisturbed", work, size).timeless_outputs()
-    assert not list((tmp_path / "killed" / ".pcgeval").rglob("*.jsonl"))
+    outputs = competition.outputs()
+    shutil.rmtree(tmp_path / "killed" / "data" / "raw")
+    with SlowOllama() as unasked:
+        competition.change_model(host=unasked.address)
+        competition.generate()  # from the call log alone
+        assert not unasked.log.asked
+    assert competition.outputs() == outputs
 
 
 @pytest.mark.parametrize(

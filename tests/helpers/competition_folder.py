@@ -80,11 +80,11 @@ class CompetitionFolder:
         return {name: re.sub(rb'"seconds": [0-9.e-]+', b"", content) for name, content in self.outputs().items()}
 
     def finished_calls(self) -> set[str]:
-        """Return the keys of all calls that are on the disk, in finished trials or in journals."""
+        """Return the keys of all calls that are on the disk, in finished trials or in the call log."""
         records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/alpha/*/alpha_*.json")]
         keys = {exchange["key"] for record in records for exchange in record["exchanges"]}
-        for journal in self.folder.glob(".pcgeval/journal/m/alpha/*.jsonl"):
-            whole_lines = journal.read_text().split("\n")[1:-1]
+        for log in self.folder.glob(".pcgeval/calls/*.jsonl"):
+            whole_lines = log.read_text().split("\n")[:-1]
             keys |= {json.loads(line)["key"] for line in whole_lines}
         return keys
 

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.conduct import Flag
 from pcgeval.core.files import sha256_bytes, sha256_file, write_json, write_text
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials
 from pcgeval.core.params import Similarity, parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.evaluator.stage import simulate_stage
-from pcgeval.generation.records import Exchange, TrialRecord, write_trial
 from pcgeval.judge.step import grade_step
 from pcgeval.levels.stages import convert_stage, extract_stage
-from pcgeval.llm.protocol import ChatReply
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.cache import Prediction, PredictionCache
 from pcgeval.similarity.diversity import diversity_stage
@@ -162,7 +160,7 @@ def write_reply(folder, team, trial, text, noted):
     flags = tuple(Flag(*each) for each in noted.flags)
     digest = sha256_bytes(text.encode())
     record = TrialRecord("f", 1, "m", "d", exchanges, digest, None, flags=flags, contained=noted.contained)
-    write_trial(folder, team, trial, text, record, durable=False)
+    write_trial(folder, team, trial, text, record)
 
 
 def fate(trial, text):

@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
-from pcgeval.generation.records import TrialCall
+from pcgeval.generation.tasks import TrialCall
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from pcgeval.submissions.load import Program
 

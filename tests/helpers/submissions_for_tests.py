@@ -1,12 +1,10 @@
 """A small competition's folders, written by hand as its stages would write them."""
 
-from pcgeval.core.conduct import Flag
 from pcgeval.core.files import sha256_bytes, write_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
-from pcgeval.generation.records import Exchange, TrialRecord, write_trial
-from pcgeval.llm.protocol import ChatReply
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
@@ -32,7 +30,7 @@ def write_response(folder, team, trial, text, flags=(), *, contained=True):
     digest = sha256_bytes(text.encode())
     found = tuple(Flag(*each) for each in flags)
     record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=found, contained=contained)
-    write_trial(folder, team, trial, text, record, durable=False)
+    write_trial(folder, team, trial, text, record)
 
 
 def write_results(

@@ -17,8 +17,8 @@ import yaml
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.generate import Task
+from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.llm.recorded import RecordedExchange, write_recording
 from pcgeval.submissions.load import Prompt, load_submission
 
 REPOSITORY = Path(__file__).parents[2]
@@ -128,9 +128,9 @@ def _write_recordings(folder: Path) -> None:
         write_recording(folder / recording_file(model, team), exchanges)
 
 
-def _exchange(task: Task, trial: Trial, text: str) -> RecordedExchange:
+def _exchange(task: Task, trial: Trial, text: str) -> LoggedCall:
     reply = ChatReply(text, prompt_tokens=20, output_tokens=len(text) // 4, done_reason="stop", seconds=1.5)
-    return RecordedExchange(trial.letter, trial.number, 1, task.request(trial).key, reply)
+    return LoggedCall(key=task.request(trial).key, reply=reply, letter=trial.letter, trial=trial.number, turn=1)
 
 
 def _real_replies() -> list[str]:

@@ -3,10 +3,11 @@ from faulty_server import FaultyServer, lines
 
 from pcgeval.core.params import Model
 from pcgeval.llm.backends import open_backend
+from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError
-from pcgeval.llm.recorded import RecordedExchange, RecordedModel, write_recording
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.servers import ServedModel
 
 SMOLLM = LOCAL_MODELS[-1]
@@ -14,7 +15,7 @@ SMOLLM = LOCAL_MODELS[-1]
 
 def test_a_recorded_model_is_its_recording(tmp_path):
     path = tmp_path / "team.jsonl"
-    write_recording(path, [RecordedExchange("A", 1, 0, "key", ChatReply("text", 1, 2, "stop", 0.1))])
+    write_recording(path, [LoggedCall(key="key", reply=ChatReply("text", 1, 2, "stop", 0.1))])
     backend = open_backend(Model(backend="recorded", name="toy:1b", digest="ab" * 32), path)
     assert isinstance(backend, RecordedModel)
     assert backend.digest() == "ab" * 32

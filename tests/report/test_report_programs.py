@@ -10,7 +10,7 @@ from page_for_tests import Page
 
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
-from pcgeval.generation.records import record_path
+from pcgeval.core.trials import record_path
 from pcgeval.report.program_source import read_program
 from pcgeval.report.reading import ReportError
 from pcgeval.report.render import write_report

@@ -141,7 +141,7 @@ def audit(
 def record() -> None:
     """Keep the replies in data/raw as recordings to replay."""
     from pcgeval.core.params import load_params
-    from pcgeval.generation.recording import record_competition
+    from pcgeval.generation.export import record_competition
     from pcgeval.judge.step import record_judgements
 
     params = load_params()

@@ -14,9 +14,9 @@ from pcgeval.core.exclusion import only_run
 from pcgeval.core.layout import STAGE_DIRS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
+from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.generate import Report, generate_step
-from pcgeval.generation.records import TrialRecord, read_record, record_path
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.inputs import LetterResults, ScoringRules, first_by_trial

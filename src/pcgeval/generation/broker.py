@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
-from pcgeval.core.conduct import Flag, FlagKind
 from pcgeval.core.params import Limits
-from pcgeval.generation.records import Exchange, TrialCall, whole_text
+from pcgeval.core.trials import Exchange, Flag, FlagKind, whole_text
+from pcgeval.generation.tasks import TrialCall
 from pcgeval.generation.wire import Answer, Chat, Contact, Failure, OutOfTime, Pipe
 from pcgeval.llm.protocol import CallError, Message
 
@@ -50,6 +50,7 @@ class Broker:
         self._said: set[str] = set()  # the model's replies, as their words
         self._flags: dict[Flag, None] = {}
         self._exchanges: list[Exchange] = []
+        self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.limit: Refusal | None = None  # the limit that was reached
 
     @property
@@ -123,7 +124,12 @@ class Broker:
         except CallError as error:
             raise TrialFailed(str(error)) from error
         self._replayed += max(0.0, reply.seconds - (time.monotonic() - started))
-        self._exchanges.append(Exchange(request.key, reply, messages))
+        # a program mostly sends what was said so far and a little more: only that little is recorded
+        pairs = enumerate(zip(self._conversation, messages, strict=False))
+        shorter = min(len(self._conversation), len(messages))
+        repeats = next((at for at, (before, now) in pairs if before != now), shorter)
+        self._exchanges.append(Exchange(request.key, reply, messages[repeats:], repeats))
+        self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
         self._said.add(_words(whole_text(reply.text)))
         return reply.text

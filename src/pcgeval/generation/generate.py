@@ -1,44 +1,46 @@
-"""From a submission to one response a trial: the generate step.
+"""From a submission to one response a trial: the stage generate.
 
-Every finished trial lies on disk with a fingerprint of all that made it, and every finished call of an unfinished trial
-lies in a journal. So a run that was killed goes on where it was, and a trial whose prompt or program, model, options,
-seed or limits changed is done again.
+Every finished trial lies on disk with a fingerprint of all that made it, and every reply of a model lies in the call
+log. So a run that was killed goes on where it was, and a trial whose prompt or program, model, options, seed or limits
+changed is done again, with a call only for what was never asked before. A trial of a recorded model is kept only while
+it equals its recording.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import Trial, trials
+from pcgeval.core.layout import CALLS, STATE, Trial, trials
 from pcgeval.core.params import Model, Params
 from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
-from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.harness import ProgramRunner
-from pcgeval.generation.journal import Journal, TrialBackend, remove_journals
-from pcgeval.generation.prompts import PromptRunner
-from pcgeval.generation.recording import RecordedTrial, read_recorded_trials
-from pcgeval.generation.records import (
-    TrialCall,
+from pcgeval.core.trials import (
+    FailedCall,
+    RecordedTrial,
     TrialRecord,
-    TrialRun,
     finished_trial,
+    read_recorded_trials,
     record_path,
     whole_text,
     write_trial,
 )
+from pcgeval.generation.environments import interpreter_for
+from pcgeval.generation.harness import ProgramRunner
+from pcgeval.generation.prompts import PromptRunner
 from pcgeval.generation.side_by_side import side_by_side
-from pcgeval.generation.tasks import Task
-from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.generation.tasks import Task, TrialCall, TrialRun
+from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import Allowance, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission
 
-STATE = Path(".pcgeval")  # journals and locks: outside DVC's outputs and outside git
 _SECOND_THOUGHT = 0.05  # seconds in which a signal that killed a program also reaches us
 
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
@@ -60,6 +62,7 @@ def generate_step(
     report: Report,
     *,
     state: Path = STATE,
+    calls: Path = CALLS,
     trust_programs: bool = False,
     recorded_trials: Path | None = None,
     keep_others: bool = False,
@@ -73,7 +76,8 @@ def generate_step(
         backend: Where the model is asked.
         folder: The raw folder of the model and team; finished trials in it are kept.
         report: Called after each trial, finished before or just now.
-        state: Where journals and locks lie.
+        state: Where locks lie.
+        calls: The call log's folder; a recorded model is only replayed and has no need of it.
         trust_programs: Run a program without a sandbox where there is none.
         recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
         keep_others: Leave what no trial of params owns in the folder; else it is removed.
@@ -92,13 +96,11 @@ def generate_step(
             _remove_strangers(folder, submission.team, trial_list)
         outcomes = []
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
-        work = _Work(task, backend, folder, state / "journal" / place, trust_programs, recorded)
+        work = _Work(task, backend, folder, CallLog(calls), trust_programs, recorded)
         for done in work.all_done(trial_list, settings.concurrency):
             outcomes.append(_outcome(done))
             report(done.trial, done.record, done.is_new)
         write_outcomes(folder, outcomes)
-        if work.costs and not keep_others:
-            remove_journals(work.journals)
 
 
 def _pinned_digest(model: Model, backend: Backend) -> str:
@@ -136,13 +138,12 @@ class _Work:
         task: Task,
         backend: Backend,
         folder: Path,
-        journals: Path,
+        log: CallLog,
         trust_programs: bool,
         recorded: Mapping[Trial, RecordedTrial],
     ) -> None:
-        self.task, self.backend, self.folder, self.journals = task, backend, folder, journals
+        self.task, self.backend, self.folder, self.log = task, backend, folder, log
         self.trust_programs, self.recorded = trust_programs, recorded
-        self.costs = task.model.backend != "recorded"
         self.stopping = threading.Event()
         self.contained = True
 
@@ -152,17 +153,28 @@ class _Work:
         team = self.task.submission.team
         for trial in trial_list:
             fingerprint = self.task.fingerprint(trial)
+            kept = finished_trial(self.folder, team, trial, fingerprint)
             recorded = self.recorded.get(trial)
-            if record := finished_trial(self.folder, team, trial, fingerprint):
-                yield _Done(trial, record, is_new=False)
-            elif recorded and recorded.record.fingerprint == fingerprint:
-                write_trial(self.folder, team, trial, recorded.response, recorded.record, durable=False)
+            if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
+                recorded = None
+            if kept and (kept == recorded.record if recorded else self._equals_recording(kept)):
+                yield _Done(trial, kept, is_new=False)
+            elif recorded:
+                write_trial(self.folder, team, trial, recorded.response, recorded.record)
                 yield _Done(trial, recorded.record, is_new=True)
             else:
                 to_do.append(_ToDo(trial, fingerprint))
         if to_do:
             with self._opened() as runner:
                 yield from side_by_side(lambda each: self._do(runner, each), to_do, threads, self.stopping)
+
+    def _equals_recording(self, record: TrialRecord) -> bool:
+        """Tell whether a trial's calls ended as its recording has them; the recording may have been edited since."""
+        if not isinstance(self.backend, RecordedModel):
+            return True
+        return self.backend.replays(
+            (call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in record.calls
+        )
 
     @contextmanager
     def _opened(self) -> Iterator[Runner]:
@@ -177,9 +189,7 @@ class _Work:
 
     def _do(self, runner: Runner, to_do: _ToDo) -> _Done:
         trial = to_do.trial
-        path = self.journals / f"{trial.letter}_{trial.number}.jsonl"
-        journal = Journal(path, to_do.fingerprint) if self.costs else None
-        backend = TrialBackend(self.backend, journal)
+        backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
         call = self.task.call(trial, backend)
         run = runner.run_trial(call)
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SECOND_THOUGHT):
@@ -193,14 +203,70 @@ class _Work:
             exchanges=run.exchanges,
             response_sha256=sha256_bytes(response.encode("utf-8")),
             reason=run.reason,
-            failures=backend.failures,
+            failures=tuple(backend.failures),
             flags=run.flags,
             contained=self.contained,
         )
-        write_trial(self.folder, call.team, trial, response, record, durable=self.costs)
-        if journal:
-            journal.remove()
+        write_trial(self.folder, call.team, trial, response, record)
         return _Done(trial, record, is_new=True)
+
+
+class TrialBackend:
+    """The way of one trial to its model: what was answered before is taken from the call log, all else is asked."""
+
+    def __init__(self, backend: Backend, log: CallLog, team: str, trial: Trial) -> None:
+        """Wrap a model's backend; the team and trial are noted with each call for a reader of the log."""
+        self._backend, self._log, self._team, self._trial = backend, log, team, trial
+        self._lock = threading.Lock()
+        self._answered: Counter[str] = Counter()
+        self._turns = 0
+        self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
+
+    def digest(self) -> str:
+        """Return the model's digest; see the backend."""
+        return self._backend.digest()
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        """Answer as the backend does, or did.
+
+        Raises:
+            CallError: The backend gives this call up.
+            LlmError: The backend cannot serve, or its reply cannot be kept.
+        """
+        with self._lock:  # a trial asks one thing after the other
+            self._turns += 1
+            try:
+                reply = self._answer(request, timeout)
+            except CallError as error:
+                self.failures.append(FailedCall(self._turns, request.key, whole_text(str(error))))
+                raise CallError(self.failures[-1].reason) from error
+            self._answered[request.key] += 1
+            return reply
+
+    def _answer(self, request: ChatRequest, timeout: float) -> ChatReply:
+        if isinstance(self._backend, RecordedModel):
+            return self._backend.chat(request, timeout)
+        repetition = self._answered[request.key]
+        if (known := self._log.find(request.key, repetition)) and known.reply:
+            return known.reply
+        self._log.check_room()
+        call: dict[str, Any] = {
+            "key": request.key,
+            "repetition": repetition,
+            "model": request.model,
+            "team": self._team,
+            "letter": self._trial.letter,
+            "trial": self._trial.number,
+            "turn": self._turns,
+        }
+        try:
+            reply = self._backend.chat(request, timeout)
+        except CallError as error:
+            self._log.append(LoggedCall(**call, reason=whole_text(str(error))))
+            raise
+        kept = self._log.append(LoggedCall(**call, reply=reply))
+        assert kept.reply  # noqa: S101 - it was given one
+        return kept.reply
 
 
 def _outcome(done: _Done) -> TrialOutcome:

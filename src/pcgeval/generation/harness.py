@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.broker import Broker, TrialFailed, one_line
-from pcgeval.generation.records import TrialCall, TrialRun
+from pcgeval.generation.tasks import TrialCall, TrialRun
 from pcgeval.generation.wire import LINE_BYTES, Gone, Misused, Pipe
 from pcgeval.sandbox.sandbox import Ending, Sandbox
 from pcgeval.submissions.load import Program

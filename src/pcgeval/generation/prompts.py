@@ -1,7 +1,8 @@
 """Running a prompt submission: one request a trial, and its reply is the response."""
 
 from pcgeval.core.params import Limits
-from pcgeval.generation.records import Exchange, TrialCall, TrialRun
+from pcgeval.core.trials import Exchange
+from pcgeval.generation.tasks import TrialCall, TrialRun
 from pcgeval.llm.protocol import CallError, ChatReply, Message
 from pcgeval.submissions.load import Prompt
 

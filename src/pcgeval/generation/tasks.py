@@ -7,12 +7,39 @@ from functools import cached_property
 from pcgeval.core.files import files_below, sha256_file, sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
-from pcgeval.generation.records import TrialCall, chat_request
+from pcgeval.core.trials import Exchange, Flag
 from pcgeval.llm.protocol import Backend, ChatRequest, Message
 from pcgeval.submissions.load import NOTES_FILE, Program, Prompt, Submission
 
 PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
 PROGRAM_INTERFACE = "program-1"  # raise it when what a program sees of us changes
+TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
+
+
+@dataclass(frozen=True)
+class TrialCall:
+    """What a program is run for: one trial with one model, and where its calls go."""
+
+    team: str
+    trial: Trial
+    model: Model
+    digest: str
+    seed: int
+    backend: Backend
+
+    def request(self, messages: tuple[Message, ...]) -> ChatRequest:
+        """Return the request of a conversation, with the options that the competition and not the team decides."""
+        return chat_request(self.model, self.digest, self.seed, messages)
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """What one trial came to; `reason` is None unless it failed, and then the response is empty."""
+
+    response: str
+    exchanges: tuple[Exchange, ...]
+    flags: tuple[Flag, ...]
+    reason: str | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +80,11 @@ class Task:
 
     def _request(self, trial: Trial, *messages: Message) -> ChatRequest:
         return chat_request(self.model, self.digest, trial_seed(self.master_seed, trial), messages)
+
+
+def chat_request(model: Model, digest: str, seed: int, messages: tuple[Message, ...]) -> ChatRequest:
+    """Return the request of a conversation, as every trial of this model and seed makes it."""
+    return ChatRequest(model.name, digest, messages, {"temperature": TEMPERATURE, **model.options, "seed": seed})
 
 
 def trial_seed(master_seed: int, trial: Trial) -> int:

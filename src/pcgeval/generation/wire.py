@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pcgeval.generation.records import whole_text
+from pcgeval.core.trials import whole_text
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold

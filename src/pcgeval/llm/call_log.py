@@ -22,7 +22,6 @@ lines, the failed calls among them, which replays a run: `RecordedModel` in llm/
 """
 
 import os
-import re
 import secrets
 import threading
 import time
@@ -33,10 +32,10 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.files import FileError, sync_folder, to_json, write_text
-from pcgeval.llm.protocol import ChatReply, LlmError
+from pcgeval.core.trials import ChatReply, whole_text
+from pcgeval.llm.protocol import LlmError
 
 ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LoggedCall(BaseModel):
@@ -46,7 +45,7 @@ class LoggedCall(BaseModel):
         key: SHA-256 of the request.
         repetition: How often the same trial or grading had asked the very same before, from 0.
         reply: The model's reply; None for a call that failed.
-        reason: Why it failed.
+        reason: Why it failed, without lone surrogates.
         model: The model's name.
         team: The submission that asked, or is judged.
         letter: Of a trial's call: the letter.
@@ -80,14 +79,17 @@ class LoggedCall(BaseModel):
     def _has_one_outcome(self) -> Self:
         if (self.reply is None) == (self.reason is None):
             raise ValueError("a call has either a reply or the reason why there is none")
-        if self.reply and (self.reply.prompt_tokens < 0 or self.reply.output_tokens < 0 or self.reply.seconds < 0):
-            raise ValueError("a reply costs no negative tokens or seconds")
         return self
+
+    @property
+    def outcome(self) -> ChatReply | str:
+        """The reply, or the reason why there is none."""
+        return self.reply or self.reason or ""
 
     def line(self) -> str:
         """Return the call as a line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
         values = self.model_dump(exclude_none=True, exclude=None if self.repetition else {"repetition"})
-        return _LONE_SURROGATE.sub("\ufffd", to_json(values, indent=None)) + "\n"
+        return whole_text(to_json(values, indent=None)) + "\n"
 
 
 class CallLog:

@@ -2,12 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
-
-from pydantic import ConfigDict
+from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_json
+from pcgeval.core.trials import ChatReply, Message
+
+__all__ = [
+    "UNPINNED",
+    "Backend",
+    "CallError",
+    "ChatReply",
+    "ChatRequest",
+    "LlmError",
+    "Message",
+    "Option",
+    "RefusedError",
+    "unpinned_digest",
+    "well_formed",
+]
 
 Option = int | float | str | bool
 UNPINNED = "unpinned:"  # how the digest of a model begins whose bytes nobody vouches for
@@ -23,14 +36,6 @@ class CallError(PcgevalError):
 
 class RefusedError(CallError):
     """A request that is wrong in itself, such as a schema that cannot be obeyed; asking again cannot help."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
 
 
 @dataclass(frozen=True)
@@ -53,19 +58,6 @@ class ChatRequest:
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one
         return sha256_json(values)
-
-
-@dataclass(frozen=True)
-class ChatReply:
-    """One reply with its costs; `seconds` is the wall time that the model took when it was really asked."""
-
-    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)  # where it is read from a file
-
-    text: str
-    prompt_tokens: int
-    output_tokens: int
-    done_reason: str
-    seconds: float
 
 
 class Backend(Protocol):

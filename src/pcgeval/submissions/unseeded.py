@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from pcgeval.core.conduct import Flag
+from pcgeval.core.trials import Flag
 from pcgeval.submissions.entry_point import python_files
 from pcgeval.submissions.python_source import SourceFault, parse_source, read_source
 

@@ -1,5 +1,6 @@
 """Recordings of programs: finished trials come again without a sandbox, as long as the program is the same."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from slow_ollama import SlowOllama
 
 from pcgeval.core.files import FileError
 from pcgeval.core.layout import Trial
-from pcgeval.generation.recording import read_recorded_trials
+from pcgeval.core.trials import read_recorded_trials
 
 NO_TOOLS = {"PATH": "/nonexistent"}  # no bubblewrap either
+CALLS = Path("data/recordings/m/alpha.jsonl")
 TRIALS = Path("data/recordings/m/alpha.trials.jsonl")
 
 
@@ -53,6 +55,26 @@ def test_recorded_trials_are_what_the_recording_says(recorded: CompetitionFolder
         path = recorded.folder / f"data/raw/m/alpha/{trial.letter}/alpha_{trial.letter}_{trial.number}.txt"
         assert each.response == path.read_text()
     assert read_recorded_trials(recorded.folder / "nothing.jsonl") == {}
+
+
+def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded: CompetitionFolder) -> None:
+    """Neither the finished trial nor the recorded one, both made from the old reply, stands in its way."""
+    path = recorded.folder / CALLS
+    lines = path.read_text().split("\n")
+    before = recorded.outputs()
+    edited = json.loads(lines[2])  # the last call of the first trial: its reply is the answer
+    assert (edited["letter"], edited["trial"], edited["turn"]) == ("A", 1, 3)
+    edited["reply"]["text"] = "A new answer."
+    path.write_text("\n".join([*lines[:2], json.dumps(edited), *lines[3:]]))
+    process = recorded.command(*STAGE, "--trust-programs")
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    after = recorded.outputs()
+    assert after["m/alpha/A/alpha_A_1.txt"] == b"A new answer."
+    assert {name for name in after if after[name] != before[name]} == {
+        "m/alpha/A/alpha_A_1.txt",
+        "m/alpha/A/alpha_A_1.json",
+    }
 
 
 @pytest.mark.parametrize(

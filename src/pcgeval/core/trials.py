@@ -1,0 +1,289 @@
+"""The record of a trial: the JSON file that the generate stage lays beside each response, and what later stages read.
+
+A record is written after its response and carries the response's hash, so a run that is killed between the two leaves
+a trial that is simply done again. A submission cannot write it, but what a flag quotes in it is a stranger's text.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from pcgeval.core.files import FileError, sha256_bytes, to_json
+from pcgeval.core.layout import Trial, trial_file
+
+FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
+FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
+MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like
+MAX_DETAIL = 300  # characters
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_Count = Annotated[int, Field(ge=0)]
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    __pydantic_config__ = _STRICT
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """One reply with its costs; `seconds` is the wall time that the model took when it was really asked."""
+
+    __pydantic_config__ = _STRICT
+
+    text: str
+    prompt_tokens: _Count
+    output_tokens: _Count
+    done_reason: str
+    seconds: Annotated[float, Field(ge=0)]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One answered call of a trial.
+
+    Attributes:
+        key: SHA-256 of the request.
+        reply: The model's reply.
+        messages: What a program sent beyond what it repeats; None for a prompt, whose submission and letter make it.
+        repeats: How many messages of the exchange before, its reply included, come first; None for a prompt.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    key: str
+    reply: ChatReply
+    messages: tuple[Message, ...] | None = None
+    repeats: _Count | None = None
+
+
+@dataclass(frozen=True)
+class FailedCall:
+    """A call that the backend gave up: its place among the trial's calls, from 1, its key, and why."""
+
+    __pydantic_config__ = _STRICT
+
+    turn: int
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Something that an inspector should look at; what follows from it is the organiser's decision."""
+
+    __pydantic_config__ = _STRICT
+
+    kind: FlagKind
+    detail: str
+
+
+@dataclass(frozen=True)
+class TrialUsage:
+    """The cost of a trial, and what was noticed in it.
+
+    Attributes:
+        calls: How often the model was asked and replied.
+        tokens: Prompt and output tokens of all these calls.
+        flags: The first few of each kind, in the order in which they were noticed.
+        contained: False if a program ran without a sandbox, so that it could have done what nobody noticed.
+    """
+
+    calls: int
+    tokens: int
+    flags: tuple[Flag, ...] = ()
+    contained: bool = True
+
+    def flag(self, kind: FlagKind) -> Flag | None:
+        """Return the first flag of a kind, or None."""
+        return next((each for each in self.flags if each.kind == kind), None)
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One finished trial; `reason` is None unless it failed, and then the response is empty."""
+
+    __pydantic_config__ = _STRICT
+
+    fingerprint: str
+    seed: int
+    model: str
+    digest: str
+    exchanges: tuple[Exchange, ...]
+    response_sha256: str
+    reason: str | None
+    failures: tuple[FailedCall, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    contained: bool = True  # False: the program ran without a sandbox, because the organiser said so
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output tokens of all calls."""
+        return sum(each.reply.prompt_tokens + each.reply.output_tokens for each in self.exchanges)
+
+    @property
+    def calls(self) -> tuple[Exchange | FailedCall, ...]:
+        """All calls in the order in which they were made, the failed ones among them."""
+        calls: list[Exchange | FailedCall] = list(self.exchanges)
+        for failure in self.failures:
+            calls.insert(failure.turn - 1, failure)
+        return tuple(calls)
+
+    @property
+    def usage(self) -> TrialUsage:
+        """What later stages need of the record; long details and many flags of a kind are cut."""
+        seen: Counter[FlagKind] = Counter()
+        flags = []
+        for flag in self.flags:
+            seen[flag.kind] += 1
+            if seen[flag.kind] <= MAX_DETAILS:
+                flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
+        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained)
+
+
+@dataclass(frozen=True)
+class RecordedTrial:
+    """One line of a program's recording: a finished trial, replayed without running the program."""
+
+    __pydantic_config__ = _STRICT
+
+    letter: str
+    trial: int
+    response: str
+    record: TrialRecord
+
+
+_RECORD = TypeAdapter(TrialRecord)
+_RECORDED = TypeAdapter(RecordedTrial)
+
+
+def whole_text(text: str) -> str:
+    """Return the text with U+FFFD for lone surrogates, which no file can hold: so all that is kept is what was used."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def record_path(folder: Path, team: str, trial: Trial) -> Path:
+    """Return where the record of a trial lies: beside the official response file."""
+    return trial_file(folder, "raw", team, trial).with_suffix(".json")
+
+
+def write_trial(folder: Path, team: str, trial: Trial, response: str, record: TrialRecord) -> None:
+    """Write the response, then the record that vouches for it, each whole or not at all.
+
+    Neither is synced: what a power loss tears fails the check against its hash and is made again from the call log.
+
+    Args:
+        folder: The raw folder of the model and team.
+        team: The team.
+        trial: The trial.
+        response: The response; the record has its SHA-256.
+        record: The record.
+
+    Raises:
+        FileError: The disk is full or fails; neither file is half-written.
+    """
+    path = trial_file(folder, "raw", team, trial)
+    values = _RECORD.dump_python(record, exclude_defaults=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_unsynced(path, response)
+        _write_unsynced(record_path(folder, team, trial), to_json(values) + "\n")
+    except OSError as error:
+        raise FileError(
+            f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
+        ) from error
+
+
+def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:
+    """Return the record of a trial if it is finished and was made from exactly these inputs, else None."""
+    try:
+        record = read_record(record_path(folder, team, trial))
+        response = trial_file(folder, "raw", team, trial).read_bytes()
+    except (FileError, OSError):
+        return None
+    matches = record.fingerprint == fingerprint and record.response_sha256 == sha256_bytes(response)
+    return record if matches else None
+
+
+def read_record(path: Path) -> TrialRecord:
+    """Read one record.
+
+    Raises:
+        FileError: The file is missing or is not a record.
+    """
+    try:
+        return _parsed(_RECORD, path.read_bytes(), str(path), "Delete it and run `dvc repro`.")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
+
+
+def read_usage(folder: Path, team: str, trial: Trial) -> TrialUsage | None:
+    """Read the cost and flags of a trial; None if it has no record, as a response that was made elsewhere.
+
+    Args:
+        folder: The raw folder of the model and team.
+        team: The team.
+        trial: The trial.
+
+    Raises:
+        FileError: The record is unreadable or is not a record.
+    """
+    path = record_path(folder, team, trial)
+    return read_record(path).usage if path.exists() else None
+
+
+def recorded_line(recorded: RecordedTrial) -> str:
+    """Return a trial as a line of a program's recording."""
+    return to_json(_RECORDED.dump_python(recorded, exclude_defaults=True), indent=None) + "\n"
+
+
+def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
+    """Read a program's recorded trials; none if there is no such file.
+
+    Raises:
+        FileError: The file cannot be read, or a line is not a finished trial.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it is readable.") from error
+    trials: dict[Trial, RecordedTrial] = {}
+    for number, line in enumerate(lines, start=1):
+        if line:
+            each = _parsed(_RECORDED, line, f"{path}:{number}", "Restore the file from git.")
+            if each.record.response_sha256 != sha256_bytes(each.response.encode("utf-8", errors="replace")):
+                raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
+            trials[Trial(each.letter, each.trial)] = each
+    return trials
+
+
+def _parsed(model: TypeAdapter[_Value], content: bytes, place: str, advice: str) -> _Value:
+    try:
+        return model.validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        fault = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:400]
+        raise FileError(f"{place}: not the record of a trial ({fault}). {advice}") from error
+
+
+def _write_unsynced(path: Path, text: str) -> None:
+    """Write a file whole or not at all, but let the system choose when it reaches the disk."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(whole_text(text).encode("utf-8"))
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,189 @@
+"""Records of trials: what is written is read back, in few bytes, and nothing torn passes for a record."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.core.files import FileError, sha256_bytes
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.trials import (
+    MAX_DETAIL,
+    MAX_DETAILS,
+    ChatReply,
+    Exchange,
+    FailedCall,
+    Flag,
+    Message,
+    RecordedTrial,
+    TrialRecord,
+    TrialUsage,
+    finished_trial,
+    read_record,
+    read_recorded_trials,
+    read_usage,
+    record_path,
+    recorded_line,
+    whole_text,
+    write_trial,
+)
+
+TRIAL = Trial("A", 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+MESSAGES = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), TEXTS)
+REPLIES = st.builds(ChatReply, TEXTS, st.integers(0, 99), st.integers(0, 99), st.just("stop"), st.just(1.5))
+EXCHANGES = st.builds(Exchange, TEXTS, REPLIES) | st.builds(
+    Exchange, TEXTS, REPLIES, st.lists(MESSAGES, max_size=4).map(tuple), st.integers(0, 5)
+)
+# as the generate stage wrote it for a prompt before there were programs
+OLD = (
+    '{"digest": "d", "exchanges": [{"key": "k", "reply": {"done_reason": "stop", "output_tokens": 9, '
+    '"prompt_tokens": 153, "seconds": 3.664, "text": "drop"}}], "fingerprint": "f", "model": "m", "reason": null, '
+    '"response_sha256": "r", "seed": 1}'
+)
+
+
+def record_of(*exchanges: Exchange, response: str = "", **values: object) -> TrialRecord:
+    digest = sha256_bytes(response.encode())
+    return TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, None, **values)  # type: ignore[arg-type]
+
+
+def reply(text: str) -> ChatReply:
+    return ChatReply(text, 5, 5, "stop", 1.0)
+
+
+@given(
+    st.lists(EXCHANGES, max_size=4),
+    st.lists(st.builds(FailedCall, st.integers(1, 9), TEXTS, TEXTS), max_size=2),
+    st.lists(st.builds(Flag, st.just("other-host"), TEXTS), max_size=2),
+    st.booleans(),
+    TEXTS,
+)
+def test_what_is_written_is_read_back(tmp_path_factory, exchanges, failures, flags, contained, response):
+    folder = tmp_path_factory.mktemp("raw")
+    record = record_of(*exchanges, response=response, failures=tuple(failures), flags=tuple(flags), contained=contained)
+    write_trial(folder, "alpha", TRIAL, response, record)
+    assert read_record(record_path(folder, "alpha", TRIAL)) == record
+    assert finished_trial(folder, "alpha", TRIAL, "f" * 64) == record
+    recorded = RecordedTrial("A", 1, response, record)
+    (folder / "trials.jsonl").write_text(recorded_line(recorded), newline="")
+    assert read_recorded_trials(folder / "trials.jsonl") == {TRIAL: recorded}
+
+
+def test_a_record_without_anything_unusual_has_no_keys_for_it(tmp_path: Path):
+    write_trial(tmp_path, "alpha", TRIAL, "", record_of(Exchange("k", reply("x"))))
+    values = json.loads(record_path(tmp_path, "alpha", TRIAL).read_text())
+    assert set(values) == {"fingerprint", "seed", "model", "digest", "exchanges", "response_sha256", "reason"}
+    assert set(values["exchanges"][0]) == {"key", "reply"}
+
+
+@pytest.mark.parametrize("which", ["response", "record"])
+def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
+    record = record_of(Exchange("k", reply("answer")), response="answer")
+    write_trial(tmp_path, "alpha", TRIAL, "answer", record)
+    response, own = trial_file(tmp_path, "raw", "alpha", TRIAL), record_path(tmp_path, "alpha", TRIAL)
+    path = response if which == "response" else own
+    content = path.read_bytes()
+    # the record's last byte is a line end, which carries nothing
+    for size in range(len(content) - (which == "record")):
+        path.write_bytes(content[:size])
+        assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) is None
+        path.write_bytes(content[:size] + bytes(len(content) - size))
+        assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) is None
+    path.write_bytes(content)
+    assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) == record
+    assert finished_trial(tmp_path, "alpha", TRIAL, "0" * 64) is None
+    assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".part")]
+
+
+def write(folder: Path, *exchanges: Exchange, **values: object) -> None:
+    write_trial(folder, "team", TRIAL, "", record_of(*exchanges, **values))  # type: ignore[arg-type]
+
+
+def test_the_usage_of_a_trial_is_what_its_record_says(tmp_path: Path):
+    flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
+    replies = ChatReply("text", 10, 5, "stop", 0.5), ChatReply("text", 20, 7, "stop", 0.5)
+    write(tmp_path, *(Exchange("k", each) for each in replies), flags=flags, contained=False)
+    found = read_usage(tmp_path, "team", TRIAL)
+    assert found == TrialUsage(2, 42, flags, contained=False)
+    assert found.flag("altered-answer") == flags[1]
+    assert found.flag("invented-reply") is None
+
+
+def test_a_trial_without_anything_to_tell(tmp_path: Path):
+    write(tmp_path)
+    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(0, 0, (), contained=True)
+
+
+def test_a_response_without_a_record_says_nothing(tmp_path: Path):
+    assert read_usage(tmp_path, "team", TRIAL) is None
+
+
+def test_old_records_have_no_flags(tmp_path: Path):
+    path = record_path(tmp_path, "team", TRIAL)
+    path.parent.mkdir(parents=True)
+    path.write_text(OLD)
+    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(1, 162, (), contained=True)
+
+
+def test_many_flags_of_one_kind_are_cut_and_hide_no_other(tmp_path: Path):
+    many = [Flag("invented-reply", f"{number} " + "x" * 1000) for number in range(500)]
+    write(tmp_path, flags=(*many, Flag("altered-answer", "late")))
+    found = read_usage(tmp_path, "team", TRIAL)
+    assert found
+    assert [flag.kind for flag in found.flags] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
+    assert {len(flag.detail) for flag in found.flags[:-1]} == {MAX_DETAIL}
+
+
+def test_the_calls_of_a_trial_are_in_the_order_in_which_they_were_made():
+    one, two = (Exchange(key, reply("x")) for key in ("1", "2"))
+    failures = FailedCall(1, "a", "r"), FailedCall(3, "b", "r")
+    assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        b"null",
+        b'{"exchanges": [1]}',
+        b'{"exchanges": {"a": 1}}',
+        b'{"exchanges": [{"messages": []}]}',
+        *[
+            OLD.replace(old, new).encode()
+            for old, new in (
+                ('"prompt_tokens": 153', '"prompt_tokens": -1'),
+                ('"key": "k", ', ""),
+                ('"text": "drop"', '"text": 5'),
+                ('"seed": 1', '"seed": 1, "more": 1'),
+                ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
+                ('"seed": 1', '"seed": 1, "flags": [{"kind": "other-host", "detail": 5}]'),
+                ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
+            )
+        ],
+    ],
+)
+def test_a_broken_record_is_named(tmp_path, content):
+    path = record_path(tmp_path, "team", TRIAL)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=r"team_A_1\.json: not the record of a trial .*dvc repro") as caught:
+        read_usage(tmp_path, "team", TRIAL)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_record_that_is_a_folder_is_named(tmp_path):
+    record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
+    with pytest.raises(FileError, match=r"team_A_1\.json: cannot be read"):
+        read_usage(tmp_path, "team", TRIAL)
+
+
+def test_lone_surrogates_are_replaced_one_by_one():
+    assert whole_text("a\ud800\udfffb😀") == "a\ufffd\ufffdb😀"
