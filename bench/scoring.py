@@ -6,8 +6,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, TeamResults
+from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.similarity.diversity import diversity
@@ -39,11 +40,11 @@ def _competition() -> CompetitionResults:
     generator = np.random.default_rng(0)
 
     def letter() -> LetterResults:
-        stability, similarity = generator.random((2, RULES.trials))
-        numbers = range(1, RULES.trials + 1)
-        return LetterResults.of(
-            dict(zip(numbers, stability, strict=True)), dict(zip(numbers, similarity, strict=True)), generator.random()
+        stability, similarity = (
+            tuple(Entry(trial, from_float(value)) for trial, value in enumerate(values, start=1))
+            for values in generator.random((2, RULES.trials))
         )
+        return LetterResults(stability, similarity, from_float(generator.random()))
 
     def team() -> TeamResults:
         return TeamResults({each: letter() for each in RULES.letters})

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
-from pcgeval.scoring.results import trial_number
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "scores"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
@@ -38,6 +38,15 @@ def entries(pairs):
     return None if pairs is None else tuple(Entry(trial_number(name), from_float(value)) for name, value in pairs)
 
 
+def measured(stability, similarity, diversity):
+    """Results from floats: trial number to score, trial number to probability, and the diversity; None where absent."""
+    values = [
+        None if each is None else tuple(Entry(trial, from_float(value)) for trial, value in each.items())
+        for each in (stability, similarity)
+    ]
+    return LetterResults(*values, None if diversity is None else from_float(diversity))
+
+
 def one_model(**teams):
     """One model `m`, one letter A, three equal trials; each team given as (stability, similarity, diversity)."""
     return CompetitionResults({"m": {team: uniform(*values) for team, values in teams.items()}})
@@ -45,7 +54,7 @@ def one_model(**teams):
 
 def uniform(stability, similarity, diversity, letters="A", trials=SMALL_TRIALS):
     numbers = range(1, trials + 1)
-    each = LetterResults.of(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)
+    each = measured(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)
     return TeamResults(dict.fromkeys(letters, each))
 
 
@@ -73,7 +82,7 @@ def write_json(path, value):
 
 unit = st.floats(0, 1).map(lambda value: round(value, 7))
 trial_values = st.none() | st.dictionaries(st.integers(1, SMALL_TRIALS + 1), unit, max_size=SMALL_TRIALS + 1)
-letter_values = st.builds(LetterResults.of, trial_values, trial_values, st.none() | unit)
+letter_values = st.builds(measured, trial_values, trial_values, st.none() | unit)
 team_values = st.builds(TeamResults, st.dictionaries(st.sampled_from("AB"), letter_values))
 names = st.lists(st.sampled_from(["alpha", "Beta", "b-10", "b-2", "é"]), min_size=1, max_size=4, unique=True)
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, plain, rounded
+from pcgeval.core.stage_files import plain
+from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, rounded
 
 decimals = st.decimals(-(10**6), 10**6, places=30)
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scoring_examples import RULES, competitions, literal_prompt_score, literal_weight, one_model, uniform
+from scoring_examples import RULES, competitions, literal_prompt_score, literal_weight, measured, one_model, uniform
 
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.formulas import score_competition
@@ -85,7 +85,7 @@ def test_a_renamed_team_keeps_its_scores():
 
 def test_a_worked_example():
     """P = 1, C = 1, T = 2: the weight bottoms out at 1/C = 1, so scores are the plain products."""
-    letter = LetterResults.of({1: 0.5, 2: 1.0}, {1: 0.2, 2: 0.1}, 0.5)
+    letter = measured({1: 0.5, 2: 1.0}, {1: 0.2, 2: 0.1}, 0.5)
     scores = score_competition(CompetitionResults({"m": {"t": TeamResults({"A": letter})}}), ScoringRules("A", 2))
     prompt = scores.models[0].prompts[0]
     assert [each.score for each in prompt.letters[0].trials] == [Decimal("0.1"), Decimal("0.1")]
@@ -94,7 +94,7 @@ def test_a_worked_example():
 
 
 def test_absent_trials_count_as_nothing():
-    letter = LetterResults.of({1: 1.0}, {1: 1.0, 2: 1.0}, 1.0)
+    letter = measured({1: 1.0}, {1: 1.0, 2: 1.0}, 1.0)
     scores = score_competition(CompetitionResults({"m": {"t": TeamResults({"A": letter})}}), ScoringRules("AB", 4))
     weight = scores.models[0].weights[0]
     assert (weight.stability, weight.similarity, weight.diversity) == (Decimal("0.75"), Decimal("0.5"), Decimal("0.5"))
@@ -102,7 +102,7 @@ def test_absent_trials_count_as_nothing():
 
 
 def test_entries_beyond_the_trials_count_only_with_the_scripts_quirk():
-    letter = LetterResults.of({1: 0.5, 11: 0.5}, {1: 0.5, 11: 0.5}, 0.5)
+    letter = measured({1: 0.5, 11: 0.5}, {1: 0.5, 11: 0.5}, 0.5)
     results = CompetitionResults({"m": {"t": TeamResults({"A": letter})}})
     by_rules = score_competition(results, ScoringRules("AB", 2)).models[0].weights[0]
     by_script = score_competition(results, ScoringRules("AB", 2, official_quirks=True)).models[0].weights[0]
@@ -158,7 +158,7 @@ def test_nothing_to_score(models):
 
 
 def test_unequal_file_counts_stop_only_the_script():
-    results = CompetitionResults({"m": {"t": TeamResults({"A": LetterResults.of({1: 1.0}, None, 0.5)})}})
+    results = CompetitionResults({"m": {"t": TeamResults({"A": measured({1: 1.0}, None, 0.5)})}})
     assert score_competition(results, RULES).totals[0].total == 0
     with pytest.raises(ScoringError, match="1 stability, 0 similarity and 1 diversity files"):
         score_competition(results, ScoringRules("AB", 3, official_quirks=True))

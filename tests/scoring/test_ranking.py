@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import one_model, uniform
 
+from pcgeval.core.stage_files import ScoreInterval
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules
 from pcgeval.scoring.ranking import Entrant, rank
-from pcgeval.scoring.uncertainty import Interval
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")
@@ -85,7 +85,7 @@ def test_only_the_named_baseline_is_the_bar():
 def test_disqualified_teams_are_shown_and_not_scored():
     entrants = [Entrant("a", 10), Entrant("d", 10, disqualified="called another model")]
     row = ranking_of({"a": 0.5}, entrants).rows[-1]
-    assert (row.team, row.status, row.rank, row.total, row.models) == ("d", "disqualified", None, None, ())
+    assert (row.team, row.status, row.rank, row.total, row.models) == ("d", "disqualified", None, None, {})
     assert row.disqualified == "called another model"
 
 
@@ -103,14 +103,14 @@ def test_totals_are_summed_over_the_models():
     found = rank(score_competition(CompetitionResults(models), RULES), [Entrant("a", 1), Entrant("b", 1)])
     assert [row.team for row in found.rows] == ["b", "a"]
     for row in found.rows:
-        assert row.total == sum(each.score for each in row.models)
-    assert [each.model for each in found.rows[0].models] == ["m1", "m2"]
+        assert row.total == sum(each.score for each in row.models.values())
+    assert list(found.rows[0].models) == ["m1", "m2"]
 
 
 def test_intervals_are_shown_beside_the_totals():
     results = one_model(a=(0.5, 0.5, 0.5), b=(0.5, 0.5, 0.4))
-    found = rank(score_competition(results, RULES), [Entrant("a", 1), Entrant("b", 1)], {"a": Interval(1, 2)})
-    assert [row.interval for row in found.rows] == [Interval(1, 2), None]
+    found = rank(score_competition(results, RULES), [Entrant("a", 1), Entrant("b", 1)], {"a": ScoreInterval(1, 2)})
+    assert [row.interval for row in found.rows] == [ScoreInterval(1, 2), None]
 
 
 @pytest.mark.parametrize(

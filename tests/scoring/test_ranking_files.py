@@ -7,11 +7,11 @@ import json
 import pytest
 from scoring_examples import uniform
 
+from pcgeval.core.stage_files import ScoreInterval
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringRules, TeamResults
 from pcgeval.scoring.ranking import Entrant, rank
-from pcgeval.scoring.ranking_files import Bootstrap, metrics_json, ranking_csv, ranking_json, write_ranking
-from pcgeval.scoring.uncertainty import Interval
+from pcgeval.scoring.ranking_files import Bootstrap, metrics, ranking_csv, ranking_file, write_ranking
 
 RULES = ScoringRules("A", 3, baseline="base")
 
@@ -25,7 +25,7 @@ def scores():
 @pytest.fixture
 def ranking(scores):
     entrants = [Entrant("a,b", 7), Entrant("base", 9, role="baseline"), Entrant("out", 1, disqualified="late")]
-    return rank(scores, entrants, {"a,b": Interval(99.5, 100.0)})
+    return rank(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
 
 
 def test_csv(ranking, scores):
@@ -41,8 +41,9 @@ def test_csv(ranking, scores):
     assert rows[0]["total"] == "0.25"
 
 
-def test_json(ranking, scores):
-    value = json.loads(ranking_json(ranking, scores, Bootstrap(500, 7)))
+def test_json(ranking, scores, tmp_path):
+    write_ranking(tmp_path, ranking, scores, Bootstrap(500, 7))
+    value = json.loads((tmp_path / "ranking.json").read_text())
     assert value["winners"] == ["a,b"]
     assert value["baseline"] == "base"
     assert value["engine"] == value["classifier"] == "unknown"
@@ -55,11 +56,11 @@ def test_json(ranking, scores):
 
 
 def test_no_intervals_without_resamples(ranking, scores):
-    assert json.loads(ranking_json(ranking, scores, Bootstrap()))["intervals"] is None
+    assert ranking_file(ranking, scores, Bootstrap()).intervals is None
 
 
 def test_metrics_are_flat_numbers(ranking):
-    assert json.loads(metrics_json(ranking)) == {
+    assert metrics(ranking) == {
         "normalised.a,b": 100.0,
         "normalised.base": 0.0,
         "failed_trials.a,b": 0,
@@ -72,9 +73,9 @@ def test_metrics_are_flat_numbers(ranking):
 
 def test_no_winner_has_no_total(scores):
     ranking = rank(scores, [Entrant("a,b", 7, role="baseline"), Entrant("base", 9, role="baseline")])
-    metrics = json.loads(metrics_json(ranking))
-    assert metrics["winners"] == 0
-    assert "winner_total" not in metrics
+    found = metrics(ranking)
+    assert found["winners"] == 0
+    assert "winner_total" not in found
 
 
 def test_the_three_files_are_written(ranking, scores, tmp_path):

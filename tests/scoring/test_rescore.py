@@ -6,6 +6,7 @@ import shutil
 import pytest
 from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_official
 
+from pcgeval.core.files import FileError
 from pcgeval.scoring.inputs import ScoringError, ScoringRules
 from pcgeval.scoring.ranking_files import Bootstrap
 from pcgeval.scoring.rescore import rescore
@@ -56,9 +57,9 @@ def test_totals_over_models_and_no_order_of_the_folders(source, tmp_path):
     for name in ("ranking.csv", "ranking.json", "metrics.json", "gemma/trial_scores.csv", "phi/constants.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     row = first.ranking.rows[0]
-    assert row.total == sum(each.score for each in row.models)
+    assert row.total == sum(each.score for each in row.models.values())
     assert row.interval is not None
-    assert row.models[1].failed_trials > row.models[0].failed_trials == 0
+    assert row.models["phi"].failed_trials > row.models["gemma"].failed_trials == 0
 
 
 def test_roles(source, tmp_path):
@@ -111,7 +112,7 @@ def test_unequal_file_counts_stop_the_script_aloud(source, tmp_path):
 
 def test_nothing_is_written_when_anything_is_wrong(source, tmp_path):
     (source / "gamma" / "diversity" / "Z.json").write_text("{")
-    with pytest.raises(ScoringError):
+    with pytest.raises(FileError):
         rescore([source], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import CASES, GOLDEN, golden_teams, golden_text, write_json, write_official
 
+from pcgeval.core import stage_files
 from pcgeval.core.errors import PcgevalError
-from pcgeval.scoring import results
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import Entry, LetterResults, Provenance, ScoringError, ScoringRules
-from pcgeval.scoring.results import TeamFolders, read_source, read_team, trial_number
+from pcgeval.scoring.results import TeamFolders, read_source, read_team
 
 RULES = ScoringRules("A", 2)
 QUIRKS = ScoringRules("A", 2, official_quirks=True)
@@ -115,25 +117,26 @@ def test_the_number_after_the_last_underscore(before, number):
         ("", "not valid JSON"),
         ("{", "not valid JSON"),
         ("[" * 100_000, "not valid JSON"),
-        ("[]", "has no list 'raws'"),
-        ('{"raws": {}}', "has no list 'raws'"),
-        ('{"raws": [1]}', r"raws\[0\]: has no text 'tag'"),
-        ('{"raws": [{"tag": 1, "score": 1}]}', r"raws\[0\]: has no text 'tag'"),
-        ('{"raws": [{"tag": "t_A_1"}]}', "has no finite number 'score'"),
-        ('{"raws": [{"tag": "t_A_1", "score": null}]}', "has no finite number 'score'"),
-        ('{"raws": [{"tag": "t_A_1", "score": true}]}', "has no finite number 'score'"),
-        ('{"raws": [{"tag": "t_A_1", "score": "1"}]}', "has no finite number 'score'"),
-        ('{"raws": [{"tag": "t_A_1", "score": NaN}]}', "has NaN"),
-        ('{"raws": [{"tag": "t_A_1", "score": 1e999}]}', "has no finite number 'score'"),
-        ('{"raws": [{"tag": "t_A_1", "score": -0.5}]}', "score is -0.5, not from 0 to 1"),
-        ('{"raws": [{"tag": "t_A_1", "score": 2}]}', "score is 2.0, not from 0 to 1"),
-        ('{"raws": [{"tag": "t_A_1", "score": ' + "9" * 100_000 + "}]}", "has no finite number 'score'"),
+        ("[]", "object"),
+        ('{"raws": {}}', "raws"),
+        ('{"raws": [1]}', r"raws\.0"),
+        ('{"raws": [{"tag": 1, "score": 1}]}', r"raws\.0\.tag.*found 1"),
+        ('{"raws": [{"tag": "t_A_1"}]}', r"raws\.0\.score.*required"),
+        ('{"raws": [{"tag": "t_A_1", "score": null}]}', r"raws\.0\.score.*found None"),
+        ('{"raws": [{"tag": "t_A_1", "score": true}]}', r"raws\.0\.score.*found True"),
+        ('{"raws": [{"tag": "t_A_1", "score": "1"}]}', r"raws\.0\.score.*found '1'"),
+        ('{"raws": [{"tag": "t_A_1", "score": NaN}]}', r"raws\.0\.score.*finite"),
+        ('{"raws": [{"tag": "t_A_1", "score": 1e999}]}', r"raws\.0\.score.*finite"),
+        ('{"raws": [{"tag": "t_A_1", "score": -0.5}]}', r"raws\.0\.score.*found -0\.5"),
+        ('{"raws": [{"tag": "t_A_1", "score": 2}]}', r"raws\.0\.score.*found 2"),
+        ('{"raws": [{"tag": "t_A_1", "score": ' + "9" * 100_000 + "}]}", "number out of range"),
+        ('{"raws": [{"tag": "\\ud800", "score": 1}]}', "not valid JSON"),
         ('{"raws": [{"tag": "t_A_x", "score": 1}]}', "does not end in a trial number"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(team, content, complaint):
     stability(team).write_text(content)
-    with pytest.raises(ScoringError, match=complaint) as caught:
+    with pytest.raises(PcgevalError, match=complaint) as caught:
         read_source(team.parent, RULES)
     assert str(stability(team)) in str(caught.value)
 
@@ -153,7 +156,7 @@ def test_a_softmax_just_above_one_is_taken(team):
 @pytest.mark.parametrize("content", ["[]", "{}", '{"diversityRate": "1"}', '{"diversityRate": -1}'])
 def test_a_malformed_diversity_is_refused(team, content):
     (team / "diversity" / "A.json").write_text(content)
-    with pytest.raises(ScoringError, match="diversityRate"):
+    with pytest.raises(FileError, match=r"diversityRate|object"):
         read_source(team.parent, RULES)
 
 
@@ -178,19 +181,19 @@ def test_an_engine_is_one_line(team, engine, line):
 @pytest.mark.parametrize("content", ["[]", '{"engine": 1}', '{"engine": {"name": "pymunk"}}'])
 def test_a_malformed_engine_is_refused(team, content):
     (team / "stability" / "simulations.json").write_text(content)
-    with pytest.raises(ScoringError, match=r"has no text '(engine|version)'"):
+    with pytest.raises(FileError, match=r"engine|object"):
         read_source(team.parent, RULES)
 
 
 def test_bytes_that_are_no_text_are_refused(team):
     stability(team).write_bytes(b"\xff\xfe")
-    with pytest.raises(PcgevalError, match="not UTF-8"):
+    with pytest.raises(FileError, match="not valid JSON"):
         read_source(team.parent, RULES)
 
 
 def test_a_large_file_is_refused_unread(team, monkeypatch):
-    monkeypatch.setattr(results, "FILE_BYTES", 10)
-    with pytest.raises(ScoringError, match="larger than 10 bytes"):
+    monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 10)
+    with pytest.raises(FileError, match="larger than 10 bytes"):
         read_source(team.parent, RULES)
 
 
@@ -198,7 +201,7 @@ def test_a_large_file_is_refused_unread(team, monkeypatch):
 def test_what_is_no_file_is_refused_without_waiting(team, make):
     stability(team).unlink()
     make(stability(team))
-    with pytest.raises(ScoringError, match="not a plain file"):
+    with pytest.raises(FileError, match=r"not a regular file|cannot be read"):
         read_source(team.parent, RULES)
 
 

@@ -1,11 +1,14 @@
 """What the stages call, on a small competition in the pipeline's folders."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from scoring_examples import write_json
 
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import parse_params
@@ -89,6 +92,19 @@ def test_rank_step_writes_the_ranking(params, tmp_path):
     assert value["teams"][0]["models"]["m2"]["failed_trials"] == 1
     assert (tmp_path / "results" / "ranking.csv").read_text().startswith("rank,team,status,winner,normalised,total,")
     assert json.loads((tmp_path / "results" / "metrics.json").read_text())["failed_trials.alpha"] == 2
+
+
+DVC_YAML = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())
+RANK_DATA = [dep for dep in DVC_YAML["stages"]["rank"]["deps"] if dep.startswith(("data/", "results/"))]
+
+
+@pytest.mark.parametrize("dep", RANK_DATA)
+def test_rank_reads_all_data_that_it_names_as_a_dependency(params, tmp_path, dep):
+    for model in MODELS:
+        score_stage(params, model, tmp_path / "results" / "official" / model)
+    shutil.rmtree(tmp_path / dep)
+    with pytest.raises(PcgevalError):
+        rank_stage(params)
 
 
 def test_a_second_run_writes_the_same_bytes(params, tmp_path):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
+from pcgeval.core import stage_files
+from pcgeval.core.files import FileError
 from pcgeval.scoring import tables
 from pcgeval.scoring.inputs import ScoringError, ScoringRules
 from pcgeval.scoring.rescore import rescore
@@ -227,6 +229,6 @@ def test_a_malformed_web_page_is_refused(published, content):
 
 
 def test_a_large_table_is_refused_unread(published, monkeypatch):
-    monkeypatch.setattr(tables, "FILE_BYTES", 100)
-    with pytest.raises(ScoringError, match="at most 100 bytes"):
+    monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 100)
+    with pytest.raises(FileError, match="larger than 100 bytes"):
         read_tables(published, RULES)

@@ -3,19 +3,20 @@
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from scoring_examples import RULES, competitions, uniform
+from scoring_examples import RULES, competitions, measured, uniform
 
+from pcgeval.core.stage_files import ScoreInterval
 from pcgeval.scoring import uncertainty
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, TeamResults
-from pcgeval.scoring.uncertainty import Interval, bootstrap
+from pcgeval.scoring.uncertainty import bootstrap
 
 
 def results_of(generator, letters="AB", trials=3):
     def letter():
         numbers = range(1, trials + 1)
         values = [{number: float(generator.random()) for number in numbers} for _ in range(2)]
-        return LetterResults.of(*values, float(generator.random()))
+        return measured(*values, float(generator.random()))
 
     teams = ["a", "b", "c"]
     return CompetitionResults(
@@ -54,7 +55,7 @@ def test_the_intervals_of_a_slow_bootstrap():
 def redrawn(letter, chosen):
     stability = {place: float(letter.stability[each].value) for place, each in enumerate(chosen, start=1)}
     similarity = {place: float(letter.similarity[each].value) for place, each in enumerate(chosen, start=1)}
-    return LetterResults.of(stability, similarity, float(letter.diversity))
+    return measured(stability, similarity, float(letter.diversity))
 
 
 @settings(deadline=None, max_examples=30)
@@ -76,22 +77,22 @@ def test_intervals_are_ordered_and_within_0_and_100(results):
 def test_equal_trials_leave_no_uncertainty():
     results = CompetitionResults({"m": {"a": uniform(0.5, 0.5, 0.5), "b": uniform(0.5, 0.5, 0.25)}})
     found = bootstrap(results, ScoringRules("A", 3), 50, 0)
-    assert found == {"a": Interval(66.6667, 66.6667), "b": Interval(33.3333, 33.3333)}
+    assert found == {"a": ScoreInterval(66.6667, 66.6667), "b": ScoreInterval(33.3333, 33.3333)}
 
 
 def test_a_letter_that_lacks_a_file_scores_nothing_in_any_resample():
-    lacking = LetterResults.of({1: 0.5, 2: 0.5, 3: 0.5}, None, 0.5)
+    lacking = measured({1: 0.5, 2: 0.5, 3: 0.5}, None, 0.5)
     present = TeamResults({"A": LetterResults(lacking.stability, lacking.stability, lacking.diversity)})
     without_diversity = TeamResults({"A": LetterResults(lacking.stability, lacking.stability, None)})
     results = CompetitionResults({"m": {"a": present, "b": TeamResults({"A": lacking}), "c": without_diversity}})
     found = bootstrap(results, ScoringRules("A", 3), 10, 0)
-    assert found == {"a": Interval(100, 100), "b": Interval(0, 0), "c": Interval(0, 0)}
+    assert found == {"a": ScoreInterval(100, 100), "b": ScoreInterval(0, 0), "c": ScoreInterval(0, 0)}
 
 
 def test_more_different_trials_are_less_certain():
     def spread(width):
         values = {1: 0.5 - width, 2: 0.5, 3: 0.5 + width}
-        letter = LetterResults.of(values, values, 0.5)
+        letter = measured(values, values, 0.5)
         results = CompetitionResults({"m": {"a": TeamResults({"A": letter}), "b": uniform(0.5, 0.5, 0.5)}})
         found = bootstrap(results, ScoringRules("A", 3), 500, 0)["a"]
         return found.high - found.low
@@ -110,7 +111,7 @@ def test_no_resamples_give_no_intervals():
 
 def test_all_zero_totals_are_0():
     results = CompetitionResults({"m": {"a": TeamResults({})}})
-    assert bootstrap(results, RULES, 10, 1) == {"a": Interval(0.0, 0.0)}
+    assert bootstrap(results, RULES, 10, 1) == {"a": ScoreInterval(0.0, 0.0)}
 
 
 def test_memory_is_bounded_by_drawing_in_chunks(monkeypatch):

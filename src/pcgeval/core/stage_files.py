@@ -417,7 +417,7 @@ class TeamModelScore(_Part):
     failed_trials: int = Field(ge=0)
 
 
-class NormalisedInterval(NamedTuple):
+class ScoreInterval(NamedTuple):
     """The central 90 % of a team's resampled normalised totals, in percent."""
 
     low: float
@@ -433,7 +433,7 @@ class RankedTeam(_Part):
     winner: bool
     total: Exact | None
     normalised: Exact | None
-    interval: NormalisedInterval | None
+    interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
     prompt_length: int | None = None  # characters; decides between equal totals
     disqualified: str | None  # the reason

@@ -37,11 +37,3 @@ def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
 def rounded(value: Decimal | str, digits: int = 6) -> str:
     """Return a score as people read it everywhere: rounded half to even to a number of decimal places."""
     return f"{Decimal(value):.{digits}f}"
-
-
-def plain(value: Decimal) -> str:
-    """Return plain notation: no exponent, no trailing zeros, no negative zero."""
-    text = format(value, "f")
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return "0" if not value else text

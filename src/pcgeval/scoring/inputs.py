@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.scoring.decimals import from_float
 
 UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran
 
@@ -38,7 +37,7 @@ class ScoringRules:
         """Check what the formulas divide by and file names are made of.
 
         Raises:
-            ScoringError: The letters or the number of trials cannot be meant.
+            ScoringError: The letters or the number of trials are invalid.
         """
         once = len(set(self.letters)) == len(self.letters) > 0
         if not once or not set(self.letters) <= set(string.ascii_uppercase):
@@ -63,21 +62,10 @@ class LetterResults:
     similarity: tuple[Entry, ...] | None = None
     diversity: Decimal | None = None
 
-    @classmethod
-    def of(
-        cls, stability: Mapping[int, float] | None, similarity: Mapping[int, float] | None, diversity: float | None
-    ) -> "LetterResults":
-        """Return results from floats: trial number to score, trial number to probability, and the diversity."""
-        return cls(_entries(stability), _entries(similarity), None if diversity is None else from_float(diversity))
-
     @property
     def complete(self) -> bool:
         """Whether all three files are there."""
         return self.stability is not None and self.similarity is not None and self.diversity is not None
-
-
-def _entries(values: Mapping[int, float] | None) -> tuple[Entry, ...] | None:
-    return None if values is None else tuple(Entry(trial, from_float(value)) for trial, value in values.items())
 
 
 @dataclass(frozen=True)

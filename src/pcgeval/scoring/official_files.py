@@ -1,16 +1,12 @@
-"""The four result files of the official scoring script, byte for byte.
+"""The four result files of the official scoring script, byte for byte."""
 
-CSV fields that are strings are quoted and numbers are not, lines end in a line feed, and there is none after the last.
-"""
-
-import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import write_text
-from pcgeval.scoring.decimals import plain
-from pcgeval.scoring.formulas import LetterWeight, ModelScores, PromptScore
+from pcgeval.core.stage_files import ConstantsFile, LetterRow, OfficialWeight, PromptRow, TrialRow, csv_text
+from pcgeval.scoring.formulas import ModelScores, PromptScore
 from pcgeval.scoring.inputs import ScoringRules
 
 CONSTANTS = "constants.json"
@@ -18,25 +14,6 @@ TRIAL_SCORES = "trial_scores.csv"
 CHARACTER_SCORES = "character_scores.csv"
 PROMPT_SCORES = "prompt_scores_ranks.csv"
 UNRANKED = -1  # how the published tables of 2024 mark a baseline
-
-_TRIAL_COLUMNS = (
-    "teamName",
-    "character",
-    "trial",
-    "trial_score",
-    "stabilityScore",
-    "similarityScore",
-    "diversityScore",
-)
-_LETTER_COLUMNS = (
-    "teamName",
-    "character",
-    "characterScore",
-    "nonWeightedAverageStabilityScore",
-    "nonWeightedAverageSimilarityScore",
-    "diversityScore",
-)
-_PROMPT_COLUMNS = ("team", "normalizedPromptScore", "promptScore", "rank")
 
 
 @dataclass(frozen=True)
@@ -66,11 +43,51 @@ class ModelRank:
 
 def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> OfficialFiles:
     """Return the official files of one model; `baselines` are the teams that stand in them unranked (-1)."""
+    weights = tuple(
+        OfficialWeight(
+            letter=each.letter,
+            weight=each.weight,
+            stability=each.stability,
+            similarity=each.similarity,
+            diversity=each.diversity,
+        )
+        for each in scores.weights
+    )
+    trial_rows = [
+        TrialRow(
+            team=prompt.team,
+            letter=letter.letter,
+            trial=each.trial,
+            score=each.score,
+            stability=each.stability,
+            similarity=each.similarity,
+            diversity=letter.diversity,
+        )
+        for prompt in scores.prompts
+        for letter in prompt.letters
+        for each in letter.trials
+    ]
+    letter_rows = [
+        LetterRow(
+            team=prompt.team,
+            letter=each.letter,
+            score=each.score,
+            stability=each.mean_stability,
+            similarity=each.mean_similarity,
+            diversity=each.diversity,
+        )
+        for prompt in scores.prompts
+        for each in prompt.letters
+    ]
+    prompt_rows = [
+        PromptRow(team=each.prompt.team, normalised=each.prompt.normalised, score=each.prompt.score, rank=each.rank)
+        for each in model_ranks(scores, rules, baselines)
+    ]
     return OfficialFiles(
-        constants=_constants(scores),
-        trial_scores=_csv(_TRIAL_COLUMNS, _trial_rows(scores)),
-        character_scores=_csv(_LETTER_COLUMNS, _letter_rows(scores)),
-        prompt_scores=_csv(_PROMPT_COLUMNS, _prompt_rows(model_ranks(scores, rules, baselines))),
+        constants=ConstantsFile(total=scores.total, weights=weights).to_text(),
+        trial_scores=csv_text(TrialRow, trial_rows),
+        character_scores=csv_text(LetterRow, letter_rows),
+        prompt_scores=csv_text(PromptRow, prompt_rows),
     )
 
 
@@ -87,46 +104,3 @@ def model_ranks(scores: ModelScores, rules: ScoringRules, baselines: Collection[
     return tuple(
         ModelRank(each, UNRANKED if each.team in baselines else 1 + ranked.index(each.normalised)) for each in ordered
     )
-
-
-def _constants(scores: ModelScores) -> str:
-    value = {"competitionScore": plain(scores.total), "weights": [_weight_object(each) for each in scores.weights]}
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _weight_object(weight: LetterWeight) -> dict[str, str]:
-    return {
-        "character": weight.letter,
-        "weight": plain(weight.weight),
-        "weightStability": plain(weight.stability),
-        "weightSimilarity": plain(weight.similarity),
-        "weightDiversity": plain(weight.diversity),
-    }
-
-
-def _trial_rows(scores: ModelScores) -> Iterable[list[str | int]]:
-    for prompt in scores.prompts:
-        for letter in prompt.letters:
-            for each in letter.trials:
-                values = [each.score, each.stability, each.similarity, letter.diversity]
-                yield [prompt.team, letter.letter, each.trial, *map(plain, values)]
-
-
-def _letter_rows(scores: ModelScores) -> Iterable[list[str | int]]:
-    for prompt in scores.prompts:
-        for each in prompt.letters:
-            values = [each.score, each.mean_stability, each.mean_similarity, each.diversity]
-            yield [prompt.team, each.letter, *map(plain, values)]
-
-
-def _prompt_rows(ranks: tuple[ModelRank, ...]) -> Iterable[list[str | int]]:
-    for each in ranks:
-        yield [each.prompt.team, plain(each.prompt.normalised), plain(each.prompt.score), each.rank]
-
-
-def _csv(columns: Iterable[str], rows: Iterable[Iterable[str | int]]) -> str:
-    return "\n".join(",".join(_field(value) for value in row) for row in (columns, *rows))
-
-
-def _field(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else '"' + value.replace('"', '""') + '"'

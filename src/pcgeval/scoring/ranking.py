@@ -11,13 +11,11 @@ from decimal import Decimal
 from itertools import groupby
 from typing import Literal
 
-from pcgeval.scoring.decimals import plain
-from pcgeval.scoring.formulas import CompetitionScores, PromptScore, TeamTotal
+from pcgeval.core.stage_files import RankedTeam, ScoreInterval, TeamModelScore, plain
+from pcgeval.scoring.formulas import CompetitionScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order
-from pcgeval.scoring.uncertainty import Interval
 
 Role = Literal["participant", "baseline"]
-Status = Literal["ranked", "baseline", "disqualified"]
 
 
 @dataclass(frozen=True)
@@ -38,36 +36,10 @@ class Entrant:
 
 
 @dataclass(frozen=True)
-class ModelResult:
-    """What a team got with one model; `normalised` in percent of that model's sum."""
-
-    model: str
-    score: Decimal
-    normalised: Decimal
-    failed_trials: int
-
-
-@dataclass(frozen=True)
-class RankingRow:
-    """One line of the table. A disqualified team has no totals; only a ranked team has a rank."""
-
-    team: str
-    status: Status
-    rank: int | None
-    winner: bool
-    total: Decimal | None
-    normalised: Decimal | None
-    models: tuple[ModelResult, ...]
-    prompt_length: int | None
-    disqualified: str | None
-    interval: Interval | None
-
-
-@dataclass(frozen=True)
 class Ranking:
     """The table, the best total first and disqualified teams last; `reason` is one sentence about the winners."""
 
-    rows: tuple[RankingRow, ...]
+    rows: tuple[RankedTeam, ...]
     winners: tuple[str, ...]
     reason: str
     baseline: str | None
@@ -81,7 +53,7 @@ class _Place:
 
 
 def rank(
-    scores: CompetitionScores, submissions: Iterable[Entrant], intervals: Mapping[str, Interval] | None = None
+    scores: CompetitionScores, submissions: Iterable[Entrant], intervals: Mapping[str, ScoreInterval] | None = None
 ) -> Ranking:
     """Rank the scored teams.
 
@@ -170,31 +142,34 @@ def _winners(places: list[_Place], bar: TeamTotal | None) -> tuple[tuple[str, ..
 
 
 def _row(
-    entrant: Entrant, scores: CompetitionScores, place: int | None, winner: bool, intervals: Mapping[str, Interval]
-) -> RankingRow:
+    entrant: Entrant,
+    scores: CompetitionScores,
+    place: int | None,
+    winner: bool,
+    intervals: Mapping[str, ScoreInterval],
+) -> RankedTeam:
     total = next((each for each in scores.totals if each.team == entrant.team), None)
-    return RankingRow(
+    return RankedTeam(
         team=entrant.team,
         status="disqualified" if entrant.disqualified is not None else "ranked" if place else "baseline",
         rank=place,
         winner=winner,
         total=total.total if total else None,
         normalised=total.normalised if total else None,
-        models=tuple(
-            ModelResult(model.model, prompt.score, prompt.normalised, prompt.failed_trials)
+        models={
+            model.model: TeamModelScore(
+                score=prompt.score, normalised=prompt.normalised, failed_trials=prompt.failed_trials
+            )
             for model in scores.models
-            for prompt in _of_team(model.prompts, entrant.team)
-        ),
+            for prompt in model.prompts
+            if prompt.team == entrant.team
+        },
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
         interval=intervals.get(entrant.team),
     )
 
 
-def _of_team(prompts: tuple[PromptScore, ...], team: str) -> list[PromptScore]:
-    return [each for each in prompts if each.team == team]
-
-
-def _table_order(row: RankingRow) -> tuple[bool, Decimal, int, bytes]:
+def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
     total = Decimal(0) if row.total is None else row.total.copy_negate()
     return row.total is None, total, row.rank or 0, byte_order(row.team)

@@ -7,13 +7,12 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pcgeval.core.files import to_json, write_text
+from pcgeval.core.files import write_json, write_text
 from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
-from pcgeval.scoring.decimals import plain
+from pcgeval.core.stage_files import RankedTeam, RankingFile, RankingIntervals, RankingRules, plain
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
-from pcgeval.scoring.ranking import ModelResult, Ranking, RankingRow
+from pcgeval.scoring.ranking import Ranking
 from pcgeval.scoring.uncertainty import LEVEL
 
 _METRIC_DIGITS = 4
@@ -29,11 +28,9 @@ class Bootstrap:
 
 def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> None:
     """Write the three files of the ranking into a folder, under the names that `results/` gives them."""
-    csv_text, json_text = ranking_csv(ranking, scores), ranking_json(ranking, scores, drawn)
-    metrics_text = metrics_json(ranking)
-    write_text(folder / RANKING_CSV.name, csv_text)
-    write_text(folder / RANKING_JSON.name, json_text)
-    write_text(folder / METRICS.name, metrics_text)
+    write_text(folder / RANKING_CSV.name, ranking_csv(ranking, scores))
+    ranking_file(ranking, scores, drawn).write(folder / RANKING_JSON.name)
+    write_json(folder / METRICS.name, metrics(ranking))
 
 
 def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
@@ -48,65 +45,44 @@ def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     return text.getvalue()
 
 
-def _csv_row(row: RankingRow, models: int) -> list[str]:
+def _csv_row(row: RankedTeam, models: int) -> list[str]:
     numbers = ["" if each is None else plain(each) for each in (row.normalised, row.total)]
-    results = [plain(each.score) for each in row.models] + [str(each.failed_trials) for each in row.models]
+    results = [plain(each.score) for each in row.models.values()]
+    results += [str(each.failed_trials) for each in row.models.values()]
     place = "" if row.rank is None else str(row.rank)
     return [place, row.team, row.status, "yes" if row.winner else "no", *numbers, *(results or [""] * (2 * models))]
 
 
-def ranking_json(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> str:
+def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> RankingFile:
     """Return all that is known of the ranking, with the rules and tools that it came from."""
-    value = {
-        "winners": list(ranking.winners),
-        "reason": ranking.reason,
-        "baseline": ranking.baseline,
-        "rules": {
-            "version": RULES_VERSION,
-            "letters": scores.rules.letters,
-            "trials": scores.rules.trials,
-            "official_quirks": scores.rules.official_quirks,
-        },
-        "engine": scores.provenance.engine,
-        "classifier": scores.provenance.classifier,
-        "intervals": {"level": LEVEL, "resamples": drawn.resamples, "seed": drawn.seed} if drawn.resamples else None,
-        "teams": [_team_object(row) for row in ranking.rows],
-    }
-    return to_json(value) + "\n"
+    intervals = RankingIntervals(level=LEVEL, resamples=drawn.resamples, seed=drawn.seed)
+    return RankingFile(
+        winners=ranking.winners,
+        reason=ranking.reason,
+        baseline=ranking.baseline,
+        rules=RankingRules(
+            version=RULES_VERSION,
+            letters=scores.rules.letters,
+            trials=scores.rules.trials,
+            official_quirks=scores.rules.official_quirks,
+        ),
+        engine=scores.provenance.engine,
+        classifier=scores.provenance.classifier,
+        intervals=intervals if drawn.resamples else None,
+        teams=ranking.rows,
+    )
 
 
-def _team_object(row: RankingRow) -> dict[str, Any]:
-    return {
-        "team": row.team,
-        "status": row.status,
-        "rank": row.rank,
-        "winner": row.winner,
-        "total": None if row.total is None else plain(row.total),
-        "normalised": None if row.normalised is None else plain(row.normalised),
-        "interval": None if row.interval is None else [row.interval.low, row.interval.high],
-        "models": {each.model: _model_object(each) for each in row.models},
-        "prompt_length": row.prompt_length,
-        "disqualified": row.disqualified,
-    }
-
-
-def _model_object(result: ModelResult) -> dict[str, Any]:
-    return {
-        "score": plain(result.score),
-        "normalised": plain(result.normalised),
-        "failed_trials": result.failed_trials,
-    }
-
-
-def metrics_json(ranking: Ranking) -> str:
+def metrics(ranking: Ranking) -> dict[str, float | int]:
     """Return flat figures for `dvc metrics show`: each team's normalised score, the winner's total, failed trials."""
-    metrics: dict[str, float | int] = {}
+    found: dict[str, float | int] = {}
     for row in ranking.rows:
+        failed = sum(each.failed_trials for each in row.models.values())
         if row.normalised is not None:
-            metrics[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
-            metrics[f"failed_trials.{row.team}"] = sum(each.failed_trials for each in row.models)
+            found[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
+            found[f"failed_trials.{row.team}"] = failed
         if row.winner and row.total is not None:
-            metrics["winner_total"] = float(f"{row.total:.6g}")
-    metrics["winners"] = len(ranking.winners)
-    metrics["failed_trials_in_all"] = sum(each.failed_trials for row in ranking.rows for each in row.models)
-    return to_json(metrics) + "\n"
+            found["winner_total"] = float(f"{row.total:.6g}")
+        found["failed_trials_in_all"] = found.get("failed_trials_in_all", 0) + failed
+    found["winners"] = len(ranking.winners)
+    return found

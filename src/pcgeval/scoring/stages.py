@@ -33,6 +33,9 @@ def score_stage(params: Params, model: str, out_folder: Path) -> None:
 def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
     """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
 
+    It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
+    engine and the classifier, and the script's quirks must not reach the intervals.
+
     Raises:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
         SubmissionError: A team's submission cannot be read.

@@ -15,8 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pcgeval.core.files import read_text
-from pcgeval.scoring.decimals import plain
+from pcgeval.core.stage_files import plain, read_bounded
 from pcgeval.scoring.formulas import ModelScores, PromptScore
 from pcgeval.scoring.inputs import Entry, LetterResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import (
@@ -28,7 +27,6 @@ from pcgeval.scoring.official_files import (
     ModelRank,
     OfficialFiles,
 )
-from pcgeval.scoring.results import FILE_BYTES
 
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
@@ -257,14 +255,14 @@ def _published_rank(place: str, item: Any) -> PublishedRank:
 def _load(path: Path) -> Any:
     """Read JSON whose numbers stay as they are written."""
     try:
-        return json.loads(_bounded_text(path), parse_float=str, parse_int=str, parse_constant=str)
+        return json.loads(_read_text(path), parse_float=str, parse_int=str, parse_constant=str)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ScoringError(f"{path}: not valid JSON ({error}). Take it from its source again.") from error
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place and the fields of each line of a CSV table that has at least some columns."""
-    reader = csv.reader(io.StringIO(_bounded_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True)
     try:
         header = next(reader, [])
         if missing := [name for name in columns if name not in header]:
@@ -280,10 +278,11 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str,
         ) from error
 
 
-def _bounded_text(path: Path) -> str:
-    if not path.is_file() or path.stat().st_size > FILE_BYTES:
-        _refuse(path, f"is not a plain file of at most {FILE_BYTES} bytes")
-    return read_text(path)
+def _read_text(path: Path) -> str:
+    try:
+        return read_bounded(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        _refuse(path, f"is not UTF-8 text ({error.reason} at byte {error.start})")
 
 
 def _trial(place: str, text: str) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pcgeval.core.stage_files import ScoreInterval
 from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, byte_order, first_by_trial
 
 LEVEL = 0.90
@@ -20,14 +21,6 @@ _DIGITS = 4  # of a percentage: far above what the order of float sums can chang
 _DRAWS_AT_ONCE = 2_000_000  # bounds the memory at some 100 MB
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The central 90 % of a team's resampled normalised totals, in percent."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,7 @@ class _Measured:
     diversity: Floats
 
 
-def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, seed: int) -> dict[str, Interval]:
+def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, seed: int) -> dict[str, ScoreInterval]:
     """Return the 90 % interval of every team's normalised total; none for 0 resamples.
 
     Args:
@@ -63,7 +56,7 @@ def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, 
     normalised = 100 * totals / np.where(whole > 0, whole, 1)
     low, high = np.quantile(normalised, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return {
-        team: Interval(round(float(low[index]), _DIGITS), round(float(high[index]), _DIGITS))
+        team: ScoreInterval(round(float(low[index]), _DIGITS), round(float(high[index]), _DIGITS))
         for index, team in enumerate(teams)
     }
 
