@@ -59,8 +59,9 @@ def test_a_hostile_reason_controls_no_terminal(monkeypatch: pytest.MonkeyPatch, 
     text = spoken(monkeypatch)
     assert clock
     Progress("x", 1).step("\x1b[2J\n[bold]\u202e")
-    assert text.getvalue().endswith("( [2J [bold] )\n")
-    assert "\x1b" not in text.getvalue()
+    (line,) = text.getvalue().splitlines()
+    assert line.isprintable()
+    assert "[2J [bold]" in line
 
 
 def test_a_live_line_covers_the_one_before(monkeypatch: pytest.MonkeyPatch, clock: list[float]):

@@ -51,7 +51,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 def test_lone_surrogates_become_replacement_characters(tmp_path: Path):
     files.write_text(tmp_path / "text", "a\ud800b\r\n")
     assert b"\r\n" in (tmp_path / "text").read_bytes()
-    assert files.read_text(tmp_path / "text").startswith("a\ufffd")
+    assert files.read_text(tmp_path / "text") == "a\ufffdb\r\n"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 10_000])
@@ -67,16 +67,6 @@ def test_the_line_of_a_broken_record_is_named(tmp_path: Path):
     path.write_text('{"a": 1}\n\n{"a":\n')
     with pytest.raises(files.FileError, match=r"records\.jsonl:3"):
         list(files.read_json_lines(path))
-
-
-def test_the_hash_of_a_folder_is_of_names_and_contents(tmp_path: Path):
-    for name, content in (("b/x", "1"), ("a", "2")):
-        files.write_text(tmp_path / "one" / name, content)
-    for name, content in (("a", "2"), ("b/x", "1")):
-        files.write_text(tmp_path / "two" / name, content)
-    assert files.sha256_tree(tmp_path / "one") == files.sha256_tree(tmp_path / "two")
-    (tmp_path / "two" / "a").rename(tmp_path / "two" / "c")
-    assert files.sha256_tree(tmp_path / "one") != files.sha256_tree(tmp_path / "two")
 
 
 def test_an_output_never_replaces_its_input(tmp_path: Path):

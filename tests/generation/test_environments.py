@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pcgeval.generation.environments import environments_folder, interpreter_for
 from pcgeval.sandbox.sandbox import Allowance, open_sandbox
-from pcgeval.submissions.requirements import MOST_BYTES, RequirementsError, read_requirements
+from pcgeval.submissions.requirements import MAX_BYTES, RequirementsError, read_requirements
 
 
 def folder_with(folder: Path, requirements: str | bytes) -> Path:
@@ -85,7 +85,7 @@ def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> No
         read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
 
 
-@pytest.mark.parametrize("content", [b"x" * (MOST_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"])
+@pytest.mark.parametrize("content", [b"x" * (MAX_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"])
 def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(RequirementsError, match=r"requirements\.txt"):
         read_requirements(folder_with(tmp_path, content))
@@ -101,18 +101,18 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("the-organisers-secret\n")
     (tmp_path / "requirements.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(RequirementsError, match="link is not followed") as caught:
+    with pytest.raises(RequirementsError, match="is a link") as caught:
         read_requirements(tmp_path)
     assert "the-organisers-secret" not in str(caught.value)
 
 
 def test_a_pipe_or_folder_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "requirements.txt")
-    with pytest.raises(RequirementsError, match="not a file"):
+    with pytest.raises(RequirementsError, match="not a regular file"):
         read_requirements(tmp_path)
     (tmp_path / "requirements.txt").unlink()
     (tmp_path / "requirements.txt").mkdir()
-    with pytest.raises(RequirementsError, match="not a file"):
+    with pytest.raises(RequirementsError, match="not a regular file"):
         read_requirements(tmp_path)
 
 

@@ -58,3 +58,7 @@ def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
 
 def texts(findings, severity="error"):
     return [f"{each.place}: {each.text}" for each in findings if each.severity == severity]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,8 +1,9 @@
 import pytest
 
-from pcgeval.core.files import FileError, files_below
+from pcgeval.core.files import FileError
 from pcgeval.core.layout import TRIALS_FILE, Trial, trial_file
 from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.untrusted import files_below
 from pcgeval.levels import stages
 from pcgeval.levels.extraction import extract_code
 from pcgeval.levels.stages import convert_stage, extract_stage

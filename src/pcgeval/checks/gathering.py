@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.conduct import read_conduct
-from pcgeval.core.files import FileError, files_below, read_json, write_json
+from pcgeval.core.files import FileError, read_json, write_json
 from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
@@ -25,8 +25,9 @@ from pcgeval.core.stage_files import (
     by_trial,
     read_outcomes,
 )
-from pcgeval.submissions.entry_point import find_readme
+from pcgeval.core.untrusted import files_below
 from pcgeval.submissions.load import Program, SubmissionError, load_notes, load_work
+from pcgeval.submissions.sources import find_readme
 
 MAX_DOCUMENT_BYTES = 1_000_000
 _MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import files_below, read_json, write_bytes, write_json
+from pcgeval.core.files import read_json, write_bytes, write_json
+from pcgeval.core.untrusted import files_below
 
 MARKER = ".pcgeval-try.json"  # whose folder it is, and the files that pcgeval wrote there
 

@@ -16,15 +16,15 @@ SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submis
 @app.command()
 def validate(path: SubmissionPath, json: Json = False) -> None:
     """Check a submission and list every problem."""
-    from pcgeval.submissions.findings import lines
-    from pcgeval.submissions.inspection import rules_of
-    from pcgeval.submissions.validation import validate as check
+    from pcgeval.submissions.findings import printable_findings
+    from pcgeval.submissions.validate import limits_of
+    from pcgeval.submissions.validate import validate as check
 
-    found = check(path, rules_of())
+    found = check(path, limits_of())
     if json:
         print_json(found.to_json())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(found.findings))
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(found.findings))
     print_stderr(f"{path}: {found.summary}; {'can be handed in' if found.passed else 'fix the errors above'}")
     if not found.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -92,10 +92,10 @@ def submit(
 ) -> None:
     """Check a submission and copy it to data/submissions."""
     from pcgeval.submissions.filing import submit as file_submission
-    from pcgeval.submissions.findings import lines
+    from pcgeval.submissions.findings import printable_findings
 
     filed = file_submission(path, team, force=force)
-    for line in lines(filed.check.findings):
+    for line in printable_findings(filed.check.findings):
         print_stderr(line)
     if json:
         folder = None if filed.folder is None else str(filed.folder)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -15,8 +16,8 @@ EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
 
 
 def print_stderr(text: str, end: str = "\n") -> None:
-    """Print a message for people; control characters, which may quote a hostile text, become spaces."""
-    sys.stderr.write("".join(each if each.isprintable() or each == "\n" else " " for each in text) + end)
+    """Print a message for people; control characters, which may quote a hostile text, become U+FFFD."""
+    sys.stderr.write(printable_text(text) + end)
 
 
 def exit_code_of(action: Callable[[], int | None]) -> int:

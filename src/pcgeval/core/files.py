@@ -5,15 +5,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.errors import PcgevalError
-
-
-class FileError(PcgevalError):
-    """A file that should be there is missing, unreadable or not what its name says."""
+from pcgeval.core.errors import FileError as FileError  # noqa: PLC0414 - exported: what the functions here raise
+from pcgeval.core.untrusted import well_formed
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -33,7 +30,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically, line ends as given; lone surrogates become U+FFFD."""
-    write_bytes(path, text.encode("utf-8", errors="surrogatepass").decode("utf-8", errors="replace").encode("utf-8"))
+    write_bytes(path, well_formed(text).encode("utf-8"))
 
 
 def sync_folder(folder: Path) -> None:
@@ -127,14 +124,3 @@ def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def files_below(folder: Path) -> Iterable[Path]:
-    """Return all regular files below a folder in byte order of their relative paths, links left out."""
-    found = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape"))
-
-
-def sha256_tree(folder: Path) -> str:
-    """Return one SHA-256 over the relative names and contents of all files below a folder."""
-    return sha256_json([[path.relative_to(folder).as_posix(), sha256_file(path)] for path in files_below(folder)])

@@ -9,7 +9,7 @@ from pcgeval.generation.tasks import TrialCall, TrialRun
 from pcgeval.generation.wire import LINE_BYTES, Gone, Misused, Pipe
 from pcgeval.sandbox.sandbox import Ending, Sandbox
 from pcgeval.submissions.load import Program
-from pcgeval.submissions.unseeded import unseeded_random
+from pcgeval.submissions.source_checks import unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # what the program imports of us
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end

@@ -4,10 +4,11 @@ import hashlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from pcgeval.core.files import files_below, sha256_file, sha256_json
+from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, Flag
+from pcgeval.core.untrusted import files_below
 from pcgeval.llm.protocol import Backend, ChatRequest, Message
 from pcgeval.submissions.load import NOTES_FILE, Program, Prompt, Submission
 

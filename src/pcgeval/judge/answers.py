@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pcgeval.core.untrusted import well_formed
 from pcgeval.judge.folder import FoundFile
 from pcgeval.judge.prompts import MAX_PICKED
 from pcgeval.judge.reading import clean
 from pcgeval.judge.scores import MAX_ANSWER, Unusable, one_score, plain, score_in, stated_score
-from pcgeval.llm.protocol import well_formed
 
 MAX_EXPLANATION = 1000  # characters
 _MOST_OBJECTS = 50  # places at which JSON is looked for

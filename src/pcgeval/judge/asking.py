@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pcgeval.core.files import sha256_json
 from pcgeval.core.params import Model
+from pcgeval.core.untrusted import well_formed
 from pcgeval.judge.calls import Call, DoesNotFit
 from pcgeval.judge.exchanges import Exchanges, JudgeExchange
 from pcgeval.llm.backends import open_backend
@@ -26,7 +27,6 @@ from pcgeval.llm.protocol import (
     Message,
     Option,
     RefusedError,
-    well_formed,
 )
 from pcgeval.llm.tokens import TokenCounter, token_counter
 

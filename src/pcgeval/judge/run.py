@@ -15,9 +15,10 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.files import FileError, files_below, read_json, sha256_json, write_json
+from pcgeval.core.files import FileError, read_json, sha256_json, write_json
 from pcgeval.core.layout import STATE
 from pcgeval.core.params import Model
+from pcgeval.core.untrusted import files_below
 from pcgeval.judge.asking import OpenBackend, usual_backend
 from pcgeval.judge.exchanges import Exchanges, locked, named_recordings
 from pcgeval.judge.grading import GradingError, JudgeSettings, Matter, Report, grade, no_report

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.files import sha256_file
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError, well_formed
+from pcgeval.core.untrusted import well_formed
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
 from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx

@@ -19,7 +19,6 @@ __all__ = [
     "Option",
     "RefusedError",
     "unpinned_digest",
-    "well_formed",
 ]
 
 Option = int | float | str | bool
@@ -77,8 +76,3 @@ class Backend(Protocol):
 def unpinned_digest(model: str) -> str:
     """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
-
-
-def well_formed(text: str) -> str:
-    """Replace lone surrogates, which no tokenizer and no file of UTF-8 takes, by U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from pcgeval.core.files import files_below, sha256_file
+from pcgeval.core.files import sha256_file
+from pcgeval.core.untrusted import files_below
 from pcgeval.report.reading import ReportError, read_start
 from pcgeval.report.results import ProgramSource, SourceFile
-from pcgeval.submissions.entry_point import find_readme
 from pcgeval.submissions.load import NOTES_FILE, Program
+from pcgeval.submissions.sources import find_readme
 
 LONGEST_TEXT = 6_000  # characters of the entry and of the README
 
@@ -22,7 +23,7 @@ def read_program(program: Program) -> ProgramSource:
     return ProgramSource(
         entry=program.entry,
         entry_text=read_start(program.folder / program.entry, LONGEST_TEXT),
-        readme=read_start(readme, LONGEST_TEXT) if readme and not readme.is_symlink() else None,
+        readme=read_start(readme, LONGEST_TEXT) if readme else None,
         files=tuple(_source_file(program.folder, name) for name in names if _is_own(name)),
     )
 

@@ -1,7 +1,7 @@
-"""Filing a submission into data/submissions/<team>: `pcgeval submit`.
+"""File a submission into data/submissions/<team>: `pcgeval submit`.
 
 A team's folder is replaced as a whole, in one step: a killed run leaves the old submission or the new one. The old one
-stays in git's history, so it has to be there before it is replaced.
+must be in git's history before it is replaced.
 """
 
 import ctypes
@@ -19,14 +19,14 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.exclusion import only_run
-from pcgeval.core.files import files_below, write_text
+from pcgeval.core.files import write_text
 from pcgeval.core.layout import SUBMISSIONS, recording_file
 from pcgeval.core.params import load_params, parse_params, team_name_fault
-from pcgeval.submissions.findings import Finding, note, shown, warning
-from pcgeval.submissions.inspection import rules_of
+from pcgeval.core.untrusted import files_below, printable_name
+from pcgeval.submissions.findings import SubmissionFinding, note, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes
 from pcgeval.submissions.names import name_fault
-from pcgeval.submissions.validation import Check, check, opened
+from pcgeval.submissions.validate import SubmissionCheck, check, limits_of, opened
 
 PARAMS = Path("params.yaml")
 LOCK = Path(".pcgeval", "locks", "submit.lock")
@@ -38,17 +38,25 @@ class FilingError(PcgevalError):
 
 
 @dataclass(frozen=True)
-class Filed:
-    """What was found, and where it was filed; `folder` is None if it was not."""
+class FiledSubmission:
+    """The result of `submit`.
+
+    Attributes:
+        team: The team's name.
+        check: The check of the submission.
+        folder: Where it was filed; None if it has errors.
+        replaced: Whether an earlier submission was there.
+        to_do: The organiser's next steps.
+    """
 
     team: str
-    check: Check
+    check: SubmissionCheck
     folder: Path | None
     replaced: bool
-    to_do: tuple[str, ...]  # what the organiser does next
+    to_do: tuple[str, ...]
 
 
-def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed:
+def submit(path: Path, team: str | None = None, *, force: bool = False) -> FiledSubmission:
     """Check a folder or zip file and file it in the competition of the current folder.
 
     Args:
@@ -61,51 +69,50 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
         FilingError: The name cannot be a team's, or the earlier submission would be lost.
         ParamsError: params.yaml is faulty, or cannot take this team.
     """
-    team = _checked_team(team if team is not None else _name_of(path))
+    if team is None:
+        team = path.resolve().name if path.is_dir() else path.stem
+    _check_team(team)
     folder = SUBMISSIONS / team
-    rules = rules_of(PARAMS)
+    limits = limits_of(PARAMS)
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with only_run(folder, LOCK), opened(path) as hand_in, _staging(team) as staging:
         replaced = os.path.lexists(folder)
-        kept = _checked_old(folder, force=force) if replaced else Notes()
-        found = check(hand_in, rules, staging)
+        kept = _replaceable(folder, force=force) if replaced else Notes()
+        found = check(hand_in, limits, staging)
         if not found.passed:
-            return Filed(team, found, None, replaced=False, to_do=())
+            return FiledSubmission(team, found, None, replaced=False, to_do=())
         notes = _take_over(kept, staging)
         _publish(staging, folder)
     findings = (*found.findings, *notes, *_ignored_by_git(folder))
-    return Filed(team, replace(found, findings=findings), folder, replaced, tuple(_to_do(team, folder)))
+    return FiledSubmission(team, replace(found, findings=findings), folder, replaced, tuple(_to_do(team, folder)))
 
 
-def _name_of(path: Path) -> str:
-    return path.resolve().name if path.is_dir() else path.stem
-
-
-def _checked_team(team: str) -> str:
-    """Return the name if it can be a team's, beside the others that there are."""
+def _check_team(team: str) -> None:
+    """Refuse a name that cannot be a team's, or that cannot stand beside the others."""
     if fault := team_name_fault(team) or name_fault(team):
         likely = re.sub(r"[^A-Za-z0-9_-]+", "-", team).strip("_-")[:64] or "NAME"
-        raise FilingError(f"team {shown(team, 80)!r}: {fault}. Give the name with --team, such as --team {likely}.")
+        raise FilingError(
+            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {likely}."
+        )
     if PARAMS.exists():
         params = load_params(PARAMS)
-        if team not in params.teams:  # two names that cannot stand beside one another are told by params.yaml's rules
+        if team not in params.teams:  # params.yaml's rules tell two names that cannot stand beside one another
             parse_params({**params.model_dump(), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
-    for other in os.listdir(SUBMISSIONS) if SUBMISSIONS.is_dir() else []:  # noqa: PTH208 - names, not paths
-        if other != team and other.casefold() == team.casefold():
-            raise FilingError(f"team {team!r}: some disks take it for {other!r}, which is there. Use that, or another.")
-    return team
+    for other in SUBMISSIONS.iterdir() if SUBMISSIONS.is_dir() else []:
+        if other.name != team and other.name.casefold() == team.casefold():
+            raise FilingError(f"team {team!r}: exists as {other.name!r}, the same to some disks. Use that, or another.")
 
 
-def _checked_old(folder: Path, *, force: bool) -> Notes:
-    """Return the notes on the submission that will be replaced, once nothing of it can get lost."""
+def _replaceable(folder: Path, *, force: bool) -> Notes:
+    """Return the notes on the submission that will be replaced; refuse if anything of it would be lost."""
     if folder.is_symlink() or not folder.is_dir():
-        raise FilingError(f"{folder}: is there and no folder. Remove it, then submit again.")
+        raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
     notes = load_notes(folder)
     if not force and any(files_below(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
         changed = (_git("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(b"\0")
         if len(changed) > 1 or not _git("ls-files", "-z", "--", str(folder)):
             raise FilingError(
-                f"{folder}: git has not kept the submission that is there. Commit it first, so that it stays in the "
+                f"{folder}: the submission there is not committed to git. Commit it first, so that it stays in the "
                 f"history: `git add {folder}` and `git commit`; or replace it for good with --force."
             )
     return notes
@@ -124,8 +131,8 @@ def _staging(team: str) -> Iterator[Path]:
             shutil.rmtree(folder)
 
 
-def _take_over(kept: Notes, staging: Path) -> list[Finding]:
-    """Put the organiser's notes on the earlier submission into the new one's, and take out what is the organiser's."""
+def _take_over(kept: Notes, staging: Path) -> list[SubmissionFinding]:
+    """Replace the team's role and disqualification in the new notes by the organiser's in the earlier ones."""
     own = load_notes(staging)
     notes = own.model_copy(update={"role": kept.role, "disqualified": kept.disqualified})
     if notes != own:
@@ -134,13 +141,11 @@ def _take_over(kept: Notes, staging: Path) -> list[Finding]:
             yaml.safe_dump(notes.model_dump(exclude_defaults=True), allow_unicode=True, sort_keys=False),
         )
     decided = kept.model_dump(include={"role", "disqualified"}, exclude_defaults=True)
-    return [
-        note(NOTES_FILE, f"keeps what the organiser noted: {key}: {shown(value)}") for key, value in decided.items()
-    ]
+    return [note(NOTES_FILE, f"keeps the organiser's note: {key}: {value}") for key, value in decided.items()]
 
 
 def _publish(staging: Path, folder: Path) -> None:
-    """Put the new folder in the old one's place in one step, as far as the system can."""
+    """Put the new folder in the old one's place, in one step where the system can."""
     staging.chmod(0o755)  # as any other folder
     if not folder.exists():
         staging.rename(folder)
@@ -156,13 +161,13 @@ def _publish(staging: Path, folder: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two paths change places at once; return whether the system can."""
+    """Let two paths change places in one step; return whether the system could."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     paths = [os.fsencode(path) for path in (one, other)]
     return rename is not None and rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0
 
 
-def _ignored_by_git(folder: Path) -> list[Finding]:
+def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
     ignored = _git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", str(folder)) or b""
     names = [os.fsdecode(each) for each in ignored.split(b"\0") if each]
     return [
@@ -183,7 +188,7 @@ def _to_do(team: str, folder: Path) -> Iterator[str]:
             for model, settings in params.models.items()
             if settings.backend == "recorded" and not recording_file(model, team).is_file()
         ]:
-            yield f"let the models answer: there are no recordings of this team with {', '.join(silent)}"
+            yield f"generate its trials: there are no recordings of this team with {', '.join(silent)}"
 
 
 def _git(*words: str) -> bytes | None:

@@ -1,34 +1,32 @@
-"""The teams' submissions: one folder each below data/submissions, checked when it is read.
+"""Load the teams' submissions: one folder each below data/submissions, checked when it is read.
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
-`prompt.txt` with the token `<OBJECT>`. `submission.yaml` may name the team's title and say what cannot be seen; in it
-the organiser also notes the team's role and whether it is disqualified.
+`prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title, and the kind and the entry where
+these cannot be told; the organiser also notes the team's role and its disqualification there.
 """
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from stat import S_ISREG
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError, read_text
 from pcgeval.core.layout import SUBMISSIONS
-from pcgeval.submissions.entry_point import Part, find_entry
+from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_line, read_bounded, read_bounded_text
+from pcgeval.submissions.entry_point import EntryCandidate, find_entry
 
 PLACEHOLDER = "<OBJECT>"
-ENTRY_BYTES = 4 * 2**20
 NOTES_FILE = "submission.yaml"
-NOTES_BYTES = 16 * 2**10
+MAX_ENTRY_BYTES = 4 * 2**20
+MAX_NOTES_BYTES = 16 * 2**10
+MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 _KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
-PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
-_ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]*")
-_SINGLE = re.compile(_ALLOWED.pattern.removesuffix("*"))
+_ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
 
 class SubmissionError(PcgevalError):
@@ -36,7 +34,7 @@ class SubmissionError(PcgevalError):
 
 
 class Notes(BaseModel):
-    """What submission.yaml may say; `role` and `disqualified` are the organiser's."""
+    """The keys of submission.yaml; `role` and `disqualified` are the organiser's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -96,7 +94,7 @@ class Submission:
             SubmissionError: The submission is a program.
         """
         if isinstance(self.work, Program):
-            raise SubmissionError(f"{self.work.folder}: is a program; it has no prompt of its own. Run it.")
+            raise SubmissionError(f"{self.work.folder}: is a program, which has no prompt of its own. Run it.")
         return self.work.for_letter(letter)
 
 
@@ -127,7 +125,7 @@ def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[s
 
 
 def prompt_findings(prompt: str, words: int) -> list[str]:
-    """Return what the qualification rules object to in a prompt, a sentence each; empty if nothing.
+    """Return each violation of the qualification rules by a prompt, in words; empty if there is none.
 
     Args:
         prompt: The whole prompt.
@@ -138,14 +136,10 @@ def prompt_findings(prompt: str, words: int) -> list[str]:
         findings.append(f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text")
     if (count := len(prompt.split())) > words:
         findings.append(f"the prompt has {count} words; {words} are allowed")
-    if strange := sorted(set(_strange_characters(prompt))):
+    if strange := sorted(character for character in set(prompt) if not _ALLOWED.fullmatch(character)):
         shown = " ".join(f"U+{ord(character):04X}" for character in strange[:10])
         findings.append(f"the prompt has {len(strange)} characters that the rules do not allow: {shown}")
     return findings
-
-
-def _strange_characters(prompt: str) -> list[str]:
-    return [] if _ALLOWED.fullmatch(prompt) else [each for each in set(prompt) if not _SINGLE.fullmatch(each)]
 
 
 def load_work(folder: Path, notes: Notes) -> Prompt | Program:
@@ -178,46 +172,15 @@ def load_work(folder: Path, notes: Notes) -> Prompt | Program:
     )
 
 
-def _listed(candidates: tuple[Part, ...]) -> str:
-    shown = ", ".join(part.description for part in candidates[:10])
-    return f"{shown} and {len(candidates) - 10} more" if len(candidates) > 10 else shown
-
-
-def _checked_entry(folder: Path, entry: str) -> str:
-    """Return the entry as a plain relative path of a file that is there, without links on the way."""
-    words = f"{folder}: entry {entry!r}"
-    path = PurePosixPath(entry)
-    odd = "\\" in entry or "\0" in entry or entry.startswith("-")  # python would take it for an option
-    if odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
-        raise SubmissionError(f"{words} is not the name of a .py file in the folder, with / between folders. Mend it.")
-    steps = [folder / step for step in (path, *path.parents[:-1])]
-    try:
-        if any(step.is_symlink() for step in steps) or not steps[0].is_file():
-            raise SubmissionError(f"{words}: there is no such file (links do not count). Add it, or mend the name.")
-        if steps[0].stat().st_size > ENTRY_BYTES:
-            raise SubmissionError(f"{words} has over {ENTRY_BYTES} bytes. Move its data to other files.")
-    except OSError as error:
-        raise SubmissionError(f"{words} cannot be read ({error.strerror}). Mend the name.") from error
-    return path.as_posix()
-
-
 def load_prompt(path: Path) -> str:
     """Read a prompt's file.
 
     Raises:
         SubmissionError: It is missing, a link, too large, empty or not UTF-8.
     """
-    if path.is_symlink():
-        raise SubmissionError(f"{path}: is a link. Put the prompt itself there.")
     try:
-        if not S_ISREG(path.stat().st_mode):
-            raise SubmissionError(f"{path}: is no regular file. Put the prompt itself there.")
-        if path.stat().st_size > PROMPT_BYTES:
-            raise SubmissionError(f"{path}: over {PROMPT_BYTES} bytes. A prompt has at most some hundred words.")
-        prompt = read_text(path)
-    except OSError as error:
-        raise SubmissionError(f"{path}: cannot be read ({error.strerror}). Put the team's prompt there.") from error
-    except FileError as error:
+        prompt = read_bounded_text(path, MAX_PROMPT_BYTES)
+    except UntrustedFileError as error:
         raise SubmissionError(str(error)) from error
     if not prompt.strip():
         raise SubmissionError(f"{path}: is empty. Put the team's prompt there.")
@@ -228,24 +191,21 @@ def load_notes(folder: Path) -> Notes:
     """Read a folder's submission.yaml; without one, nothing is noted.
 
     Raises:
-        SubmissionError: The file is no regular file, too large, no YAML, or says what is not known.
+        SubmissionError: The file is no regular file, too large, not YAML, or has unknown keys or values.
     """
     path = folder / NOTES_FILE
-    if not os.path.lexists(path):
-        return Notes()
     try:
-        status = path.lstat()
-        if not S_ISREG(status.st_mode) or status.st_size > NOTES_BYTES:
-            raise SubmissionError(f"{path}: no regular file of at most {NOTES_BYTES} bytes. Write the notes there.")
-        values = yaml.load(read_text(path), _NotesLoader)  # noqa: S506 - a safe loader
+        values = yaml.load(read_bounded_text(path, MAX_NOTES_BYTES), _NotesLoader)  # noqa: S506 - a safe loader
         return Notes.model_validate({} if values is None else values)
-    except OSError as error:
-        raise SubmissionError(f"{path}: cannot be read ({error.strerror}). Make it readable.") from error
+    except UntrustedFileError as error:
+        if error.is_missing:
+            return Notes()
+        raise SubmissionError(str(error)) from error
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise SubmissionError(f"{path}: {faults[:500]}. {_KNOWN_KEYS}") from error
-    except (FileError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SubmissionError(f"{path}: {' '.join(str(error).split())[:500]}. {_KNOWN_KEYS}") from error
+        raise SubmissionError(f"{path}: {printable_line(faults, 500)}. {_KNOWN_KEYS}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SubmissionError(f"{path}: {printable_line(str(error), 500)}. {_KNOWN_KEYS}") from error
 
 
 class _NotesLoader(yaml.SafeLoader):
@@ -255,3 +215,23 @@ class _NotesLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias (*name) is not allowed")
         return super().compose_node(parent, index)
+
+
+def _listed(candidates: tuple[EntryCandidate, ...]) -> str:
+    shown = ", ".join(each.description for each in candidates[:10])
+    return f"{shown} and {len(candidates) - 10} more" if len(candidates) > 10 else shown
+
+
+def _checked_entry(folder: Path, entry: str) -> str:
+    """Return the entry as a plain relative path of a regular file of bounded size, without links on the way."""
+    path = PurePosixPath(entry)
+    is_odd = "\\" in entry or entry.startswith("-")  # python would take it for an option
+    if is_odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+        raise SubmissionError(
+            f"{folder}: entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it."
+        )
+    try:
+        read_bounded(path_below(folder, entry), MAX_ENTRY_BYTES)
+    except UntrustedFileError as error:
+        raise SubmissionError(f"{folder}: entry {entry!r} {error.reason}. {error.remedy}") from error
+    return path.as_posix()

@@ -1,4 +1,4 @@
-"""Names of files: which are left out of a submission, and which cannot be stored everywhere as they are.
+"""Names of files: which are no part of a submission, and which cannot be stored on every disk.
 
 What is filed goes into git and onto other people's disks, so a name must mean the same file on all of them.
 """
@@ -6,14 +6,14 @@ What is filed goes into git and onto other people's disks, so a name must mean t
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
-from pcgeval.submissions.findings import Finding, error, is_plain, shown
+from pcgeval.core.untrusted import printable_name
+from pcgeval.submissions.findings import SubmissionFinding, error
 
-LONGEST_NAME = 255  # bytes of UTF-8 in one part of a path: what common file systems take
-LONGEST_PATH = 400  # bytes of UTF-8 in a whole path
-DEEPEST = 20  # folders in one another
-_BEYOND_LONGEST, _BEYOND_DEEPEST = 1000, 100  # also for what is left out; else a path costs too much to look at
+MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
+MAX_PATH_BYTES = 400  # UTF-8
+MAX_DEPTH = 20  # folders in one another
+_MAX_READ_PATH, _MAX_READ_DEPTH = 1000, 100  # of files that are left out too: longer paths take too long to look at
 VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
 _FORBIDDEN = re.compile(r'[<>:"|?*]')  # on Windows
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[ ]*\.|[ ]*$)")  # on Windows
@@ -28,28 +28,20 @@ _LEFT_OUT = {
 }
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A file or folder that is no part of a submission, and whose it is."""
-
-    path: str
-    whose: str
-
-
-def left_out(name: str) -> LeftOut | None:
-    """Return the part of a path that is not filed, such as `.git` or `src/__pycache__`; None if all of it is."""
+def left_out(name: str) -> tuple[str, str] | None:
+    """Return the part of a path that is not filed, such as `src/__pycache__`, and whose it is; None if all is filed."""
     for path in with_parents(name):
         part = path.rpartition("/")[2].lower()
-        for whose, rule in _LEFT_OUT.items():
+        for owner, rule in _LEFT_OUT.items():
             if rule.fullmatch(part):
-                return LeftOut(path, whose)
+                return path, owner
     return None
 
 
 def escape_fault(name: str) -> str | None:
     """Return why a path could lead out of the submission's folder, in words that follow it; None if it does not."""
-    if len(name) > _BEYOND_LONGEST or name.count("/") > _BEYOND_DEEPEST:
-        return f"is over {_BEYOND_LONGEST} characters long or {_BEYOND_DEEPEST} folders deep; take it out"
+    if len(name) > _MAX_READ_PATH or name.count("/") > _MAX_READ_DEPTH:
+        return f"is over {_MAX_READ_PATH} characters long or {_MAX_READ_DEPTH} folders deep; remove it"
     if name.startswith("/") or _DRIVE.match(name):
         return "is an absolute path; pack the submission's folder with relative paths"
     if "\\" in name:
@@ -61,13 +53,13 @@ def escape_fault(name: str) -> str | None:
 
 def name_fault(name: str) -> str | None:
     """Return why a relative path cannot be stored everywhere, in words that follow it; None if it can."""
-    if not all(map(is_plain, name)):
-        return "has characters that cannot be seen or decoded; rename it"
-    if len(name.encode()) > LONGEST_PATH or name.count("/") > DEEPEST:
-        return f"is over {LONGEST_PATH} bytes long or over {DEEPEST} folders deep; shorten it"
+    if not all(each.isprintable() or unicodedata.category(each) == "Zs" for each in name):
+        return "has unprintable characters; rename it"
+    if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
+        return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
     for part in name.split("/"):
-        if len(part.encode()) > LONGEST_NAME:
-            return f"has a name over {LONGEST_NAME} bytes; shorten it"
+        if len(part.encode()) > MAX_NAME_BYTES:
+            return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
         if _FORBIDDEN.search(part) or part.endswith((".", " ")) or _RESERVED.match(part.lower()):
             return "has a name that Windows cannot store; rename it"
         if part.startswith(("-", " ")):
@@ -75,19 +67,20 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def collisions(names: Iterable[str]) -> Iterator[Finding]:
-    """Yield an error for each file that some disk would take for another one: by case, by Unicode form, or twice."""
+def collisions(names: Iterable[str]) -> Iterator[SubmissionFinding]:
+    """Yield an error for each file that some disk takes for another one: by case, by Unicode form, or listed twice."""
     spelt: dict[str, str] = {}  # of all files and folders
     files: set[str] = set()
     folders: set[str] = set()
     for name in names:
         for path in with_parents(name):
-            other = spelt.setdefault(_alike(path), path)
+            alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+            other = spelt.setdefault(alike, path)
             if other != path:
-                yield error(path, f"has on some disks the same name as {shown(other)}; rename one of them")
+                yield error(path, f"has on some disks the same name as {printable_name(other)}; rename one of them")
                 break
             if path in files or (path == name and path in folders):
-                yield error(path, "is there twice, or as a file and as a folder; pack the submission again")
+                yield error(path, "is listed twice, or as a file and as a folder; pack the submission again")
                 break
         else:
             files.add(name)
@@ -98,7 +91,3 @@ def with_parents(name: str) -> list[str]:
     """Return `a`, `a/b`, `a/b/c` for `a/b/c`."""
     parts = name.split("/")
     return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
-
-
-def _alike(path: str) -> str:
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

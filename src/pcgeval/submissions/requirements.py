@@ -1,140 +1,143 @@
-"""What a program's requirements.txt may ask for: packages of the index by name, with versions and markers."""
+"""Read requirements.txt: packages of the index by name, with versions and markers, and nothing else."""
 
 import codecs
-import os
 import re
-import stat
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.submissions.entry_point import INTERFACE_PACKAGES
+from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded
+from pcgeval.submissions.findings import SubmissionFinding, error, warning
+from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
-ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
-MOST_BYTES = 100_000
-MOST_LINES = 500
-MOST_CHARACTERS = 1_000  # of one requirement
-
+MAX_BYTES = 100_000
+MAX_LINES = 500
+MAX_LINE_CHARACTERS = 1_000
+STAND_INS = ("dotenv", "openai")  # every program can import these without naming them; see generation/guest/stand_ins
+_ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+# packages that are imported by another name than they are installed by
+_INSTALLED_AS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "jwt": "pyjwt",
+    "PIL": "pillow",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 class RequirementsError(PcgevalError):
-    """A requirements.txt asks for what is not given, or its packages cannot be installed."""
-
-
-@dataclass(frozen=True)
-class _Line:
-    """A logical line of the file: continued lines joined, the comment taken off, and where it began."""
-
-    place: str
-    text: str
+    """A requirements.txt asks for what is not allowed, or its packages cannot be installed."""
 
 
 def read_requirements(folder: Path) -> list[str]:
     """Return the packages that a program's folder asks for, the interface packages left out; [] without the file.
 
     Raises:
-        RequirementsError: Lines ask for anything but a package of the index by its name; the message tells all of them.
+        RequirementsError: Lines ask for anything but a package of the index by its name; each is listed.
     """
     path = folder / REQUIREMENTS
     try:
-        text = _text(path)
-    except FileNotFoundError:
-        return []
-    lines = [line for line in _lines(path, text) if line.text]
-    if len(lines) > MOST_LINES:
-        raise RequirementsError(f"{path}: asks for {len(lines)} packages; {MOST_LINES} are allowed. Name fewer.")
-    requirements: list[str | None] = []
-    refused: list[str] = []
-    for line in lines:
-        try:
-            requirements.append(_requirement(line))
-        except RequirementsError as fault:
-            refused.append(str(fault))
-    if refused:
-        raise RequirementsError("\n".join(refused))
-    return [requirement for requirement in requirements if requirement is not None]
-
-
-def _text(path: Path) -> str:
-    """Read the file itself, never what a link leads to."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise RequirementsError(f"{path}: cannot be read ({error.strerror}); a link is not followed.") from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise RequirementsError(f"{path}: not a file. Put the packages' names into a text file.")
-        content = os.read(descriptor, MOST_BYTES + 1)  # a disk gives all of so little at once
-    finally:
-        os.close(descriptor)
-    if len(content) > MOST_BYTES:
-        raise RequirementsError(f"{path}: larger than {MOST_BYTES} bytes. Name fewer packages.")
+        content = read_bounded(path, MAX_BYTES)
+    except UntrustedFileError as fault:
+        if fault.is_missing:
+            return []
+        raise RequirementsError(str(fault)) from fault
     encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
     try:
-        return content.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise RequirementsError(f"{path}: not UTF-8 text ({error.reason}). Save it as UTF-8.") from error
+        text = content.decode(encoding)
+    except UnicodeDecodeError as fault:
+        raise RequirementsError(f"{path}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
+    lines = [(number, line) for number, line in _logical_lines(text) if line]
+    if len(lines) > MAX_LINES:
+        raise RequirementsError(f"{path}: asks for {len(lines)} packages; {MAX_LINES} are allowed. Name fewer.")
+    requirements: list[str] = []
+    refused: list[str] = []
+    for number, line in lines:
+        try:
+            requirements += _parsed(line)
+        except ValueError as fault:
+            refused.append(f"{path}:{number}: {printable_name(line, 80)!r} {fault}")
+    if refused:
+        raise RequirementsError("\n".join(refused))
+    return requirements
 
 
-def _lines(path: Path, text: str) -> list[_Line]:
-    lines = []
-    begun = ""
-    first = 1
+def requirement_findings(folder: Path, imports: Mapping[str, str]) -> Iterator[SubmissionFinding]:
+    """Yield the lines that will be refused, or else the imports that no line names.
+
+    Args:
+        folder: The program's folder.
+        imports: The place where each package is imported.
+    """
+    try:
+        requirements = read_requirements(folder)
+    except RequirementsError as fault:
+        for line in str(fault).splitlines():
+            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
+            yield error(place, text)
+        return
+    named = {canonicalize_name(Requirement(each.partition(" --")[0]).name) for each in requirements}
+    for package, place in imports.items():
+        installed = _INSTALLED_AS.get(package, package)
+        names = {canonicalize_name(package), canonicalize_name(installed)}
+        # opencv-python-headless gives cv2 too
+        is_named = any(each == name or each.startswith(f"{name}-") for each in named for name in names)
+        if package not in STAND_INS and not is_named:
+            shown, wanted = printable_name(package, 80), printable_name(installed, 80)
+            yield warning(place, f"imports {shown}, which no line of {REQUIREMENTS} names; add {wanted}")
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line, continued lines joined and comments removed."""
+    begun, first = "", 1
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         first = first if begun else number
         uncommented = _COMMENT.sub("", line).rstrip()
         if uncommented.endswith("\\"):
             begun += uncommented[:-1] + " "
         else:
-            lines.append(_Line(f"{path}:{first}", (begun + uncommented).strip()))
+            yield first, (begun + uncommented).strip()
             begun = ""
-    return lines
 
 
-def _requirement(line: _Line) -> str | None:
-    """Return a line in its usual form, None for an interface package."""
-    if line.text.startswith("-"):
-        raise RequirementsError(
-            f"{line.place}: {_shown(line.text)} is an option for pip; where packages come from is the organiser's "
-            "decision. Name packages of the package index only."
+def _parsed(line: str) -> list[str]:
+    """Return a line in its usual form, nothing for an interface package; raise ValueError with the reason otherwise."""
+    if line.startswith("-"):
+        raise ValueError(
+            "is an option for pip; where packages come from is the organiser's decision. "
+            "Name packages of the package index only."
         )
-    named, *options = line.text.split(" --")
+    named, *options = line.split(" --")
     hashes = [f"--{option.strip()}" for option in options]
-    if len(named) > MOST_CHARACTERS or not all(map(_HASH.fullmatch, hashes)):
-        raise RequirementsError(f"{line.place}: {_shown(line.text)} is too long or has options. Name the package only.")
-    requirement = _parsed(line, named)
-    if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
-        return None
-    if requirement.url is not None:
-        raise RequirementsError(
-            f"{line.place}: {_shown(line.text)} comes from an address. Name the package by its version instead."
-        )
-    return " ".join([str(requirement), *hashes])
-
-
-def _parsed(line: _Line, named: str) -> Requirement:
+    if len(named) > MAX_LINE_CHARACTERS or not all(map(_HASH.fullmatch, hashes)):
+        raise ValueError("is too long or has options. Name the package only.")
     try:
         requirement = Requirement(named)
-    except InvalidRequirement as error:
-        reason = str(error).splitlines()[0]
-    else:
-        if not requirement.name.endswith(ARCHIVES):
-            return requirement
-        reason = "the name of a file"
-    raise RequirementsError(
-        f"{line.place}: {_shown(line.text)} is no package of the package index, such as `numpy>=2` ({reason}). "
-        "Files, folders and addresses are not installed."
-    )
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:80] + "…")
+        fault = "the name of a file" if requirement.name.endswith(_ARCHIVES) else None
+    except InvalidRequirement as invalid:
+        fault = printable_name(str(invalid).splitlines()[0])
+    if fault is not None:
+        raise ValueError(
+            f"is no package of the package index, such as `numpy>=2` ({fault}). "
+            "Files, folders and addresses are not installed."
+        )
+    if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
+        return []
+    if requirement.url is not None:
+        raise ValueError("comes from an address. Name the package by its version instead.")
+    return [" ".join([str(requirement), *hashes])]

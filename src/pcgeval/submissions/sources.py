@@ -1,184 +1,162 @@
-"""What is looked at in a program's Python files: what would go wrong, or be held against it, where it is run.
+"""Python source of a submission: found, read and parsed, without running any of it.
 
-Nothing is run: these are hints from the syntax, so nearly all are warnings.
+A syntax tree takes up to a thousand times the space of its source, so sources are bounded. They are decoded here,
+because some of the encodings that a source may declare take quadratic time.
 """
 
 import ast
+import codecs
+import io
 import re
-import sys
-from collections.abc import Iterator
+import tokenize
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from pcgeval.submissions.entry_point import INTERFACE_PACKAGES, python_files
-from pcgeval.submissions.findings import Finding, error, shown, warning
-from pcgeval.submissions.python_source import SourceFault, parse_source, read_source
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded, walk
 
-MOST_IN_A_FILE = 50  # findings, and imports of other people's packages
-READ_BYTES = 2**20  # of all sources of a program
-# these reach other machines; the program's only way out is the interface package
-_NETWORK = {
-    *("aiohttp", "anthropic", "boto3", "ftplib", "groq", "httpx", "huggingface_hub", "litellm", "mistralai", "ollama"),
-    *("paramiko", "playwright", "requests", "selenium", "smtplib", "socket", "together", "urllib3", "websocket"),
-    *("websockets", "http.client", "urllib.request", "google.generativeai", "google.genai", "openai"),
+INTERFACE_PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")
+MAX_PYTHON_FILES = 10_000  # of a program, in order; a submission may not have more files
+MAX_SOURCE_BYTES = 256 * 2**10
+_MAX_DOTTED = 200  # characters of a dotted name
+_README_NAMES = ("readme.md", "readme.txt", "readme.rst", "readme")  # in lower case, the best first
+_FOREIGN_FOLDERS = {"__pycache__", "__MACOSX", "site-packages", "node_modules", *INTERFACE_PACKAGES}
+_PLAIN_ENCODINGS = {
+    codecs.lookup(name).name
+    for name in (
+        *("ascii", "utf-8", "utf-8-sig", "latin-1", "iso8859-2", "iso8859-15", "cp1250", "cp1251", "cp1252", "koi8-r"),
+        *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949", "gb2312", "gbk", "gb18030", "big5", "tis-620"),
+    )
 }
-_COUNTERS = {"add_prompt_token_count", "add_output_token_count"}
-_OWN_COMPUTER = re.compile(
-    r"(?:/(?:home|Users|root|mnt|media|content|workspace|kaggle)/|[A-Za-z]:[\\/]|~/)[^\n]{1,200}"
-)
-_OPENERS = {"open", "Path", "read_csv", "read_json"}
 
 
 @dataclass(frozen=True)
-class Import:
-    """A package that some file needs in order to run."""
+class SourceFault:
+    """Why a source has no tree, in words that follow the file's name; `line` is None if it has none."""
 
-    package: str  # the first part of the name
-    place: str
+    reason: str
+    line: int | None = None
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What was found in all Python files of a program."""
+class PythonSource:
+    """A Python file of a program.
 
-    imports: tuple[Import, ...]  # of other people's packages, each once
-    findings: tuple[Finding, ...]
+    Attributes:
+        name: Relative to the program's folder, with forward slashes.
+        content: Its bytes; None if it cannot be read.
+        tree: Its syntax tree, or why there is none.
+    """
+
+    name: str
+    content: bytes | None
+    tree: ast.Module | SourceFault
 
 
-def look_through(folder: Path, entry: str) -> Sources:
-    """Look through a program's Python files.
+def find_readme(folder: Path) -> Path | None:
+    """Return the README of a submission, in whichever of the usual spellings; None if no regular file has one."""
+    found = {entry.name.lower(): entry.name for entry in walk(folder, enter=lambda _: False) if entry.is_file}
+    return next((folder / found[name] for name in _README_NAMES if name in found), None)
+
+
+def python_files(folder: Path) -> list[str]:
+    """Return the names of a program's own .py files, those at the top first; at most MAX_PYTHON_FILES."""
+
+    def is_own(path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return name not in _FOREIGN_FOLDERS and not name.startswith(".")
+
+    found = (entry.name for entry in walk(folder, enter=is_own) if entry.is_file and entry.name.endswith(".py"))
+    return list(islice(found, MAX_PYTHON_FILES))
+
+
+def python_sources(folder: Path, budget: int, telltale: re.Pattern[bytes] = re.compile(b"")) -> Iterator[PythonSource]:
+    """Yield a program's Python files; the first that is over the budget has a fault and is the last.
 
     Args:
         folder: The program's folder.
-        entry: The file that starts it.
+        budget: The most bytes that are parsed in all.
+        telltale: Only sources in which it is found are yielded and counted, and those that cannot be read.
     """
-    names = python_files(folder)
-    local = _local_modules(names)
-    imports: dict[str, Import] = {}
-    findings: list[Finding] = []
-    left = READ_BYTES
-    for name in names:
+    for name in python_files(folder):
         content = read_source(folder / name)
-        if isinstance(content, bytes):
-            left -= len(content)
-        if left < 0:
-            findings.append(warning(name, f"comes after {READ_BYTES} bytes of other source and was not looked into"))
-            break
-        tree = parse_source(content) if isinstance(content, bytes) else content
-        if isinstance(tree, SourceFault):
-            say = error if name == entry and isinstance(content, bytes) else warning
-            findings.append(say(f"{name}:{tree.line}" if tree.line else name, tree.reason))
-            continue
-        file = _File(folder, name, tree)
-        findings += islice(file.findings(is_entry=name == entry), MOST_IN_A_FILE)
-        for each in islice(file.imports(), MOST_IN_A_FILE):
-            if each.package not in local:
-                imports.setdefault(each.package, each)
-    findings += [
-        warning(package, "is not used: the competition's own package is served in its place; take the copy out")
-        for package in INTERFACE_PACKAGES
-        if (folder / package).is_dir() or (folder / f"{package}.py").is_file()
-    ]
-    return Sources(tuple(imports.values()), tuple(findings))
+        if isinstance(content, SourceFault):
+            yield PythonSource(name, None, content)
+        elif telltale.search(content.replace(b"\0", b"")):  # without its NULs, UTF-16 text shows its words too
+            budget -= len(content)
+            if budget < 0:
+                yield PythonSource(name, content, SourceFault("comes after too much other source and was not parsed"))
+                return
+            yield PythonSource(name, content, parse_source(content))
 
 
-def _local_modules(names: list[str]) -> set[str]:
-    """Return all names under which a program's own files may be imported."""
-    return {part.removesuffix(".py") for name in names for part in name.split("/")}
+def read_source(path: Path) -> bytes | SourceFault:
+    """Read a source file of at most MAX_SOURCE_BYTES; links are not followed."""
+    try:
+        return read_bounded(path, MAX_SOURCE_BYTES)
+    except UntrustedFileError as error:
+        return SourceFault(error.reason)
 
 
-class _File:
-    """One Python file of a program."""
-
-    def __init__(self, folder: Path, name: str, tree: ast.Module) -> None:
-        self.folder, self.name = folder, name
-        self.nodes = list(ast.walk(tree))
-
-    def imports(self) -> Iterator[Import]:
-        """Yield what the file cannot do without and the standard library does not have."""
-        optional = {id(each) for node in self.nodes if isinstance(node, ast.Try) for each in _tried(node)}
-        for node in self.nodes:
-            if id(node) not in optional:
-                for module in _modules(node):
-                    package = module.partition(".")[0]
-                    if package not in sys.stdlib_module_names and package not in INTERFACE_PACKAGES:
-                        yield Import(package, self._place(node))
-
-    def findings(self, *, is_entry: bool) -> Iterator[Finding]:
-        runs = 0
-        for node in self.nodes:
-            if module := next((each for each in _modules(node) if _reaches_out(each)), None):
-                text = f"imports {shown(module)}: there is no network; the model is asked through chat_with_llm only"
-                yield warning(self._place(node), text)
-            elif isinstance(node, ast.Attribute) and node.attr in _COUNTERS:
-                yield warning(self._place(node), "counts tokens itself; the rules forbid to change the counter")
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _OWN_COMPUTER.fullmatch(node.value):
-                text = f"names {shown(node.value, 80)!r}, a path of one computer; make it relative to the folder"
-                yield warning(self._place(node), text)
-            elif isinstance(node, ast.Call):
-                runs += _called(node) == "run_evaluation"
-                yield from self._opened(node)
-        if is_entry and runs > 1:
-            yield warning(self.name, f"calls run_evaluation {runs} times; a submission is one program, the first call")
-
-    def _opened(self, call: ast.Call) -> Iterator[Finding]:
-        """Yield what is wrong with a file that is opened by a name that stands there."""
-        first = call.args[0] if call.args else None
-        if _called(call) not in _OPENERS or not isinstance(first, ast.Constant) or not isinstance(first.value, str):
-            return
-        path, place = first.value, self._place(call)
-        if _OWN_COMPUTER.fullmatch(path) or path.startswith("/") or not 0 < len(path) <= 200 or "\0" in path:
-            return
-        if ".." in path.split("/"):
-            yield warning(place, f"names {shown(path, 80)!r}, which leads out of the submission")
-        elif "\\" in path:
-            yield warning(place, f"names {shown(path, 80)!r} with backslashes; write / between folders")
-        elif _mode(call) & set("wax+"):
-            yield warning(place, f"writes {shown(path, 80)!r}, but the program's folder is read-only; write to /tmp")
-        elif not self._is_there(path):
-            yield warning(place, f"names {shown(path, 80)!r}, which is not there; upper and lower case count")
-
-    def _is_there(self, path: str) -> bool:
-        starts = (self.folder, (self.folder / self.name).parent)
-        return not PurePosixPath(path).suffix or any((start / path).exists() for start in starts)
-
-    def _place(self, node: ast.AST) -> str:
-        line = getattr(node, "lineno", None)
-        return f"{self.name}:{line}" if line else self.name
+def parse_source(content: bytes) -> ast.Module | SourceFault:
+    """Return the syntax tree of a source as this interpreter reads it, or why there is none."""
+    text = _decoded(content)
+    if isinstance(text, SourceFault):
+        return text
+    try:
+        with warnings.catch_warnings():  # such as that of an invalid escape; the author is not here to read it
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        return SourceFault(f"is not valid Python ({error.msg[:200]})", error.lineno)
+    except ValueError as error:
+        return SourceFault(f"is not valid Python ({str(error)[:200]})")
+    except (RecursionError, MemoryError):
+        return SourceFault("is nested too deeply to be run")
 
 
-def _modules(node: ast.AST) -> list[str]:
-    """Return the full names of the modules that a node may import."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return []
+def _decoded(content: bytes) -> str | SourceFault:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return SourceFault("is UTF-16 text, which Python does not run; save it as UTF-8")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        if codecs.lookup(encoding).name not in _PLAIN_ENCODINGS:
+            return SourceFault(f"declares the encoding {encoding[:40]!r}; save it as UTF-8")
+        return content.decode(encoding)
+    except SyntaxError as error:
+        return SourceFault(f"cannot be decoded ({error.msg[:200]}); save it as UTF-8")
+    except UnicodeDecodeError as error:
+        return SourceFault(f"is not {error.encoding} text (byte {error.start}); save it as UTF-8")
 
 
-def _reaches_out(module: str) -> bool:
-    return module in _NETWORK or module.partition(".")[0] in _NETWORK
+def imported_names(tree: ast.Module, starred: Callable[[str], Sequence[str]]) -> dict[str, str]:
+    """Return the full dotted name of each name that a module imports; relative imports are left out.
+
+    Args:
+        tree: The module.
+        starred: The names that `from MODULE import *` binds, for a MODULE.
+    """
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                root = alias.name.partition(".")[0]
+                known[alias.asname or root] = (alias.name if alias.asname else root)[:_MAX_DOTTED]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                for name in starred(node.module) if alias.name == "*" else [alias.name]:
+                    known[alias.asname or name] = f"{node.module}.{name}"[:_MAX_DOTTED]
+    return known
 
 
-def _tried(node: ast.Try) -> Iterator[ast.AST]:
-    """Yield the statements that stand directly under a `try` with a way out."""
-    return iter(node.body if node.handlers else [])
-
-
-def _called(call: ast.Call) -> str:
-    function = call.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _mode(call: ast.Call) -> set[str]:
-    """Return the letters of the mode in which a file is opened."""
-    modes = [*call.args[1:2], *(each.value for each in call.keywords if each.arg == "mode")]
-    return {
-        letter
-        for each in modes
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
-        for letter in each.value
-    }
+def dotted_name(node: ast.expr, known: dict[str, str]) -> str:
+    """Return the full dotted name of a name or a short chain of attributes; empty if it is not an imported one."""
+    attributes: list[str] = []
+    while isinstance(node, ast.Attribute) and len(attributes) < 4:
+        attributes.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name) or node.id not in known:
+        return ""
+    return ".".join([known[node.id], *reversed(attributes)])[:_MAX_DOTTED]

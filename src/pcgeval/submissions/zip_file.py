@@ -1,4 +1,4 @@
-"""A submission that is handed in as a zip file, which may be damaged or made to do damage."""
+"""Read a submission that is handed in as a zip file, which may be damaged or made to do damage."""
 
 import io
 import lzma
@@ -9,10 +9,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from pcgeval.submissions.findings import Finding, error, warning
-from pcgeval.submissions.handed_in import CHUNK, MOST_BYTES, HandInError, Item, Listing
+from pcgeval.submissions.findings import SubmissionFinding, error, warning
+from pcgeval.submissions.hand_in import CHUNK, MAX_BYTES, HandInError, HandInFile, HandInListing
 
-_DIRECTORY_BYTES = 4 * 2**20  # of a zip's list of files: many times what MOST_FILES ordinary names take
+_DIRECTORY_BYTES = 4 * 2**20  # of a zip's list of files: many times what MAX_FILES ordinary names take
 _RATIO = 100  # a text packs to a tenth or twentieth
 _RATIO_FROM = 50 * 2**20  # bytes; smaller ones do no harm
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others can ask for any amount of memory
@@ -32,59 +32,54 @@ class ZipHandIn:
         self._size = path.stat().st_size
         self._file = _BoundedReader(io.FileIO(path))
         self._zip: zipfile.ZipFile | None = None
-        self._entries: dict[Item, zipfile.ZipInfo] = {}
+        self._entries: dict[HandInFile, zipfile.ZipInfo] = {}
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def listing(self) -> Listing:
+    def listing(self) -> HandInListing:
         """List the files in the order of the zip file."""
-        if self._size > MOST_BYTES + _DIRECTORY_BYTES:
-            return Listing((), (error("", f"has {self._size} bytes; {MOST_BYTES} are allowed"),), is_readable=False)
+        if self._size > MAX_BYTES + _DIRECTORY_BYTES:
+            excess = error("", f"has {self._size} bytes; {MAX_BYTES} are allowed")
+            return HandInListing((), (excess,), is_readable=False)
         try:
             self._zip = zipfile.ZipFile(self._file)
         except _DAMAGED as fault:
-            reason = f"is no zip file, or a damaged one ({fault}); pack the submission again"
-            return Listing((), (error("", reason),), is_readable=False)
-        items: list[Item] = []
-        findings: list[Finding] = []
+            reason = f"is not a zip file, or a damaged one ({fault}); pack the submission again"
+            return HandInListing((), (error("", reason),), is_readable=False)
+        files: list[HandInFile] = []
+        findings: list[SubmissionFinding] = []
         for entry in self._zip.infolist():
             name = _name(entry)
             if (refusal := _entry_fault(entry)) is not None:
                 findings.append(error(name, refusal))
             elif not name.endswith("/"):
-                item = Item(name, entry.file_size)
-                items.append(item)
-                self._entries[item] = entry
+                file = HandInFile(name, entry.file_size)
+                files.append(file)
+                self._entries[file] = entry
                 if not (entry.flag_bits & _UTF8 or name.isascii()):
-                    findings.append(
-                        warning(name, "its name is not marked as UTF-8 and was guessed; rename it in ASCII")
-                    )
-        bomb = list(self._bomb(items))
-        return Listing(tuple(items), (*findings, *bomb), is_readable=not bomb)
+                    findings.append(warning(name, "was guessed, as it is not marked as UTF-8; rename it in ASCII"))
+        unpacked = sum(file.size for file in files)
+        is_bomb = unpacked > max(_RATIO_FROM, _RATIO * self._size)
+        if is_bomb:
+            ratio = unpacked // self._size
+            findings.append(error("", f"unpacks to {unpacked} bytes, {ratio} times its size, which no submission does"))
+        return HandInListing(tuple(files), tuple(findings), is_readable=not is_bomb)
 
-    def chunks(self, item: Item) -> Iterator[bytes]:
+    def chunks(self, file: HandInFile) -> Iterator[bytes]:
         """Yield the bytes of a listed file, no more than the zip file says; its checksum is checked at the end."""
         assert self._zip is not None  # noqa: S101 - it has been listed
         count = 0
         try:
-            with self._zip.open(self._entries[item]) as file:
-                while chunk := file.read(CHUNK):
+            with self._zip.open(self._entries[file]) as opened:
+                while chunk := opened.read(CHUNK):
                     count += len(chunk)
                     yield chunk
         except _DAMAGED as fault:
             raise HandInError(f"is damaged in the zip file ({fault}); pack the submission again") from fault
-        if count != item.size:
-            raise HandInError(f"has {count} bytes and not {item.size}, as the zip file says; pack the submission again")
-
-    def _bomb(self, items: list[Item]) -> Iterator[Finding]:
-        unpacked = sum(item.size for item in items)
-        if unpacked > max(_RATIO_FROM, _RATIO * self._size):
-            text = (
-                f"unpacks to {unpacked} bytes, {unpacked // self._size} times its size; no submission packs that well"
-            )
-            yield error("", text)
+        if count != file.size:
+            raise HandInError(f"has {count} bytes and not {file.size}, as the zip file says; pack the submission again")
 
 
 class _BoundedReader(io.BufferedReader):
@@ -112,7 +107,7 @@ def _entry_fault(entry: zipfile.ZipInfo) -> str | None:
     if kind == stat.S_IFLNK or entry.external_attr & _DOS_LINK:
         return "is a link; put the file itself there"
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "is a pipe, a socket or a device; take it out"
+        return "is a pipe, a socket or a device; remove it"
     if entry.flag_bits & (_ENCRYPTED | _STRONG | _HIDDEN):
         return "is encrypted; pack it without a password"
     if entry.compress_type not in _PLAIN or entry.flag_bits & _PATCHED:

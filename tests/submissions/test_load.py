@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.submissions.load import (
-    ENTRY_BYTES,
-    NOTES_BYTES,
+    MAX_ENTRY_BYTES,
+    MAX_NOTES_BYTES,
     Program,
     SubmissionError,
     load_submission,
@@ -59,7 +59,7 @@ def test_the_organiser_notes_role_and_disqualification(folder: Path):
         ("prompt.txt", None, "neither prompt.txt nor a program"),
         ("prompt.txt", b"  \n", "is empty"),
         ("prompt.txt", b"\xff<OBJECT>", "not UTF-8"),
-        ("prompt.txt", b"x" * 1_000_001, "over 1000000 bytes"),
+        ("prompt.txt", b"x" * 1_000_001, "more than 1000000"),
         ("submission.yaml", b"role: referee", "role"),
         ("submission.yaml", b"rol: baseline", "Known keys"),
         ("submission.yaml", b"a: [", "submission.yaml"),
@@ -131,20 +131,20 @@ def test_several_entries_are_listed(folder: Path):
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("missing.py", "no such file"),
-        ("folder.py", "no such file"),
-        ("link.py", "no such file"),
-        ("linked/main.py", "no such file"),
+        ("missing.py", "is missing"),
+        ("folder.py", "not a regular file"),
+        ("link.py", "is a link"),
+        ("linked/main.py", "is a link"),
         ("../alpha/main.py", "not the name of a .py file"),
         ("/etc/main.py", "not the name of a .py file"),
         ("src\\main.py", "not the name of a .py file"),
         ("prompt.txt", "not the name of a .py file"),
         ("-c.py", "not the name of a .py file"),
-        ("a\0.py", "not the name of a .py file"),
+        ("a\0.py", "is missing"),
         ("\ud800.py", "submission.yaml"),
         ("x" * 300 + ".py", "cannot be read"),
         ("x" * 500 + ".py", "at most 400"),
-        ("huge.py", "over 4194304 bytes"),
+        ("huge.py", "more than 4194304"),
     ],
 )
 def test_odd_entries_are_refused(folder: Path, entry: str, words: str):
@@ -155,7 +155,7 @@ def test_odd_entries_are_refused(folder: Path, entry: str, words: str):
     (folder / "link.py").symlink_to("real/main.py")
     (folder / "-c.py").write_text(MAIN)
     with (folder / "huge.py").open("wb") as file:
-        file.truncate(ENTRY_BYTES + 1)
+        file.truncate(MAX_ENTRY_BYTES + 1)
     (folder / "submission.yaml").write_text(f"entry: {json.dumps(entry)}\n")
     with pytest.raises(SubmissionError, match=words):
         load_submission(folder)
@@ -172,7 +172,7 @@ def test_a_file_that_would_be_an_option_of_python_is_no_entry(folder: Path):
     [
         ("a: &a [x, x]\nb: &b [*a, *a]\ntitle: [*b, *b]", "alias"),
         ("title: " + "[" * 5000, "submission.yaml: "),
-        ("title: " + "x" * NOTES_BYTES, "at most 16384 bytes"),
+        ("title: " + "x" * MAX_NOTES_BYTES, "more than 16384"),
         ("title: 2001-99-99", "submission.yaml: "),
         ("title: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("[1, 2]", "Known keys"),
@@ -191,7 +191,7 @@ def test_hostile_notes_are_refused(folder: Path, notes: str, words: str):
 def test_a_pipe_is_not_waited_for(folder: Path, name: str):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
-    with pytest.raises(SubmissionError, match="no regular file"):
+    with pytest.raises(SubmissionError, match="not a regular file"):
         load_submission(folder)
 
 

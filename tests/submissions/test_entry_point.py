@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.submissions.entry_point import describe, find_entry, find_readme, python_files
-from pcgeval.submissions.python_source import SOURCE_BYTES, SourceFault, parse_source, read_source
+from pcgeval.submissions.entry_point import describe, find_entry
+from pcgeval.submissions.sources import (
+    MAX_SOURCE_BYTES,
+    SourceFault,
+    find_readme,
+    parse_source,
+    python_files,
+    read_source,
+)
 
 LOOP = "class Mine({base}):\n    @staticmethod\n    def run(ctx, target_character):\n        return ''\n"
 MAIN = "if __name__ == '__main__':\n    {call}('team', Mine)\n"
@@ -145,7 +152,7 @@ def test_links_are_not_followed(tmp_path: Path):
     (program / "main.py").symlink_to(tmp_path / "elsewhere" / "loop.py")
     (program / "folder").symlink_to(tmp_path / "elsewhere")
     (program / "round.py").symlink_to(program)
-    assert not find_entry(program).is_program
+    assert find_entry(program).candidates == ()
 
 
 def test_the_readme_in_any_spelling_the_best_first(tmp_path: Path):
@@ -202,16 +209,16 @@ def test_encodings_that_python_runs_are_read(content: bytes):
 
 
 def test_large_and_special_files_are_not_read(tmp_path: Path):
-    (tmp_path / "large.py").write_bytes(b"#" * (SOURCE_BYTES + 1))
-    (tmp_path / "exact.py").write_bytes(b"#" * SOURCE_BYTES)
+    (tmp_path / "large.py").write_bytes(b"#" * (MAX_SOURCE_BYTES + 1))
+    (tmp_path / "exact.py").write_bytes(b"#" * MAX_SOURCE_BYTES)
     (tmp_path / "link.py").symlink_to("exact.py")
     faults = [read_source(tmp_path / f"{name}.py") for name in ("large", "link", "missing")]
     assert all(isinstance(fault, SourceFault) for fault in faults)
-    assert read_source(tmp_path / "exact.py") == b"#" * SOURCE_BYTES
+    assert read_source(tmp_path / "exact.py") == b"#" * MAX_SOURCE_BYTES
 
 
 def test_too_much_source_is_refused_not_read(tmp_path: Path):
-    padding = "#" * (SOURCE_BYTES - len(WHOLE) - 1)
+    padding = "#" * (MAX_SOURCE_BYTES - len(WHOLE) - 1)
     write(tmp_path, {f"a{number:02}.py": WHOLE + padding for number in range(17)})
     search = find_entry(tmp_path)
     assert search.entry is None

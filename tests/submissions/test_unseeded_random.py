@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.submissions.unseeded import unseeded_random
+from pcgeval.submissions.source_checks import unseeded_random
 
 FINE = [
     "",

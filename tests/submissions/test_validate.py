@@ -9,18 +9,17 @@ from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, RE
 
 from pcgeval.cli.main import main
 from pcgeval.generation.harness import GUEST
-from pcgeval.submissions.dependencies import STAND_INS
-from pcgeval.submissions.findings import Finding, lines, shown
-from pcgeval.submissions.handed_in import HandInError
-from pcgeval.submissions.inspection import Rules, rules_of
+from pcgeval.submissions.findings import SubmissionFinding, printable_findings
+from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.load import Program
-from pcgeval.submissions.validation import validate
+from pcgeval.submissions.requirements import STAND_INS
+from pcgeval.submissions.validate import PUBLISHED_LIMITS, limits_of, validate
 
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES])
 def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
     for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
-        found = validate(path, Rules())
+        found = validate(path)
         assert found.findings == ()
         assert found.passed
         assert (found.files, found.size) == (len(files), sum(len(each) for each in files.values()))
@@ -29,15 +28,15 @@ def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]
 
 def test_a_single_folder_is_unwrapped(tmp_path: Path):
     files = {f"My Team: final/v2/{name}": each for name, each in PROGRAM_FILES.items()}
-    found = validate(write_zip(tmp_path / "x.zip", {**files, "__MACOSX/My Team: final/._a": "x"}), Rules())
+    found = validate(write_zip(tmp_path / "x.zip", {**files, "__MACOSX/My Team: final/._a": "x"}))
     assert found.passed
     assert found.kind == "program"
-    assert "My Team: final/v2/: holds everything; what is in it was taken" in texts(found.findings, "note")
+    assert any("My Team: final/v2/: holds everything" in line for line in texts(found.findings, "note"))
 
 
 def test_a_folder_is_looked_through_where_it_lies(tmp_path: Path):
     folder = write_folder(tmp_path / "outer", {f"inner/{name}": each for name, each in PROGRAM_FILES.items()})
-    found = validate(folder, Rules())
+    found = validate(folder)
     assert found.work == Program(folder / "inner", "main.py")
 
 
@@ -53,7 +52,7 @@ def test_everything_is_said_at_once(tmp_path: Path):
         "submission.yaml": "role: baseline\n",
         ".DS_Store": "x",
     }
-    found = validate(write_zip(tmp_path / "x.zip", files), Rules())
+    found = validate(write_zip(tmp_path / "x.zip", files))
     errors, warnings = "\n".join(texts(found.findings)), "\n".join(texts(found.findings, "warning"))
     for words in (
         "has no README.md",
@@ -67,9 +66,9 @@ def test_everything_is_said_at_once(tmp_path: Path):
         "helper.py:1: imports requests: there is no network",
         "helper.py:2: names 'C:\\\\x\\\\y.txt', a path of one computer",
         "helper.py:3 uses random, which no file of the program gives a seed",
-        "Main.py:8: names 'Prompts/one.txt', which is not there",
+        "Main.py:8: names 'Prompts/one.txt', which does not exist",
         ".env:1: looks like a secret",
-        "submission.yaml: role and disqualified are the organiser's",
+        "submission.yaml: role and disqualified",
     ):
         assert words in warnings
     assert texts(found.findings, "note") == [".DS_Store: was left out (of the operating system)"]
@@ -82,21 +81,21 @@ def test_everything_is_said_at_once(tmp_path: Path):
         ({"README.md": None}, ": has no README.md"),
         ({"README.md": " \n\ufeff"}, "README.md: is empty"),
         ({"README.md": "é".encode("utf-16")}, "README.md: is not UTF-8 text"),
-        ({"README.md": "x" * 1_000_001}, "README.md: has over 1000000 bytes"),
+        ({"README.md": "x" * 1_000_001}, "README.md: has 1000001 bytes, more than 1000000"),
         ({"prompt.txt": None}, "neither prompt.txt nor a program"),
         ({"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
         ({"prompt.txt": "<OBJECT> " + "word " * 900}, "prompt.txt: the prompt has 901 words; 900 are allowed"),
         ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has 1 characters that the rules do not allow: U+00E9"),
-        ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: not UTF-8 text"),
+        ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
         ({"submission.yaml": "kind: poem"}, "submission.yaml: kind: Input should be"),
-        ({"submission.yaml": "entry: main.py"}, "entry 'main.py': there is no such file"),
+        ({"submission.yaml": "entry: main.py"}, "entry 'main.py' is missing"),
         ({"submission.yaml": "kind: program"}, "holds no program"),
     ],
 )
 def test_errors_of_prompts(tmp_path: Path, changes: dict[str, str | bytes | None], words: str):
     files = {name: each for name, each in {**PROMPT_FILES, **changes}.items() if each is not None}
     for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
-        errors = texts(validate(path, Rules()).findings)
+        errors = texts(validate(path).findings)
         assert len(errors) == 1
         assert words in errors[0]
         assert str(tmp_path) not in errors[0]
@@ -117,7 +116,7 @@ def test_errors_of_prompts(tmp_path: Path, changes: dict[str, str | bytes | None
     ],
 )
 def test_errors_of_programs(tmp_path: Path, changes: dict[str, str | bytes], words: str | None):
-    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes}), Rules())
+    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes}))
     errors = texts(found.findings)
     assert (words is None) == (errors == [])
     assert words is None or words in errors[0]
@@ -131,27 +130,27 @@ def test_errors_of_programs(tmp_path: Path, changes: dict[str, str | bytes], wor
         ("a.py", "import openai", "a.py:1: imports openai: there is no network"),
         ("a.py", "import numpy", "a.py:1: imports numpy, which no line of requirements.txt names; add numpy"),
         ("a.py", "from PIL import Image", "imports PIL, which no line of requirements.txt names; add pillow"),
-        ("a.py", "import random\nrandom.shuffle([])", "a.py:2 uses random, which no file of the program gives a seed"),
+        ("a.py", "import random\nrandom.shuffle([])", "a.py:2 uses random"),
         ("a.py", "p = '/home/me/prompts'", "names '/home/me/prompts', a path of one computer"),
-        ("a.py", "open('prompts\\\\one.txt')", "with backslashes; write / between folders"),
+        ("a.py", "open('prompts\\\\one.txt')", "with backslashes"),
         ("a.py", "open('../x.txt')", "which leads out of the submission"),
-        ("a.py", "open('log.txt', 'w')", "writes 'log.txt', but the program's folder is read-only; write to /tmp"),
+        ("a.py", "open('log.txt', 'w')", "writes 'log.txt'"),
         ("a.py", "open('log.txt', mode='ab')", "writes 'log.txt'"),
-        ("a.py", "open('prompts/two.txt')", "names 'prompts/two.txt', which is not there; upper and lower case count"),
-        ("a.py", "ctx.add_output_token_count(-9)", "counts tokens itself; the rules forbid to change the counter"),
+        ("a.py", "open('prompts/two.txt')", "names 'prompts/two.txt', which does not exist"),
+        ("a.py", "ctx.add_output_token_count(-9)", "counts tokens itself"),
         ("a.py", "print 'x'", "a.py:1: is not valid Python"),
-        ("a.py", "# " + "x" * 2**18, "a.py: has 262146 bytes; sources of up to 262144 are looked into"),
-        ("a.py", "key = 'sk-abcdefghijklmnopqrstuvwx'", "a.py:1: looks like a secret; submissions are made public"),
+        ("a.py", "# " + "x" * 2**18, "a.py: has 262146 bytes, more than 262144"),
+        ("a.py", "key = 'sk-abcdefghijklmnopqrstuvwx'", "a.py:1: looks like a secret"),
         ("notes.txt", "\n\n-----BEGIN RSA PRIVATE KEY-----", "notes.txt:3: looks like a secret"),
         (".env", "MODEL=x\nMY_TOKEN='12345678'", ".env:2: looks like a secret"),
         ("prompts/long.txt", "x" * 100_004, "prompts/long.txt: has about 25001 tokens; a trial has 25000 in all"),
-        ("llm4pcg/__init__.py", "", "llm4pcg: is not used: the competition's own package is served in its place"),
+        ("llm4pcg/__init__.py", "", "llm4pcg: is not used"),
         ("README.md", "# Alpha\n", "README.md: does not say how to run the program, such as `python main.py`"),
         ("main.py", PROGRAM + "    run_evaluation('b', Mine)\n", "main.py: calls run_evaluation 2 times"),
     ],
 )
 def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words: str):
-    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, name: content}), Rules())
+    found = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, name: content}))
     assert found.passed
     assert [line for line in texts(found.findings, "warning") if words in line]
 
@@ -174,46 +173,45 @@ def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words:
 )
 def test_what_is_fine_is_not_warned_about(tmp_path: Path, name: str, content: str):
     files = {**PROGRAM_FILES, "helper.py": "import cv2" if name == "requirements.txt" else "", name: content}
-    assert texts(validate(write_folder(tmp_path / "team", files), Rules()).findings, "warning") == []
+    assert texts(validate(write_folder(tmp_path / "team", files)).findings, "warning") == []
 
 
 def test_an_entry_in_a_folder_is_told_where_it_starts(tmp_path: Path):
     files = {"README.md": "python src/main.py", "src/main.py": PROGRAM, "prompts/one.txt": PROMPT}
-    found = validate(write_folder(tmp_path / "team", files), Rules())
+    found = validate(write_folder(tmp_path / "team", files))
     assert [line for line in texts(found.findings, "warning") if "paths are relative to that folder" in line]
 
 
 def test_a_readme_by_another_name_is_told(tmp_path: Path):
     files = {"readme.txt": README, "prompt.txt": PROMPT}
-    assert texts(validate(write_folder(tmp_path / "team", files), Rules()).findings, "warning") == [
-        "readme.txt: is not called README.md, where it is looked for; rename it"
-    ]
+    (line,) = texts(validate(write_folder(tmp_path / "team", files)).findings, "warning")
+    assert "readme.txt: is not called README.md" in line
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
     files = {**PROGRAM_FILES, **{f"{number}.py": "import requests\n" * 2000 for number in range(20)}}
-    found = validate(write_folder(tmp_path / "team", files), Rules())
+    found = validate(write_folder(tmp_path / "team", files))
     assert len(found.findings) < 1200
-    assert len(lines(found.findings)) < 20
+    assert len(printable_findings(found.findings)) < 20
 
 
 def test_what_is_printed_is_plain(tmp_path: Path):
     files = {**PROGRAM_FILES, "\x1b[2Jevil\u202e.txt": "x"}
-    (line,) = lines(validate(write_folder(tmp_path / "team", files), Rules()).findings)
-    assert line == "error: \\x1b[2Jevil\\u202e.txt: has characters that cannot be seen or decoded; rename it"
-    assert shown("a" * 400) == "a" * 300 + "..."
-    assert shown("\udcff日本 é") == "\\udcff日本 é"
+    (line,) = printable_findings(validate(write_folder(tmp_path / "team", files)).findings)
+    assert line == "error: \\x1b[2Jevil\\u202e.txt: has unprintable characters; rename it"
 
 
 def test_the_same_about_many_places_is_said_once():
-    found = [Finding("warning", f"{number}", "is odd") for number in range(8)] + [Finding("error", "", "is bad")]
-    assert lines(found) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
+    found = [SubmissionFinding("warning", f"{number}", "is odd") for number in range(8)] + [
+        SubmissionFinding("error", "", "is bad")
+    ]
+    assert printable_findings(found) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
 
 
 def test_the_rules_come_from_params_where_there_are_any(tmp_path: Path):
-    assert rules_of(tmp_path / "params.yaml") == Rules(25_000, 900)
+    assert limits_of(tmp_path / "params.yaml") == PUBLISHED_LIMITS
     repository = Path(__file__).parents[2]
-    assert rules_of(repository / "params.yaml").prompt_words == 900
+    assert limits_of(repository / "params.yaml").prompt_words == 900
 
 
 @pytest.mark.parametrize("name", ["missing", "text.txt", "pipe"])
@@ -221,7 +219,7 @@ def test_what_is_neither_folder_nor_zip_is_bad_input(tmp_path: Path, name: str):
     (tmp_path / "text.txt").write_text("x")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(HandInError):
-        validate(tmp_path / name, Rules())
+        validate(tmp_path / name)
     assert main(["validate", str(tmp_path / name)]) == 2
 
 

@@ -105,7 +105,7 @@ def test_names_that_some_disk_cannot_store_are_told(name: str):
 def test_what_is_no_part_of_a_submission(name: str, path: str):
     found = left_out(name)
     assert found is not None
-    assert found.path == path
+    assert found[0] == path
 
 
 @pytest.mark.parametrize(

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, texts, write_folder, write_zip
+from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
 from pcgeval.core.exclusion import BusyError, only_run
-from pcgeval.core.files import sha256_tree
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
 from pcgeval.submissions.filing import FilingError, submit
-from pcgeval.submissions.handed_in import HandInError
+from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.load import Program, load_submission
 
 PARAMS = {
@@ -57,7 +56,7 @@ def test_a_folder_is_filed_as_it_is(competition: Path):
     filed = submit(competition / "program")
     assert filed.folder == SUBMISSIONS / "program"
     assert not filed.replaced
-    assert sha256_tree(filed.folder) == sha256_tree(competition / "program")
+    assert contents(filed.folder) == contents(competition / "program")
     assert load_submission(filed.folder).work == Program(filed.folder, "main.py")
     assert oct(filed.folder.stat().st_mode)[-3:] == "755"
     assert tree(SUBMISSIONS) == ["program", *(f"program/{each}" for each in tree(competition / "program"))]
@@ -67,14 +66,14 @@ def test_a_zip_file_gives_the_same_bytes(competition: Path):
     archive = write_zip(competition / "beta.zip", {f"wrapped/{name}": each for name, each in PROGRAM_FILES.items()})
     filed = submit(archive)
     assert filed.folder == SUBMISSIONS / "beta"
-    assert sha256_tree(filed.folder) == sha256_tree(competition / "program")
+    assert contents(filed.folder) == contents(competition / "program")
 
 
 def test_a_second_submission_replaces_the_first_as_a_whole(competition: Path):
     submit(competition / "alpha")
     filed = submit(competition / "program", "alpha")
     assert filed.replaced
-    assert sha256_tree(SUBMISSIONS / "alpha") == sha256_tree(competition / "program")
+    assert contents(SUBMISSIONS / "alpha") == contents(competition / "program")
     assert tree(SUBMISSIONS)[0] == "alpha"
     assert all(name.startswith("alpha") for name in tree(SUBMISSIONS))
 
@@ -82,25 +81,25 @@ def test_a_second_submission_replaces_the_first_as_a_whole(competition: Path):
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_failure_leaves_the_old_one(competition: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool):
     submit(competition / "alpha")
-    before = sha256_tree(SUBMISSIONS)
+    before = contents(SUBMISSIONS)
     if not exchange:
         monkeypatch.setattr(filing, "_exchange", lambda *_: False)
     (competition / "alpha" / "README.md").unlink()
     assert submit(competition / "alpha").folder is None
-    assert sha256_tree(SUBMISSIONS) == before
+    assert contents(SUBMISSIONS) == before
     write_folder(competition / "alpha", {**PROMPT_FILES, "more.txt": "x"})
     with monkeypatch.context() as broken:
         broken.setattr(filing, "_take_over", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             submit(competition / "alpha")
-    assert sha256_tree(SUBMISSIONS) == before
+    assert contents(SUBMISSIONS) == before
     submit(competition / "alpha")
     assert tree(SUBMISSIONS) == ["alpha", *(f"alpha/{each}" for each in tree(competition / "alpha"))]
 
 
 def test_when_the_system_cannot_exchange_the_old_one_comes_back(competition: Path, monkeypatch: pytest.MonkeyPatch):
     submit(competition / "alpha")
-    before = sha256_tree(SUBMISSIONS / "alpha")
+    before = contents(SUBMISSIONS / "alpha")
     monkeypatch.setattr(filing, "_exchange", lambda *_: False)
     rename = Path.rename
 
@@ -112,12 +111,12 @@ def test_when_the_system_cannot_exchange_the_old_one_comes_back(competition: Pat
     monkeypatch.setattr(Path, "rename", fails_for_the_new_one)
     with pytest.raises(OSError, match="disk trouble"):
         submit(competition / "program", "alpha")
-    assert sha256_tree(SUBMISSIONS / "alpha") == before
+    assert contents(SUBMISSIONS / "alpha") == before
 
 
 def test_killed_at_any_moment_it_leaves_the_old_one_or_the_new_one(competition: Path):
     versions = [competition / "alpha", competition / "program"]
-    wholes = {sha256_tree(version) for version in versions}
+    wholes = [contents(version) for version in versions]
     submit(versions[0], "alpha")
     for number in range(20):
         child = os.fork()
@@ -129,7 +128,7 @@ def test_killed_at_any_moment_it_leaves_the_old_one_or_the_new_one(competition: 
         time.sleep(number * 0.0015)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert sha256_tree(SUBMISSIONS / "alpha") in wholes
+        assert contents(SUBMISSIONS / "alpha") in wholes
     submit(versions[1], "alpha")
     assert tree(SUBMISSIONS) == ["alpha", *(f"alpha/{each}" for each in tree(versions[1]))]
 
@@ -194,7 +193,7 @@ def test_the_name_comes_from_the_folder_or_file(competition: Path, monkeypatch: 
 
 def test_names_that_cannot_stand_beside_others_are_refused(competition: Path):
     submit(competition / "alpha")
-    with pytest.raises(FilingError, match="some disks take it for 'alpha'"):
+    with pytest.raises(FilingError, match=r"alpha.*some disks"):
         submit(competition / "alpha", "Alpha")
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
     with pytest.raises(ParamsError, match=r"teams 'a' and 'a-b'.*a-b-c"):
@@ -207,7 +206,7 @@ def test_what_to_add_to_params_is_said_and_not_done(competition: Path):
     write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
     filed = submit(competition / "alpha")
     assert "add the team to params.yaml: teams: [a, base, alpha]" in filed.to_do
-    assert "let the models answer: there are no recordings of this team with b-c, c" in filed.to_do
+    assert any("no recordings of this team with b-c, c" in line for line in filed.to_do)
     assert not any("teams:" in line for line in submit(competition / "alpha", "base").to_do)
     assert Path("params.yaml").read_bytes() == before
 
@@ -224,10 +223,9 @@ def test_the_organisers_notes_are_the_organisers(competition: Path):
     filed = submit(competition / "alpha")
     second = load_submission(SUBMISSIONS / "alpha")
     assert (second.title, second.role, second.disqualified) == ("New", "baseline", "it cheated")
-    assert texts(filed.check.findings, "note") == [
-        "submission.yaml: keeps what the organiser noted: role: baseline",
-        "submission.yaml: keeps what the organiser noted: disqualified: it cheated",
-    ]
+    kept = "\n".join(texts(filed.check.findings, "note"))
+    assert "role: baseline" in kept
+    assert "disqualified: it cheated" in kept
 
 
 def test_notes_without_the_organisers_words_stay_as_they_are(competition: Path):
@@ -240,10 +238,10 @@ def test_notes_without_the_organisers_words_stay_as_they_are(competition: Path):
 def test_nothing_that_git_has_not_kept_is_replaced(competition: Path):
     git("init", "-q")
     submit(competition / "alpha")
-    with pytest.raises(FilingError, match=r"git has not kept.*git add data/submissions/alpha"):
+    with pytest.raises(FilingError, match=r"not committed.*git add data/submissions/alpha"):
         submit(competition / "alpha")
     git("add", ".")
-    with pytest.raises(FilingError, match="git has not kept"):
+    with pytest.raises(FilingError, match="not committed"):
         submit(competition / "alpha")
     git("commit", "-qm", "alpha")
     assert submit(competition / "program", "alpha").replaced
@@ -251,7 +249,7 @@ def test_nothing_that_git_has_not_kept_is_replaced(competition: Path):
         submit(competition / "alpha")
     assert submit(competition / "alpha", force=True).replaced
     (SUBMISSIONS / "alpha" / "extra.txt").write_text("x")
-    with pytest.raises(FilingError, match="git has not kept"):
+    with pytest.raises(FilingError, match="not committed"):
         submit(competition / "alpha")
     assert (SUBMISSIONS / "alpha" / "extra.txt").exists()
 
@@ -266,7 +264,7 @@ def test_a_folder_that_git_ignores_is_not_kept_by_it(competition: Path):
     ]
     assert "commit it: git add data/submissions/beta && git commit -m 'Submission of beta'" in filed.to_do
     submit(competition / "alpha")
-    with pytest.raises(FilingError, match="git has not kept"):
+    with pytest.raises(FilingError, match="not committed"):
         submit(competition / "alpha")
 
 
@@ -280,7 +278,7 @@ def test_a_hook_or_repository_in_the_submission_is_left_out(competition: Path):
 def test_what_is_no_folder_is_not_replaced(competition: Path):
     SUBMISSIONS.mkdir(parents=True)
     (SUBMISSIONS / "alpha").symlink_to(competition)
-    with pytest.raises(FilingError, match="is there and no folder"):
+    with pytest.raises(FilingError, match="not a folder"):
         submit(competition / "alpha", force=True)
     assert (competition / "alpha" / "README.md").exists()
 
@@ -293,9 +291,9 @@ def test_two_at_once_exclude_each_other(competition: Path):
 
 def test_a_submission_may_be_filed_again_from_where_it_lies(competition: Path):
     submit(competition / "program")
-    before = sha256_tree(SUBMISSIONS / "program")
+    before = contents(SUBMISSIONS / "program")
     assert submit(SUBMISSIONS / "program").replaced
-    assert sha256_tree(SUBMISSIONS / "program") == before
+    assert contents(SUBMISSIONS / "program") == before
 
 
 def test_the_command(competition: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,0 +1,266 @@
+"""Read and show what teams, models and downloaded files contain: bounded files, bounded folders, printable text.
+
+No function follows a link unless it is asked to, waits for a pipe, or reads more than its limit.
+"""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Any, BinaryIO
+
+from pcgeval.core.errors import FileError
+
+MAX_ENTRIES = 100_000  # files and folders in a tree
+MAX_DEPTH = 40  # folders in one another
+MAX_LINE = 300  # characters of a name or a message that is shown
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# control characters but tab and line ends, and what changes the direction of the text or cannot be seen: with these, a
+# page could be made to say something else than it does
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+class UntrustedFileError(FileError):
+    """A file or folder is missing, of the wrong kind, too large or malformed, or the system cannot read it.
+
+    Attributes:
+        reason: Why, in words that follow the file's name.
+        remedy: What to do, a sentence.
+        is_missing: Whether there is no such file.
+        is_system_error: Whether the system failed to read it, which is no fault of its author.
+    """
+
+    def __init__(
+        self, path: Path, reason: str, remedy: str, *, is_missing: bool = False, is_system_error: bool = False
+    ) -> None:
+        """Name the file, the reason and the remedy."""
+        super().__init__(f"{printable_name(str(path), 1000)}: {reason}. {remedy}")
+        self.reason, self.remedy = reason, remedy
+        self.is_missing, self.is_system_error = is_missing, is_system_error
+
+
+@contextmanager
+def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]:
+    """Open a regular file; any OSError up to the end of the block is taken for one of reading it.
+
+    Args:
+        path: The file.
+        follow_link: Whether `path` may be a link to it, as DVC's cache may make of our own outputs.
+
+    Raises:
+        UntrustedFileError: It is missing, a link, a pipe, a device or a folder; or it cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)  # NONBLOCK: for pipes
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise _not_regular(path)
+            yield file
+    except IsADirectoryError as error:  # os.fdopen refuses the descriptor of a folder
+        raise _not_regular(path) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:  # a NUL or a lone surrogate in the name
+        raise UntrustedFileError(path, "is missing", "Check the name.", is_missing=True) from error
+
+
+def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
+    """Return a regular file's bytes.
+
+    Raises:
+        UntrustedFileError: It cannot be read, see `open_regular`, or has more than `limit` bytes.
+    """
+    with open_regular(path, follow_link=follow_link) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > limit else file.read(limit + 1)
+    if max(size, len(content)) > limit:
+        raise UntrustedFileError(path, f"has {max(size, len(content))} bytes, more than {limit}", "Shorten it.")
+    return content
+
+
+def read_start(path: Path, size: int, *, follow_link: bool = False) -> bytes:
+    """Return at most the first `size` bytes of a regular file; raises as `open_regular` does."""
+    with open_regular(path, follow_link=follow_link) as file:
+        return file.read(size)
+
+
+def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> str:
+    """Return a regular file's UTF-8 text, line ends as they are.
+
+    Raises:
+        UntrustedFileError: It cannot be read, has more than `limit` bytes, or is not UTF-8.
+    """
+    try:
+        return read_bounded(path, limit, follow_link=follow_link).decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+        raise UntrustedFileError(path, reason, "Save it as UTF-8.") from error
+
+
+def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
+    """Return the value of a JSON file.
+
+    Raises:
+        UntrustedFileError: It cannot be read, has more than `limit` bytes, or is not JSON in UTF-8.
+    """
+    try:
+        return json.loads(read_bounded_text(path, limit, follow_link=follow_link))
+    except (ValueError, RecursionError) as error:
+        raise UntrustedFileError(path, f"is not JSON ({printable_line(str(error))})", "Correct it.") from error
+
+
+def path_below(root: Path, name: str) -> Path:
+    """Return the path of a file below a folder.
+
+    Raises:
+        UntrustedFileError: The name leads out of the folder, or a part of the way is a link or missing.
+    """
+    parts = PurePosixPath(name).parts
+    path = root.joinpath(*parts)
+    if not parts or parts[0] == "/" or ".." in parts:
+        raise UntrustedFileError(path, "leads out of the folder", "Give a path relative to the folder.")
+    step = root
+    for part in parts:
+        step /= part
+        try:
+            is_link = S_ISLNK(step.lstat().st_mode)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        except ValueError as error:  # a NUL or a lone surrogate in the name
+            raise UntrustedFileError(path, "is missing", "Check the name.", is_missing=True) from error
+        if is_link:
+            raise UntrustedFileError(path, "is a link, or lies behind one", "Put the file itself there.")
+    return path
+
+
+@dataclass(frozen=True)
+class FolderEntry:
+    """One file or folder of a tree, or a place in it that cannot be looked at.
+
+    Attributes:
+        name: Relative to the root, with forward slashes; empty for the root itself.
+        status: Of the file itself, not of what a link leads to; None if there is a fault.
+        fault: Why it cannot be looked at, in words that follow the name.
+    """
+
+    name: str
+    status: os.stat_result | None
+    fault: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a regular file."""
+        return self.status is not None and S_ISREG(self.status.st_mode)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder, which then was not entered."""
+        return self.status is not None and S_ISDIR(self.status.st_mode)
+
+
+def walk(
+    root: Path, *, limit: int = MAX_ENTRIES, depth: int = MAX_DEPTH, enter: Callable[[str], bool] = lambda _: True
+) -> Iterator[FolderEntry]:
+    """Yield the entries of a tree level by level, each level in byte order; links are yielded and not followed.
+
+    What comes does not depend on the order of names on the disk. Folders are yielded only if they are not entered.
+
+    Args:
+        root: The folder.
+        limit: The most entries: a larger folder is not looked into, and after so many in all the walk ends, each with
+            an entry that says so.
+        depth: The most folders in one another.
+        enter: Whether to look into the folder of this relative name.
+    """
+    level, left = [""], limit
+    for _ in range(depth + 1):
+        deeper: list[str] = []
+        for folder in level:
+            try:
+                with os.scandir(root / folder) as scan:
+                    names = [entry.name for entry in islice(scan, limit + 1)]
+            except OSError as error:
+                yield FolderEntry(folder, None, f"cannot be read ({error.strerror})")
+                continue
+            if len(names) > limit:
+                yield FolderEntry(folder, None, f"has more than {limit} entries")
+                continue
+            for name in sorted(names, key=os.fsencode):
+                left -= 1
+                if left < 0:
+                    yield FolderEntry("", None, f"has more than {limit} files and folders")
+                    return
+                path = f"{folder}/{name}" if folder else name
+                try:
+                    status = (root / path).lstat()
+                except OSError as error:
+                    yield FolderEntry(path, None, f"cannot be read ({error.strerror})")
+                    continue
+                if S_ISDIR(status.st_mode) and enter(path):
+                    deeper.append(path)
+                else:
+                    yield FolderEntry(path, status)
+        level = deeper
+    for folder in level:
+        yield FolderEntry(folder, None, f"lies deeper than {depth} folders")
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return all regular files below a folder in byte order of their relative paths, links left out.
+
+    Raises:
+        UntrustedFileError: A folder cannot be read, is too deep, or there are too many files.
+    """
+    names = []
+    for entry in walk(folder):
+        if entry.fault:
+            raise UntrustedFileError(folder / entry.name, entry.fault, "Remove it.", is_system_error=True)
+        if entry.is_file:
+            names.append(entry.name)
+    return [folder / name for name in sorted(names, key=os.fsencode)]
+
+
+def well_formed(text: str) -> str:
+    """Return the text with U+FFFD for each lone surrogate, which no file of UTF-8 and no tokenizer takes."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def printable_line(text: str, limit: int = MAX_LINE) -> str:
+    """Return prose on one line of at most `limit` characters, with spaces for all that cannot be printed."""
+    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * limit])
+    line = " ".join(printable.split())
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
+
+
+def printable_name(text: str, limit: int = MAX_LINE) -> str:
+    """Return a name or a quotation on one line, with escapes for what cannot be printed, cut to `limit` characters."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:limit])
+    return f"{shown}..." if len(text) > limit else shown
+
+
+def printable_text(text: str) -> str:
+    """Return text of several lines with U+FFFD for control characters and what turns its direction around."""
+    return _INVISIBLE.sub("\ufffd", text)
+
+
+def _not_regular(path: Path) -> UntrustedFileError:
+    return UntrustedFileError(path, "is not a regular file", "Put the file itself there.")
+
+
+def _unreadable(path: Path, error: OSError) -> UntrustedFileError:
+    if error.errno == errno.ELOOP:
+        return UntrustedFileError(path, "is a link", "Put the file itself there.")
+    if error.errno == errno.ENXIO:  # a socket
+        return _not_regular(path)
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return UntrustedFileError(path, "is missing", "Check the name.", is_missing=True)
+    reason = f"cannot be read ({error.strerror})"
+    return UntrustedFileError(path, reason, "Make it readable.", is_system_error=True)

@@ -1,0 +1,215 @@
+"""The files that are handed in, as a folder or a zip file, and those of them that make up the submission."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISLNK, S_ISREG
+from typing import Protocol
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.untrusted import UntrustedFileError, open_regular, walk
+from pcgeval.submissions.findings import SubmissionFinding, error, note
+from pcgeval.submissions.names import (
+    MAX_DEPTH,
+    VENV_FILE,
+    collisions,
+    escape_fault,
+    left_out,
+    name_fault,
+    with_parents,
+)
+
+CHUNK = 2**18  # bytes
+MAX_FILES = 10_000
+MAX_BYTES = 2**30  # the competition's rule: a program has at most 1 GB with all its data
+_MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
+
+
+class HandInError(PcgevalError):
+    """A path is neither a folder nor a zip file; or a file in it cannot be read."""
+
+
+@dataclass(frozen=True)
+class HandInFile:
+    """One file as the folder or the zip file lists it."""
+
+    name: str  # with forward slashes
+    size: int  # bytes, as listed
+
+
+@dataclass(frozen=True)
+class HandInListing:
+    """The files of a folder or zip file, and what is wrong with them already."""
+
+    files: tuple[HandInFile, ...]
+    findings: tuple[SubmissionFinding, ...]
+    is_readable: bool = True  # whether the files' bytes may be read at all
+
+
+class HandIn(Protocol):
+    """A folder or a zip file that was handed in."""
+
+    def listing(self) -> HandInListing:
+        """List the regular files by name and size; at most a few times MAX_FILES are looked at."""
+
+    def chunks(self, file: HandInFile) -> Iterator[bytes]:
+        """Yield the bytes of a listed file, at most CHUNK at a time.
+
+        Raises:
+            HandInError: They cannot be read; the message follows the file's name.
+        """
+
+
+class FolderHandIn:
+    """A submission's folder; links in it are never followed."""
+
+    def __init__(self, path: Path) -> None:
+        """Take a folder that exists."""
+        self._path = path
+
+    def listing(self) -> HandInListing:
+        """List the regular files in the order of their names; folders that are left out are not entered."""
+        files: list[HandInFile] = []
+        findings: list[SubmissionFinding] = []
+        inodes: dict[tuple[int, int, int], list[str]] = {}  # the names here of each file that has several anywhere
+        for entry in walk(self._path, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=self._is_entered):
+            name, status = entry.name, entry.status
+            if entry.is_folder:
+                files.append(HandInFile(name if left_out(name) else f"{name}/{VENV_FILE}", 0))
+            elif left_out(name) and status is not None:
+                files.append(HandInFile(name, 0))
+            elif status is None:
+                findings.append(error(name, f"{entry.fault}; remove it"))
+            elif fault := _file_fault(self._path / name, status):
+                findings.append(error(name, fault))
+            else:
+                files.append(HandInFile(name, status.st_size))
+                if status.st_nlink > 1:
+                    inodes.setdefault((status.st_dev, status.st_ino, status.st_nlink), []).append(name)
+        for (_, _, count), names in inodes.items():
+            if count > len(names):  # its other name may be that of somebody's secret
+                findings.append(error(min(names), "is a hard link to a file outside of the submission; copy the file"))
+        return HandInListing(
+            tuple(sorted(files, key=lambda file: os.fsencode(file.name))),
+            tuple(sorted(findings, key=lambda finding: os.fsencode(finding.place))),
+        )
+
+    def _is_entered(self, name: str) -> bool:
+        return left_out(name) is None and not os.path.lexists(self._path / name / VENV_FILE)
+
+    def chunks(self, file: HandInFile) -> Iterator[bytes]:
+        """Yield the bytes of a listed file, which may have become something else since."""
+        try:
+            with open_regular(self._path / file.name) as opened:
+                while chunk := opened.read(CHUNK):
+                    yield chunk
+        except UntrustedFileError as fault:
+            raise HandInError(f"{fault.reason}; hand in the file itself") from fault
+
+
+def _file_fault(path: Path, status: os.stat_result) -> str | None:
+    if S_ISLNK(status.st_mode):
+        return "is a link; put the file itself there"
+    if not S_ISREG(status.st_mode):
+        return "is a pipe, a socket or a device; remove it"
+    return None if os.access(path, os.R_OK) else "cannot be read; make it readable"
+
+
+@dataclass(frozen=True)
+class SelectedFiles:
+    """The submission's files by name, in the order of the names, and what is wrong with what was handed in.
+
+    Files whose names cannot be stored are missing, so that the others can be checked all the same.
+    """
+
+    files: dict[str, HandInFile]
+    prefix: str  # the folder that they lie in where they were handed in, with a final slash, or empty
+    is_bounded: bool  # whether they are few and small enough to be read
+    findings: tuple[SubmissionFinding, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes in all files, as listed."""
+        return sum(file.size for file in self.files.values())
+
+
+def select(listing: HandInListing) -> SelectedFiles:
+    """Choose the files of a submission and give them their names in it."""
+    findings = list(listing.findings)
+    named: list[tuple[str, HandInFile]] = []
+    for file in listing.files:
+        name = file.name.removeprefix("./")
+        if fault := escape_fault(name):
+            findings.append(error(file.name, fault))
+        else:
+            named.append((name, file))
+    ignored: dict[str, str] = {}  # paths that are no part of the submission, and whose they are
+    for name, _ in named:
+        folder, _, last = name.rpartition("/")
+        if part := left_out(name):
+            ignored[part[0]] = f"of {part[1]}"
+        elif folder and last == VENV_FILE:
+            ignored[folder] = "a virtual environment; requirements.txt lists what the program needs"
+    findings += [note(path, f"was left out ({owner})") for path, owner in ignored.items()]
+    named = [(name, file) for name, file in named if not _lies_in(name, ignored)]
+    if prefix := _common_folder([name for name, _ in named]):
+        findings.append(note(prefix, "holds everything; its contents were taken"))
+    named = sorted(((name.removeprefix(prefix), file) for name, file in named), key=lambda each: each[0])
+    if not named and not findings:
+        findings.append(error("", "holds no files"))
+    faults = [error(name, fault) for name, _ in named if (fault := name_fault(name))]
+    faults += collisions(name for name, _ in named)
+    bad = {fault.place for fault in faults}
+    excess = []
+    if len(named) > MAX_FILES:
+        excess.append(error("", f"has {len(named)} files; {MAX_FILES} are allowed. Put many small ones into one"))
+    if (size := sum(file.size for _, file in named)) > MAX_BYTES:
+        excess.append(error("", _too_large(f"{size} bytes in all")))
+    return SelectedFiles(
+        files={name: file for name, file in named if not _lies_in(name, bad)},
+        prefix=prefix,
+        is_bounded=listing.is_readable and bool(named) and not excess,
+        findings=(*findings, *faults, *excess),
+    )
+
+
+def copy_files(hand_in: HandIn, selected: SelectedFiles, target: Path) -> list[SubmissionFinding]:
+    """Copy the selected files into an empty folder; return what went wrong, after which some are missing.
+
+    No more bytes are written than are allowed, whatever the listing says.
+    """
+    left = MAX_BYTES
+    for name, listed in selected.files.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with path.open("xb") as file:
+                for chunk in hand_in.chunks(listed):
+                    left -= len(chunk)
+                    if left < 0:
+                        return [error("", _too_large("more bytes than listed"))]
+                    file.write(chunk)
+        except HandInError as fault:
+            return [error(name, str(fault))]
+    return []
+
+
+def _lies_in(name: str, paths: Iterable[str]) -> bool:
+    return any(path in paths for path in with_parents(name))
+
+
+def _common_folder(names: list[str]) -> str:
+    """Return the innermost folder that holds all the files, with a final slash; empty if there is none."""
+    prefix = ""
+    while names:
+        first, slash, _ = names[0].removeprefix(prefix).partition("/")
+        longer = f"{prefix}{first}/"
+        if not slash or not all(name.startswith(longer) for name in names):
+            break
+        prefix = longer
+    return prefix
+
+
+def _too_large(amount: str) -> str:
+    return f"has {amount}; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what the program does not read"

@@ -1,0 +1,216 @@
+"""Check a submission as it was handed in and list every problem; nothing of it is run.
+
+`pcgeval validate`, and the first half of `pcgeval submit`.
+"""
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pcgeval.core.params import Limits, load_params
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
+from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
+from pcgeval.submissions.findings import SubmissionFinding, error, note, warning
+from pcgeval.submissions.hand_in import FolderHandIn, HandIn, HandInError, copy_files, select
+from pcgeval.submissions.load import (
+    NOTES_FILE,
+    Notes,
+    Program,
+    Prompt,
+    SubmissionError,
+    load_notes,
+    load_work,
+    prompt_findings,
+)
+from pcgeval.submissions.requirements import requirement_findings
+from pcgeval.submissions.source_checks import check_sources, unseeded_random
+from pcgeval.submissions.sources import find_readme
+from pcgeval.submissions.zip_file import ZipHandIn
+
+PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
+MAX_README_BYTES = 1_000_000  # what a rubric reads of it
+_SCANNED_BYTES = 256 * 2**10  # of each text, for secrets
+_SCANNED_BYTES_IN_ALL = 16 * 2**20
+_TEXTS = {".py", ".txt", ".md", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".ipynb", ".env", ""}
+_CHARACTERS_PER_TOKEN = 4  # of English, roughly
+_SECRET = re.compile(
+    rb"\b(?:sk-[\w-]{20}|hf_[A-Za-z0-9]{20}|gh[pousr]_[A-Za-z0-9]{30}|github_pat_\w{30}|AIza[\w-]{30}|AKIA[A-Z0-9]{16}"
+    rb"|xox[abp]-[\w-]{10})|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----"
+)
+_SETTING = re.compile(
+    rb"^[ \t]*(?:export[ \t]+)?[A-Z_]{0,40}(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]{0,40}[ \t]*=[ \t]*[\"']?[^\s\"'<]{8}",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class SubmissionCheck:
+    """The kind of a submission, as far as that can be told, and all findings."""
+
+    files: int
+    size: int  # bytes
+    work: Prompt | Program | None
+    findings: tuple[SubmissionFinding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether it can be filed."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+    @property
+    def kind(self) -> str | None:
+        """`prompt`, `program`, or None if that cannot be told."""
+        return None if self.work is None else "program" if isinstance(self.work, Program) else "prompt"
+
+    @property
+    def summary(self) -> str:
+        """Its kind and size in a few words."""
+        start = f", started as `python {self.work.entry}`" if isinstance(self.work, Program) else ""
+        amount = f"{self.files} file{'' if self.files == 1 else 's'}, {self.size} bytes"
+        return f"a {self.kind}{start}, {amount}" if self.kind else amount
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "passed": self.passed,
+            "kind": self.kind,
+            "entry": self.work.entry if isinstance(self.work, Program) else None,
+            "files": self.files,
+            "bytes": self.size,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def limits_of(params_file: Path = Path("params.yaml")) -> Limits:
+    """Return the limits of the competition in this folder, or the published ones where there is none.
+
+    Raises:
+        ParamsError: There is a params.yaml, and it is faulty.
+    """
+    return load_params(params_file).limits if params_file.exists() else PUBLISHED_LIMITS
+
+
+def validate(path: Path, limits: Limits = PUBLISHED_LIMITS) -> SubmissionCheck:
+    """Check a folder in place, or a zip file in a temporary folder.
+
+    Raises:
+        HandInError: It is neither a folder nor a zip file.
+    """
+    with opened(path) as hand_in, tempfile.TemporaryDirectory(prefix="pcgeval-") as folder:
+        return check(hand_in, limits, Path(folder), in_place=path if isinstance(hand_in, FolderHandIn) else None)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[HandIn]:
+    """Open what was handed in.
+
+    Raises:
+        HandInError: It is neither a folder nor a zip file.
+    """
+    if path.is_dir():
+        yield FolderHandIn(path)
+        return
+    if not path.exists():
+        raise HandInError(f"{path}: does not exist. Name a submission's folder or its zip file.")
+    if not path.is_file() or (path.suffix.lower() != ".zip" and not zipfile.is_zipfile(path)):
+        raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
+    hand_in = ZipHandIn(path)
+    try:
+        yield hand_in
+    finally:
+        hand_in.close()
+
+
+def check(hand_in: HandIn, limits: Limits, target: Path, in_place: Path | None = None) -> SubmissionCheck:
+    """List what was handed in, copy it, and check the copy.
+
+    Args:
+        hand_in: The folder or zip file.
+        limits: What the competition allows.
+        target: An empty folder for the copy.
+        in_place: The folder itself, to check that and copy nothing.
+    """
+    selected = select(hand_in.listing())
+    findings = list(selected.findings)
+    damage = [] if in_place or not selected.is_bounded else copy_files(hand_in, selected, target)
+    findings += damage
+    work = None
+    if selected.is_bounded and selected.files and not damage:
+        folder = in_place / selected.prefix if in_place else target
+        work = _check_contents(folder, list(selected.files), limits, findings)
+    elif any(finding.severity == "error" for finding in findings):
+        findings.append(note("", "the contents of the files were not checked"))
+    return SubmissionCheck(len(selected.files), selected.size, work, tuple(findings))
+
+
+def _check_contents(
+    folder: Path, names: list[str], limits: Limits, findings: list[SubmissionFinding]
+) -> Prompt | Program | None:
+    """Add what is found in a submission's files, none of which is a link; return what would be run."""
+    notes, work = Notes(), None
+    try:
+        notes = load_notes(folder)
+        work = load_work(folder, notes)
+    except SubmissionError as fault:
+        findings.append(error("", str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ")))
+    if notes.role != "participant" or notes.disqualified is not None:
+        findings.append(warning(NOTES_FILE, "role and disqualified are left out: the organiser sets them after filing"))
+    findings += _readme_findings(folder, work)
+    if isinstance(work, Prompt):
+        findings += [error("prompt.txt", text) for text in prompt_findings(work.text, limits.prompt_words)]
+    if isinstance(work, Program):
+        if "/" in work.entry:
+            text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
+            findings.append(warning(work.entry, text))
+        imports = check_sources(folder, work.entry, findings)
+        findings += requirement_findings(folder, imports)
+        for flag in unseeded_random(folder):
+            findings.append(warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced"))
+        for name in names:
+            path = PurePosixPath(name)
+            if path.suffix in {".txt", ".md"} and "prompts" in path.parts[:-1]:
+                tokens = (folder / name).stat().st_size // _CHARACTERS_PER_TOKEN
+                if tokens > limits.tokens:
+                    text = f"has about {tokens} tokens; a trial has {limits.tokens} in all"
+                    findings.append(warning(name, text))
+    findings += _secret_findings(folder, names)
+    return work
+
+
+def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:
+    """Yield what is wrong with the README: the rules ask for one that describes the approach and how to run it."""
+    readme = find_readme(folder)
+    if readme is None:
+        yield error("", "has no README.md; describe the team, the approach and how to run it")
+        return
+    if readme.name != "README.md":
+        yield warning(readme.name, "is not called README.md; rename it")
+    try:
+        text = read_bounded_text(readme, MAX_README_BYTES)
+    except UntrustedFileError as fault:
+        yield error(readme.name, f"{fault.reason}. {fault.remedy}")
+        return
+    if not text.strip("\ufeff \t\r\n"):
+        yield error(readme.name, "is empty; describe the team, the approach and how to run it")
+    elif isinstance(work, Program) and not STARTED_WITH_PYTHON.search(text):
+        yield warning(readme.name, f"does not say how to run the program, such as `python {work.entry}`")
+
+
+def _secret_findings(folder: Path, names: Iterable[str]) -> Iterator[SubmissionFinding]:
+    """Yield the places of what looks like a key or a password, never the thing itself."""
+    left = _SCANNED_BYTES_IN_ALL
+    for name in names:
+        path = PurePosixPath(name)
+        is_settings = path.name.startswith(".env")
+        if left > 0 and (path.suffix in _TEXTS or is_settings):
+            content = read_start(folder / name, _SCANNED_BYTES)
+            left -= len(content)
+            if found := _SECRET.search(content) or (_SETTING.search(content) if is_settings else None):
+                line = content.count(b"\n", 0, found.end()) + 1
+                text = "looks like a secret; submissions are made public, so remove it and revoke it"
+                yield warning(f"{name}:{line}", text)

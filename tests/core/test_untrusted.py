@@ -1,0 +1,191 @@
+"""Files, folders and texts of strangers: bounded, never through a link, and printable."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.core.untrusted import (
+    UntrustedFileError,
+    files_below,
+    open_regular,
+    path_below,
+    printable_line,
+    printable_name,
+    printable_text,
+    read_bounded,
+    read_bounded_json,
+    read_bounded_text,
+    read_start,
+    walk,
+    well_formed,
+)
+
+ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
+
+
+def reason(path: Path, limit: int = 10) -> str:
+    with pytest.raises(UntrustedFileError) as caught:
+        read_bounded(path, limit)
+    assert str(path) in str(caught.value)
+    assert caught.value.reason in str(caught.value)
+    assert caught.value.remedy.endswith(".")
+    return caught.value.reason
+
+
+def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    assert read_bounded(tmp_path / "file", 10) == b"0123456789"
+    assert reason(tmp_path / "file", 9) == "has 10 bytes, more than 9"
+    assert read_start(tmp_path / "file", 3) == b"012"
+
+
+def test_a_file_whose_size_is_unknown_is_bounded_all_the_same():
+    size_unknown = Path("/proc/self/maps")
+    if not size_unknown.exists():
+        pytest.skip("the system has no /proc")
+    assert "more than 5" in reason(size_unknown, 5)
+
+
+def test_only_regular_files_are_opened_and_none_is_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(tmp_path / "socket"))
+        for name in ("pipe", "folder", "socket"):
+            assert reason(tmp_path / name) == "is not a regular file"
+    assert reason(Path("/dev/zero")) == "is not a regular file"
+    for name in ("link", "dangling", "loop"):
+        assert reason(tmp_path / name) == "is a link"
+    assert read_bounded(tmp_path / "link", 1, follow_link=True) == b"x"
+
+
+@pytest.mark.parametrize("name", ["missing", "file/below", "a\0b", "\ud800"])
+def test_what_is_missing_is_told_from_what_cannot_be_read(tmp_path: Path, name: str):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(UntrustedFileError, match="is missing") as caught:
+        read_bounded(tmp_path / name, 10)
+    assert (caught.value.is_missing, caught.value.is_system_error) == (True, False)
+
+
+def test_a_fault_of_the_system_is_told_as_such(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(UntrustedFileError, match="File name too long") as caught:
+        read_bounded(tmp_path / ("x" * 300), 10)
+    assert caught.value.is_system_error
+    with pytest.raises(UntrustedFileError, match="disk trouble"), open_regular(tmp_path / "file"):
+        raise OSError(5, "disk trouble")
+
+
+@pytest.mark.parametrize("content", [b"\xff", "\ud800".encode("utf-8", "surrogatepass"), "é".encode("latin-1")])
+def test_text_is_utf8(tmp_path: Path, content: bytes):
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(UntrustedFileError, match=r"not UTF-8 text .*byte 0"):
+        read_bounded_text(tmp_path / "text", 10)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[" * 100_000, b"1" * 10_000, b"\xff", b'"a\x00b"'])
+def test_what_is_no_json_has_a_reason(tmp_path: Path, content: bytes):
+    (tmp_path / "value.json").write_bytes(content)
+    with pytest.raises(UntrustedFileError, match=r"value\.json: is not"):
+        read_bounded_json(tmp_path / "value.json", 10**6)
+    (tmp_path / "value.json").write_bytes(b'{"a": 1}\n')
+    assert read_bounded_json(tmp_path / "value.json", 10**6) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "", "."])
+def test_a_path_that_leads_out_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(UntrustedFileError, match="leads out"):
+        path_below(tmp_path, name)
+
+
+def test_no_part_of_a_path_may_be_a_link(tmp_path: Path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("a")
+    assert path_below(tmp_path, "./a/b/file") == tmp_path / "a" / "b" / "file"
+    with pytest.raises(UntrustedFileError, match="is a link"):
+        path_below(tmp_path, "link/b/file")
+    for name in ("a/c", "a/b/file/x", "a\0", "\ud800"):
+        with pytest.raises(UntrustedFileError, match="is missing"):
+            path_below(tmp_path, name)
+
+
+def tree(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    return root
+
+
+def test_a_walk_goes_level_by_level_in_byte_order_and_follows_no_link(tmp_path: Path):
+    tree(tmp_path, "b", "a/c", "a.txt", "a/d/e", ".env", "B")
+    (tmp_path / "loop").symlink_to(".")
+    os.mkfifo(tmp_path / "a" / "pipe")
+    entries = list(walk(tmp_path))
+    assert [entry.name for entry in entries] == [".env", "B", "a.txt", "b", "loop", "a/c", "a/pipe", "a/d/e"]
+    assert [entry.name for entry in entries if not entry.is_file] == ["loop", "a/pipe"]
+    assert files_below(tmp_path) == [tmp_path / name for name in (".env", "B", "a.txt", "a/c", "a/d/e", "b")]
+
+
+def test_folders_that_are_not_entered_are_yielded(tmp_path: Path):
+    tree(tmp_path, ".git/config", "a/.git/config", "a/x")
+    found = list(walk(tmp_path, enter=lambda name: not name.endswith(".git")))
+    assert [(entry.name, entry.is_folder) for entry in found] == [(".git", True), ("a/.git", True), ("a/x", False)]
+
+
+def test_a_walk_is_bounded_in_entries_and_depth(tmp_path: Path):
+    tree(tmp_path, *(f"a/{number}" for number in range(6)), "b/1", "b/2", "c/d/e/x")
+    assert [(entry.name, entry.fault) for entry in walk(tmp_path, limit=5) if entry.fault] == [
+        ("a", "has more than 5 entries"),
+        ("", "has more than 5 files and folders"),
+    ]
+    (deep,) = (entry for entry in walk(tmp_path, depth=2) if entry.fault)
+    assert (deep.name, deep.fault) == ("c/d/e", "lies deeper than 2 folders")
+    with pytest.raises(UntrustedFileError, match="deeper"):
+        files_below(tree(tmp_path, "/".join(["d"] * 42)))
+
+
+def test_a_folder_that_cannot_be_read_is_an_entry(tmp_path: Path):
+    (entry,) = walk(tmp_path / "missing")
+    assert (entry.name, entry.is_file, entry.is_folder) == ("", False, False)
+    assert "cannot be read" in entry.fault
+    with pytest.raises(UntrustedFileError, match="missing"):
+        files_below(tmp_path / "missing")
+
+
+def test_lone_surrogates_are_replaced_one_by_one():
+    assert well_formed("a\ud800\udfffb😀") == "a\ufffd\ufffdb😀"
+
+
+@given(ANY_TEXT, st.integers(4, 40))
+def test_a_line_is_one_printable_line(text: str, limit: int):
+    line = printable_line(text, limit)
+    assert line.isprintable()
+    assert len(line) <= limit
+    assert printable_line("a  b\n\x1b[2Jc\u202e", 40) == "a b [2Jc"
+
+
+@given(ANY_TEXT)
+def test_a_name_is_shown_as_it_is_or_with_escapes(text: str):
+    name = printable_name(text)
+    assert name.isprintable()
+    if text.isprintable() and len(text) <= 300:
+        assert name == text
+    assert printable_name("\x1b[2Jevil\u202e\udcff日本 é") == "\\x1b[2Jevil\\u202e\\udcff日本 é"
+    assert printable_name("a" * 400) == "a" * 300 + "..."
+
+
+@given(ANY_TEXT)
+def test_text_of_several_lines_can_be_stored_and_shows_what_it_says(text: str):
+    printable_text(text).encode()
+    assert (
+        printable_text("a\u202eb\x00c\ud800d\u2066e\x1bf\r\n\tg") == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd\n\tg"
+    )
