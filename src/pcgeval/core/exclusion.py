@@ -1,10 +1,11 @@
 """Two runs at once on the same folder exclude each other."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from pcgeval.core.errors import PcgevalError
 
@@ -15,30 +16,29 @@ class BusyError(PcgevalError):
 
 @contextmanager
 def only_run(folder: Path, lock: Path) -> Iterator[None]:
-    """Hold the lock of a folder; it vanishes with its process, however that ends.
+    """Hold the lock of a folder; it is released when the process ends, however that happens.
 
     Args:
-        folder: What is worked on, for the message.
-        lock: The lock's file. It stays when the lock is given back: removing it would let two others both hold one.
+        folder: The folder that is worked on, for the message.
+        lock: The lock's file. It stays when the lock is released: removing it would let two others both hold one.
 
     Raises:
         BusyError: Another process holds the lock; the message names it.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a+", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise BusyError(_busy(folder, file.read().strip())) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+    file = FileLock(lock, timeout=0)
+    try:
+        file.acquire()
+    except Timeout:
+        holder = lock.read_text(encoding="ascii", errors="replace").strip()
+        if holder.isdecimal():
+            fault = f"process {holder} is at work on it. Wait until it ends, or stop it with `kill {holder}`."
+        else:
+            fault = "another process is at work on it. Wait until it ends."
+        raise BusyError(f"{folder}: {fault}") from None
+    try:
+        lock.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
-        file.truncate(0)
-
-
-def _busy(folder: Path, holder: str) -> str:
-    if holder.isdecimal():
-        return f"{folder}: process {holder} is at work on it. Wait until it ends, or stop it with `kill {holder}`."
-    return f"{folder}: another process is at work on it. Wait until it ends."
+    finally:
+        lock.write_text("", encoding="ascii")
+        file.release()

@@ -4,15 +4,14 @@ Only wheels are installed, which is a matter of unpacking: nothing of theirs run
 Python starts (`.pth` files), so the Python of an environment is started in the sandbox only once packages are in it.
 """
 
-import fcntl
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
 
 from pcgeval.core.files import sha256_json, write_json, write_text
 from pcgeval.submissions.requirements import REQUIREMENTS, RequirementsError, read_requirements
@@ -39,9 +38,18 @@ def interpreter_for(folder: Path) -> Path:
     python = environment / "bin" / "python"
     record = environment.with_suffix(".json")  # beside the folder: a wheel can put files into it
     environment.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(environment.with_suffix(".lock")):
+    with FileLock(environment.with_suffix(".lock")):
         if not (record.is_file() and python.is_file()):
-            _make(environment, requirements, folder / REQUIREMENTS)
+            if environment.exists():  # a killed run left it; it is never started
+                shutil.rmtree(environment)
+            source = folder / REQUIREMENTS
+            wanted = environment.with_suffix(".txt")
+            write_text(wanted, "".join(f"{requirement}\n" for requirement in requirements))
+            _run_module("venv", "--without-pip", str(environment), source=source)
+            pip = ("pip", "--python", str(python), "--disable-pip-version-check", "--no-input", "install")
+            only_wheels = ("--only-binary=:all:", "--no-warn-script-location", "-r", str(wanted))
+            _run_module(*pip, *only_wheels, source=source)
+            wanted.unlink()
             write_json(record, {"python": platform.python_version(), "requirements": requirements})
     return python
 
@@ -51,27 +59,7 @@ def environments_folder() -> Path:
     return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
 
 
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Wait until no other process makes the same environment."""
-    with lock.open("w", encoding="ascii") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _make(environment: Path, requirements: list[str], source: Path) -> None:
-    """Make an environment from nothing; what a run that was killed has left is removed, never started."""
-    if environment.exists():
-        shutil.rmtree(environment)
-    wanted = environment.with_suffix(".txt")
-    write_text(wanted, "".join(f"{requirement}\n" for requirement in requirements))
-    _run(["venv", "--without-pip", str(environment)], source)
-    pip = ["pip", "--python", str(environment / "bin" / "python"), "--disable-pip-version-check", "--no-input"]
-    _run([*pip, "install", "--only-binary=:all:", "--no-warn-script-location", "-r", str(wanted)], source)
-    wanted.unlink()
-
-
-def _run(module: list[str], source: Path) -> None:
+def _run_module(*module: str, source: Path) -> None:
     """Run a module of this Python, where no file lies that pip could take for a package of that name."""
     try:
         done = subprocess.run(
@@ -87,15 +75,11 @@ def _run(module: list[str], source: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise RequirementsError(f"{source}: installing took more than {error.timeout:g} s. Ask for fewer.") from error
     if done.returncode != 0:
+        lines = (done.stdout + done.stderr).decode("utf-8", errors="replace").strip().splitlines()
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+        told = "; ".join(errors[:5] or lines[-1:])[:1_000].rstrip(".")
         raise RequirementsError(
             f"{source}: its packages cannot be installed from wheels for Python {platform.python_version()} "
-            f"on {platform.machine()}: {_errors(done.stdout + done.stderr)}. Ask for versions that have such wheels, "
-            "and run it again where the package index can be reached."
+            f"on {platform.machine()}: {told}. Ask for versions that have such wheels, and run it again where the "
+            "package index can be reached."
         )
-
-
-def _errors(output: bytes) -> str:
-    """Return what pip calls errors, or its last line."""
-    lines = output.decode("utf-8", errors="replace").strip().splitlines()
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return "; ".join(errors[:5] or lines[-1:])[:1_000].rstrip(".")

@@ -3,8 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from pcgeval.core.errors import PcgevalError
 
@@ -12,23 +11,17 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class _End(Generic[Result]):
-    """How one piece of work, or (with neither) a whole thread, ended."""
-
-    result: Result | None = None
-    fault: Exception | None = None
-
-
 def side_by_side(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, stopping: threading.Event
 ) -> Iterator[Result]:
     """Yield what `work` returns for each item, in the order in which they end.
 
+    A pool of the standard library would not do: an interrupted process waits for its threads.
+
     Args:
         work: Called in several threads at once.
-        items: What it is called with.
-        threads: How many are worked on at once.
+        items: The arguments of these calls.
+        threads: How many calls are under way at once.
         stopping: Set as soon as nothing new is to be begun: after a fault, or when the caller is interrupted.
 
     Raises:
@@ -36,9 +29,10 @@ def side_by_side(
             An interruption instead leaves the threads where they are; they do not keep the process alive.
     """
     waiting: queue.SimpleQueue[Item] = queue.SimpleQueue()
-    ends: queue.SimpleQueue[_End[Result]] = queue.SimpleQueue()
+    ends: queue.SimpleQueue[tuple[Result] | Exception | None] = queue.SimpleQueue()
     for item in items:
         waiting.put(item)
+
     running = min(threads, len(items))
     for _ in range(running):
         threading.Thread(target=_work_off, args=(work, waiting, ends, stopping), daemon=True).start()
@@ -46,14 +40,14 @@ def side_by_side(
     finished = 0
     try:
         while running:
-            end = ends.get()
-            if end.result is not None:
-                finished += 1
-                yield end.result
-            elif end.fault is not None:
-                faults.append(end.fault)
-            else:
-                running -= 1
+            match ends.get():
+                case None:
+                    running -= 1
+                case Exception() as fault:
+                    faults.append(fault)
+                case (result,):
+                    finished += 1
+                    yield result
     finally:
         stopping.set()
     if faults:
@@ -65,18 +59,16 @@ def side_by_side(
 def _work_off(
     work: Callable[[Item], Result],
     waiting: "queue.SimpleQueue[Item]",
-    ends: "queue.SimpleQueue[_End[Result]]",
+    ends: "queue.SimpleQueue[tuple[Result] | Exception | None]",
     stopping: threading.Event,
 ) -> None:
     try:
-        while not stopping.is_set() and not waiting.empty():
-            try:
-                item = waiting.get_nowait()
-            except queue.Empty:
-                return  # another thread was quicker
-            ends.put(_End(result=work(item)))
+        while not stopping.is_set():
+            ends.put((work(waiting.get_nowait()),))
+    except queue.Empty:
+        pass
     except (PcgevalError, OSError) as fault:
         stopping.set()
-        ends.put(_End(fault=fault))
+        ends.put(fault)
     finally:
-        ends.put(_End())
+        ends.put(None)
