@@ -11,7 +11,7 @@ from pcgeval.llm import tokens
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.protocol import ChatRequest, LlmError, Message
-from pcgeval.llm.tokens import MERGES_FILE, MESSAGE_OVERHEAD, EstimatedTokens, OwnTokens, shortened, token_counter
+from pcgeval.llm.tokens import MESSAGE_OVERHEAD, EstimatedTokens, OwnTokens, shortened, token_counter
 
 ESTIMATE = EstimatedTokens()
 CHANCE = random.Random(4)
@@ -80,7 +80,7 @@ def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # n
         model.close()
     assert {kind: pair for kind, pair in counts.items() if pair[0] < pair[1]} == {}
     for kind in ("English", "code", "log", "XML", "base64"):
-        assert counts[kind][0] < 2 * counts[kind][1], kind
+        assert counts[kind][0] < 3 * counts[kind][1], kind
     with pytest.raises(LlmError, match="closed"):
         own.count("x")
 
@@ -88,7 +88,7 @@ def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # n
 @pytest.mark.llm
 def test_a_model_s_own_count_is_the_one_of_its_prompts(smollm):
     own = token_counter(smollm)
-    assert (own.name, token_counter(None).name) == ("own", "estimate")
+    assert isinstance(token_counter(None), EstimatedTokens)
     assert own.count("") == 0
 
     def prompt(text):
@@ -112,14 +112,6 @@ def test_a_template_adds_no_more_than_the_overhead(smollm):
         assert used <= sum(own.count(message.content) + MESSAGE_OVERHEAD for message in messages)
 
 
-def test_each_merge_is_made_of_letters_or_of_earlier_merges():
-    known = {chr(code) for code in range(33, 127)} | {"Ġ"}
-    for line in MERGES_FILE.read_text("utf-8").splitlines():
-        left, right = line.split(" ")
-        assert {left, right} <= known
-        known.add(left + right)
-
-
 @given(st.text(max_size=300))
 def test_the_estimate_bears_any_text(text):
     assert 0 <= ESTIMATE.count(text) <= len(text.encode("utf-8", "surrogatepass")) + 1
@@ -127,8 +119,6 @@ def test_the_estimate_bears_any_text(text):
 
 class Characters:
     """A tokenizer of one token a character."""
-
-    name = "own"
 
     def __init__(self):
         self.counted = 0
