@@ -17,7 +17,7 @@ from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.ollama import OllamaServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.llm.servers import ServedModel, Server
+from pcgeval.llm.retry import ServedModel, Server
 from pcgeval.serve.server import LocalServer
 
 TOKENS = 32

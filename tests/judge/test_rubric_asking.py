@@ -13,7 +13,8 @@ from pcgeval.judge import asking
 from pcgeval.judge.exchanges import read_exchanges
 from pcgeval.judge.grading import GradingError
 from pcgeval.judge.run import grade_submission
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import extract_leaf_grades
 
@@ -108,7 +109,22 @@ def test_several_votes_without_a_temperature_are_refused(attempt, options):
         grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
 
 
-class Wordy(ScriptedModel):
+class Scripted(ScriptedModel):
+    """The same as a server, whose requests are retried."""
+
+    address = "here"
+
+    def digest(self, deadline=None):  # noqa: ARG002
+        return self.digest_
+
+    def ask(self, request, deadline):
+        return self.chat(request, deadline)
+
+    def retried(self):
+        return ServedModel("m:1", [self], RetryPolicy(pause=0.0), lambda _: None)
+
+
+class Wordy(Scripted):
     """Takes no schemas, and answers in words: what it is to parse has the heading of a score."""
 
     def chat(self, request, timeout):
@@ -127,7 +143,7 @@ def refuses_schemas(_: int, request: ChatRequest) -> None:
 def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
     model = MODEL.model_copy(update={"concurrency": concurrency})
     backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
-    output = grade(attempt, backend, model, exchanges=kept)
+    output = grade(attempt, backend.retried(), model, exchanges=kept)
     assert output.num_invalid_leaf_nodes == 0
     refused = [request for request in backend.requests if request.schema is not None]
     assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
@@ -139,14 +155,14 @@ def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_o
         if "riterion: Do leaf-2." in request.messages[-1].content:
             raise RefusedError("model m:1: refused (400)")
 
-    backend = ScriptedModel(fails=fails)
-    assert list(reasons(grade(attempt, backend))) == ["leaf-2"]
+    backend = Scripted(fails=fails)
+    assert list(reasons(grade(attempt, backend.retried()))) == ["leaf-2"]
     about = [request for request in backend.requests if "riterion: Do leaf-2." in request.messages[-1].content]
     assert [request.schema is None for request in about] == [False, True]
     assert sum(request.schema is not None for request in backend.requests) == 1 + 2 * (len(LEAVES) - 1)
 
 
-def test_a_pause_that_took_all_the_time_leaves_none_below_zero(attempt, monkeypatch):
+def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkeypatch):
     class Clock:
         """Goes on by a second with each look."""
 
@@ -158,8 +174,9 @@ def test_a_pause_that_took_all_the_time_leaves_none_below_zero(attempt, monkeypa
 
     monkeypatch.setattr(asking, "time", Clock())
     backend = ScriptedModel()
-    grade(attempt, backend, call_seconds=0.1)
-    assert all(each > 0 for each in backend.timeouts)
+    grade(attempt, backend, deadline=20.5)
+    assert backend.timeouts
+    assert all(0 < each < 20 for each in backend.timeouts)
 
 
 def test_another_endpoint_is_asked_again_where_the_digest_pins_only_a_name(attempt):
@@ -288,12 +305,12 @@ def test_a_call_that_fails_makes_its_leaf_invalid_and_no_zero(attempt):
     assert sorted(backend.kinds) == ["grade", "parse", "rank"]  # the failed leaf alone is asked again
 
 
-def test_a_fault_that_passes_is_borne(attempt):
+def test_a_transient_error_is_retried(attempt):
     def fails(number, _):
         if number % 4 == 1:
-            raise CallError("a hiccup")
+            raise TransientError("a hiccup")
 
-    assert grade(attempt, ScriptedModel(fails=fails)).num_invalid_leaf_nodes == 0
+    assert grade(attempt, Scripted(fails=fails).retried()).num_invalid_leaf_nodes == 0
 
 
 def test_the_deadline_ends_the_grading(attempt):

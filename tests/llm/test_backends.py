@@ -8,7 +8,7 @@ from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.llm.servers import ServedModel
+from pcgeval.llm.retry import ServedModel
 
 SMOLLM = LOCAL_MODELS[-1]
 

@@ -2,29 +2,20 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import zlib
 from dataclasses import replace
 
 import pytest
 from faulty_server import (
     FaultyServer,
-    broken_off,
-    endless,
     events,
-    headless,
     lines,
-    silent,
-    stalled,
     status,
-    unused_address,
     value,
 )
 
-from pcgeval.llm import bounded_http
-from pcgeval.llm.openai_options import wire_fields
+from pcgeval.llm.openai import wire_fields
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message, unpinned_digest
-from pcgeval.llm.servers import Patience, ServedModel
+from pcgeval.llm.retry import RetryPolicy, ServedModel
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 
@@ -33,7 +24,7 @@ from pcgeval.llm.openai import OpenAiServer
 OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop": "END", "top_k": 40}
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
 REQUEST = ChatRequest("toy", unpinned_digest("toy"), MESSAGES, OPTIONS)
-QUICK = Patience(attempts=3, pause=0.01, rest=0.05)
+QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
 KEY = "sk-very-secret"
 USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
 LISTING = value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]})
@@ -87,14 +78,6 @@ def _no_surroundings(monkeypatch):
 
 
 @pytest.mark.parametrize(("act", "stream"), [(GOOD, True), (whole(), False)])
-def test_a_reply_is_read_with_its_costs(act, stream):
-    reply, count = chat(act, stream=stream)
-    assert (reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason) == ("Hello", 12, 3, "stop")
-    assert reply.seconds >= 0
-    assert count == 1
-
-
-@pytest.mark.parametrize(("act", "stream"), [(GOOD, True), (whole(), False)])
 def test_the_request_has_the_names_of_this_interface(act, stream):
     with FaultyServer([act]) as server:
         model(server.address, stream=stream).chat(REQUEST, 20)
@@ -123,15 +106,6 @@ def test_a_schema_goes_as_the_response_format(act, stream):
     assert server.posted[0][1]["response_format"] == {"type": "json_schema", "json_schema": form}
 
 
-def test_a_schema_that_is_refused_fails_the_call_and_says_so():
-    with FaultyServer([status(400, "no grammar")]) as server:
-        with pytest.raises(CallError, match=r"400.*JSON of a schema, which it may not support"):
-            model(server.address).chat(replace(REQUEST, schema={"type": "object"}), 20)
-        with pytest.raises(CallError, match="refers to itself"):
-            model(server.address).chat(replace(REQUEST, schema={"$ref": "#"}), 20)
-    assert len(server.posted) == 1
-
-
 def test_the_key_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FaultyServer([GOOD]) as server:
@@ -158,55 +132,10 @@ def refusal(message, **more):
     return json.dumps({"error": {"message": message, "type": "x", "param": None, "code": None, **more}})
 
 
-PASSING = {
-    "500": status(500, refusal("overloaded")),
-    "503": status(503, "busy"),
-    "429": status(429, refusal("slow down", code="rate_limit_exceeded")),
-    "429 with an odd wait": status(429, Retry_After="-5"),
-    "error in the stream": events(chunk("Hel"), {"error": {"message": "the engine died"}}),
-    "an error that is no text": events({"error": 7}),
-    "broken off": broken_off(event(chunk("Hel"))),
-    "ended without its end": events(chunk("Hel")),
-    "nothing at all": events(),
-    "stalled": stalled(event(chunk("Hel"))),
-    "no JSON": events("<html>"),
-    "a page": lines("<html>"),
-    "an array": events([1, 2]),
-    "a number": events(7),
-    "another shape": events({"choices": "Hello"}),
-    "no delta": events({"choices": [{"index": 0}]}),
-    "text that is none": events(chunk(7), *END),
-    "deeply nested": events("[" * 200_000),
-    "compressed": status(200, "", Content_Encoding="gzip"),
-}
-
-
-@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-def test_a_passing_fault_is_borne(fault):
-    reply, count = chat(fault, GOOD)
-    assert (reply.text, count) == ("Hello", 2)
-
-
-@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-def test_a_fault_that_stays_fails_the_call(fault):
-    message, count = failure(fault)
-    assert message.startswith("model toy: ")
-    assert "no usable reply within 20 s and 3 attempts" in message
-    assert count == 3
-
-
 @pytest.mark.parametrize("act", [lines("<html>"), value(7), value([]), value({}), value({"choices": []})])
 def test_a_whole_reply_of_another_shape_is_a_passing_fault(act):
     reply, count = chat(act, whole(), stream=False)
     assert (reply.text, count) == ("Hello", 2)
-
-
-@pytest.mark.parametrize("code", [400, 413, 422])
-def test_a_refused_request_is_not_repeated(code):
-    text = refusal("maximum context length is 4096 tokens", code="context_length_exceeded")
-    message, count = failure(status(code, text))
-    assert f"refused the request ({code}: maximum context length is 4096 tokens)" in message
-    assert count == 1
 
 
 @pytest.mark.parametrize(
@@ -245,43 +174,6 @@ def test_usage_may_come_with_the_last_piece_of_text():
     assert (reply.text, reply.done_reason, reply.output_tokens) == ("Hello", "length", 3)
 
 
-@pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02), headless()], ids=["silent", "dripping", "headless"])
-@pytest.mark.parametrize("stream", [True, False])
-def test_the_deadline_ends_a_call_that_would_not_end(act, stream):
-    message, _ = failure(act, timeout=0.5, stream=stream)
-    assert "no usable reply within 0.5 s" in message
-
-
-@pytest.mark.parametrize("piece", [event(chunk("x" * 10_000)).encode(), b"x" * 65_536, b":\n" * 30_000])
-def test_an_endless_reply_is_cut_off(monkeypatch, piece):
-    monkeypatch.setattr(bounded_http, "REPLY_LIMIT", 2**20)
-    message, count = failure(endless(piece))
-    assert "longer than 1 MB" in message
-    assert count == 1
-
-
-def test_a_compressed_answer_is_never_unfolded():
-    bomb = zlib.compress(b"x" * 10**7).decode("latin-1")
-    message, _ = failure(status(200, bomb, Content_Encoding="deflate"))
-    assert "broke off" in message
-
-
-def test_a_wait_that_the_endpoint_asks_for_is_waited_if_there_is_time():
-    reply, count = chat(status(429, Retry_After="1"), GOOD)
-    assert (reply.text, count) == ("Hello", 2)
-    message, count = failure(status(503, Retry_After="3600"))
-    assert "asks to wait 3600 s" in message
-    assert count == 1
-
-
-@pytest.mark.parametrize("stream", [True, False])
-def test_no_server_says_where_to_look(stream):
-    asked = model(unused_address(), stream=stream)
-    for call in (asked.digest, lambda: asked.chat(REQUEST, 5)):
-        with pytest.raises(LlmError, match=r"nothing answers at http.*/v1.*base_url"):
-            call()
-
-
 def digest(*listings, name="toy"):
     with FaultyServer([], listings) as server:
         return model(server.address, name=name).digest()
@@ -303,13 +195,6 @@ def test_an_endpoint_need_not_list_its_models(code):
     assert digest(status(code), name="nobody") == unpinned_digest("nobody")
 
 
-@pytest.mark.parametrize("act", [status(500), lines("<html>"), value({"data": 7}), status(401), endless(b"[" * 65_536)])
-def test_an_endpoint_that_cannot_list_stops_the_run(act, monkeypatch):
-    monkeypatch.setattr(bounded_http, "REPLY_LIMIT", 2**20)
-    with pytest.raises(LlmError, match="http"):
-        digest(act)
-
-
 def test_an_endpoint_that_answers_as_another_model_stops_the_run():
     other = events({**chunk("x", "stop", usage=USAGE), "model": "toy-v2"})
     with FaultyServer([GOOD, GOOD, other]) as server:
@@ -328,18 +213,6 @@ def test_a_changed_fingerprint_is_told():
             asked.chat(REQUEST, 20)
     assert len(told) == 1
     assert "system_fingerprint fp_2 now, fp_1 before" in told[0]
-
-
-def test_calls_from_several_threads_share_one_model():
-    replies = []
-    with FaultyServer([GOOD]) as server:
-        asked = model(server.address)
-        threads = [threading.Thread(target=lambda: replies.append(asked.chat(REQUEST, 20).text)) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert replies == ["Hello"] * 8
 
 
 def test_an_endpoint_that_is_no_url():

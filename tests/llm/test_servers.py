@@ -1,238 +1,308 @@
-"""How calls are spread over servers and how faults are borne; the servers are scripts and the clock is made up."""
+"""What both HTTP backends bear: each test asks a scripted server through the client of Ollama's and of OpenAI's API."""
 
+import asyncio
+import json
+import os
 import threading
-from dataclasses import dataclass, field
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
+from faulty_server import (
+    Act,
+    FaultyServer,
+    broken_off,
+    endless,
+    events,
+    headless,
+    lines,
+    silent,
+    stalled,
+    status,
+    unused_address,
+    value,
+)
 
-from pcgeval.llm import servers
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
-from pcgeval.llm.servers import PassingFault, Patience, ServedModel, Unreachable
+from pcgeval.llm import http
+from pcgeval.llm.ollama import OllamaServer
+from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message, unpinned_digest
+from pcgeval.llm.retry import RetryPolicy, ServedModel
 
-REQUEST = ChatRequest("toy", "d" * 64, (), {})
-REPLY = ChatReply("Hello", 1, 2, "stop", 0.5)
-DOWN = Unreachable("nobody at home", "Ring the bell")
-FAULT = PassingFault("it stumbled")
-
-
-class Clock:
-    """A clock that only sleeping moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.slept = []
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-@dataclass
-class Script:
-    """A server that does one thing after the other: raises what is an exception, returns the rest; then replies."""
-
-    address: str
-    acts: list = field(default_factory=list)
-    lists: list = field(default_factory=lambda: ["d" * 64])
-    asked: int = 0
-
-    def digest(self, _):
-        return played([], self.lists.pop(0) if len(self.lists) > 1 else self.lists[0])
-
-    def ask(self, request, _):
-        assert request is REQUEST
-        self.asked += 1
-        return played(self.acts, REPLY)
+DIGEST = "ab" * 32
+MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
+QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
+USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
 
 
-def played(acts, otherwise):
-    act = acts.pop(0) if acts else otherwise
-    if isinstance(act, BaseException):
-        raise act
-    return act
+def line(text, **more):
+    return {"model": "toy", "message": {"role": "assistant", "content": text}, "done": False, **more}
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    made_up = Clock()
-    monkeypatch.setattr(servers, "time", made_up)
-    return made_up
+LAST_LINE = line("", done=True, done_reason="stop", prompt_eval_count=12, eval_count=3)
 
 
-def model(*scripts, told=None, **patience):
-    return ServedModel("toy", scripts, Patience(**patience), (told if told is not None else []).append)
+def chunk(text=None, reason=None, **more):
+    choices = [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]
+    return {"id": "1", "object": "chat.completion.chunk", "model": "toy-v1", "choices": choices, **more}
 
 
-def test_pauses_double_and_end_before_the_deadline(clock):
-    server = Script("one", [FAULT] * 9)
-    with pytest.raises(CallError, match="it stumbled; no usable reply within 500 s and 6 attempts"):
-        model(server).chat(REQUEST, 500)
-    assert clock.slept == [1, 2, 4, 8, 16]
-    assert server.asked == 6
-    clock.slept.clear()
-    with pytest.raises(CallError, match="within 6 s"):
-        model(Script("one", [FAULT] * 9)).chat(REQUEST, 6)
-    assert clock.slept == [1, 2]
+LAST_CHUNKS = (chunk(reason="stop"), {**chunk(), "choices": [], "usage": USAGE}, "[DONE]")
+COMPLETION = {
+    "id": "1",
+    "object": "chat.completion",
+    "model": "toy-v1",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
+    "usage": USAGE,
+}
 
 
-@pytest.mark.parametrize(("wait", "slept"), [(0.2, [1.0]), (30, [30])])
-def test_the_wait_that_a_server_asks_for_is_kept(clock, wait, slept):
-    assert model(Script("one", [PassingFault("busy", wait)])).chat(REQUEST, 500) is REPLY
-    assert clock.slept == slept
+@dataclass(frozen=True)
+class Interface:
+    """How one interface is asked and how it answers."""
+
+    digest: str
+    server: Callable[..., Any]
+    good: Act  # "Hello", streamed
+    whole: Act  # the same, not streamed
+    begun: str  # the first part of a stream
+    listing: Act
+    faults: dict[str, Act]  # transient ones that only this interface knows
+
+    def model(self, address, *, policy=QUICK, **how):
+        return ServedModel("toy", [self.server(address, **how)], policy, lambda _: None)
+
+    @property
+    def request(self):
+        return ChatRequest("toy", self.digest, MESSAGES, {"temperature": 1, "seed": 5})
 
 
-def test_a_wait_beyond_the_deadline_is_not_begun(clock):
-    with pytest.raises(CallError, match="busy"):
-        model(Script("one", [PassingFault("busy", 500)])).chat(REQUEST, 500)
-    assert clock.slept == []
+def openai_server(address, **how):
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415 - it needs the extra
+
+    return OpenAiServer("toy", f"{address}/v1", silence=0.3, **how)
 
 
-def test_a_server_that_is_gone_stops_the_run_and_one_that_fails_does_not(clock):
-    with pytest.raises(LlmError, match=r"nobody at home\. Ring the bell"):
-        model(Script("one", [DOWN] * 9)).chat(REQUEST, 500)
-    with pytest.raises(CallError, match="it stumbled"):
-        model(Script("one", [DOWN] * 5 + [FAULT] * 4)).chat(REQUEST, 500)
-    assert clock.slept[:5] == [1, 2, 4, 8, 16]
+OLLAMA = Interface(
+    digest=DIGEST,
+    server=lambda address, **how: OllamaServer("toy", address, silence=0.3, **how),
+    good=lines(line("Hel"), line("lo"), LAST_LINE),
+    whole=lines({**LAST_LINE, "message": {"role": "assistant", "content": "Hello"}}),
+    begun=json.dumps(line("Hel")) + "\n",
+    listing=lines({"models": [{"model": "toy:latest", "digest": DIGEST}]}),
+    faults={
+        "error in the stream": lines(line("Hel"), {"error": "the runner died"}),
+        "an error that is no text": lines({"error": {"code": 1}}),
+        "ended without its end": lines(line("Hel")),
+        "no JSON": lines("<html>"),
+        "an array": lines([1, 2]),
+        "a number": lines(7),
+        "another shape": lines({"message": "Hello", "done": True}),
+        "deeply nested": lines("[" * 200_000),
+    },
+)
+OPENAI = Interface(
+    digest=unpinned_digest("toy"),
+    server=openai_server,
+    good=events(chunk("Hel"), chunk("lo"), *LAST_CHUNKS),
+    whole=value(COMPLETION),
+    begun=f"data: {json.dumps(chunk('Hel'))}\n\n",
+    listing=value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]}),
+    faults={
+        "error in the stream": events(chunk("Hel"), {"error": {"message": "the engine died"}}),
+        "an error that is no text": events({"error": 7}),
+        "ended without its end": events(chunk("Hel")),
+        "no JSON": events("<html>"),
+        "a page": lines("<html>"),
+        "an array": events([1, 2]),
+        "a number": events(7),
+        "another shape": events({"choices": "Hello"}),
+        "no delta": events({"choices": [{"index": 0}]}),
+        "text that is none": events(chunk(7), *LAST_CHUNKS),
+        "deeply nested": events("[" * 200_000),
+    },
+)
+INTERFACES = {"ollama": OLLAMA, "openai": OPENAI}
+FAULTS = {
+    "500": lambda _: status(500),
+    "503": lambda _: status(503, "busy"),
+    "429": lambda _: status(429),
+    "429 with an odd wait": lambda _: status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
+    "429 with a negative wait": lambda _: status(429, Retry_After="-5"),
+    "nothing at all": lambda _: lines(),
+    "broken off": lambda api: broken_off(api.begun),
+    "stalled": lambda api: stalled(api.begun),
+    "compressed": lambda _: status(200, "", Content_Encoding="gzip"),
+}
+EACH_FAULT = [(api, fault) for api in INTERFACES for fault in (*FAULTS, *INTERFACES[api].faults)]
 
 
-def test_no_further_server_is_tried_when_time_is_up(clock):
-    late, idle = Script("late"), Script("idle")
-
-    def ask(*_):
-        clock.now += 500
-        raise FAULT
-
-    late.ask = ask
-    with pytest.raises(CallError, match="it stumbled"):
-        model(late, idle).chat(REQUEST, 500)
-    assert idle.asked == 0
+@pytest.fixture(autouse=True)
+def _no_surroundings(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("OPENAI")]:
+        monkeypatch.delenv(name)
 
 
-@pytest.mark.usefixtures("clock")
-@pytest.mark.parametrize("error", [LlmError("no such model"), CallError("too long")])
-def test_what_does_not_pass_is_not_tried_again(error):
-    one, two = Script("one", [error]), Script("two")
-    with pytest.raises(type(error), match=str(error)):
-        model(one, two).chat(REQUEST, 500)
-    assert (one.asked, two.asked) == (1, 0)
+@pytest.fixture(params=INTERFACES)
+def api(request):
+    return INTERFACES[request.param]
 
 
-def test_calls_go_round(clock):
-    scripts = [Script(name) for name in "abc"]
-    asked = model(*scripts)
-    for _ in range(9):
-        asked.chat(REQUEST, 500)
-    assert [script.asked for script in scripts] == [3, 3, 3]
-    assert clock.slept == []
+def chat(api, *acts, timeout=20.0, **how):
+    """Ask a server that plays the acts; return the reply and the number of requests, or raise."""
+    with FaultyServer(acts, [api.listing]) as server:
+        reply = api.model(server.address, **how).chat(api.request, timeout)
+        return reply, len(server.posted)
 
 
-def test_the_least_busy_server_is_asked():
-    gate, inside = threading.Event(), threading.Semaphore(0)
-    slow, quick = Script("slow"), Script("quick")
-
-    def wait_inside(*_):
-        slow.asked += 1
-        inside.release()
-        gate.wait(60)
-        return REPLY
-
-    slow.ask = wait_inside
-    asked = model(slow, quick)
-    first = threading.Thread(target=asked.chat, args=(REQUEST, 500))
-    first.start()
-    inside.acquire()
-    for _ in range(5):
-        asked.chat(REQUEST, 500)
-    gate.set()
-    first.join()
-    assert (slow.asked, quick.asked) == (1, 5)
+def failure(api, *acts, timeout=20.0, **how):
+    """Return the message of the CallError that the acts lead to, and the number of requests."""
+    with FaultyServer(acts, [api.listing]) as server:
+        with pytest.raises(CallError) as caught:
+            api.model(server.address, **how).chat(api.request, timeout)
+        return str(caught.value), len(server.posted)
 
 
-def test_a_server_that_is_down_is_left_out_and_tried_again_later(clock):
-    told = []
-    up, down = Script("up"), Script("down", [DOWN, DOWN])
-    asked = model(down, up, told=told, rest=15.0)
-    for _ in range(10):
-        assert asked.chat(REQUEST, 500) is REPLY
-    assert (down.asked, up.asked) == (1, 10)
-    assert told == ["model toy, server down: nobody at home; the others go on without it"]
-    clock.now += 16
-    asked.chat(REQUEST, 500)
-    assert down.asked == 2  # still down: it rests twice as long now, and nobody is told again
-    clock.now += 16
-    asked.chat(REQUEST, 500)
-    assert (down.asked, len(told)) == (2, 1)
-    clock.now += 15
-    asked.chat(REQUEST, 500)
-    assert down.asked == 3
-    assert told[1:] == ["model toy, server down: answers again"]
-    assert clock.slept == []  # no call had to wait
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_reply_is_read_with_its_costs(api, stream):
+    reply, count = chat(api, api.good if stream else api.whole, stream=stream)
+    assert (reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason) == ("Hello", 12, 3, "stop")
+    assert reply.seconds >= 0
+    assert count == 1
 
 
-def test_a_server_that_fails_every_call_is_left_out_too(clock):
-    bad, good = Script("bad", [FAULT] * 99), Script("good")
-    asked = model(bad, good)
-    for _ in range(20):
-        assert asked.chat(REQUEST, 500) is REPLY
-    assert (bad.asked, good.asked) == (3, 20)
-    assert clock.slept == []
+@pytest.mark.parametrize(("name", "fault"), EACH_FAULT)
+def test_a_transient_error_is_retried(name, fault):
+    api = INTERFACES[name]
+    act = api.faults[fault] if fault in api.faults else FAULTS[fault](api)
+    reply, count = chat(api, act, api.good)
+    assert (reply.text, count) == ("Hello", 2)
 
 
-def test_a_call_that_runs_out_of_time_is_nobody_s_fault(clock):
-    told = []
-    slow = Script("slow")
-
-    def ask(*_):
-        slow.asked += 1
-        clock.now += 500
-        raise FAULT
-
-    slow.ask = ask
-    asked = model(slow, Script("other"), told=told)
-    for _ in range(4):
-        with pytest.raises(CallError):
-            asked.chat(REQUEST, 500)
-        asked.chat(REQUEST, 500)
-    assert (slow.asked, told) == (4, [])
+@pytest.mark.parametrize("fault", ["500", "broken off", "compressed"])
+def test_a_call_to_a_server_that_always_fails_is_six_requests(api, fault):
+    message, count = failure(api, FAULTS[fault](api), policy=RetryPolicy(pause=0.01, rest=0.05))
+    assert message.startswith("model toy: ")
+    assert "20 s and 6 requests" in message
+    assert count == 6
 
 
-def test_when_all_are_down_they_are_tried_in_turn(clock):
-    one, two = Script("one", [DOWN] * 2), Script("two", [DOWN] * 99)
-    asked = model(one, two)
-    assert asked.chat(REQUEST, 500) is REPLY
-    assert one.asked == 3
-    assert clock.slept == [1, 2]
-    with pytest.raises(LlmError, match="nobody at home"):
-        model(Script("one", [DOWN] * 99), Script("two", [DOWN] * 99)).chat(REQUEST, 500)
+def test_a_refused_request_is_not_repeated(api):
+    for code in (400, 413, 422):
+        message, count = failure(api, status(code, '{"error": "the context is too small"}'))
+        assert f"{code}: " in message
+        assert "the context is too small" in message
+        assert count == 1
 
 
-def test_the_digest_is_that_of_the_servers_that_answer(clock):
-    told = []
-    down = Script("down", lists=[DOWN])
-    assert model(down, Script("up"), told=told).digest() == "d" * 64
-    assert told == ["model toy, server down: nobody at home; the others go on without it"]
-    assert clock.slept == [1, 2]
-    with pytest.raises(LlmError, match=r"nobody at home\. Ring the bell"):
-        model(down, down).digest()
-    with pytest.raises(LlmError, match="the server at one does not list its models: it stumbled"):
-        model(Script("one", lists=[FAULT])).digest()
-    assert model(Script("one", lists=[FAULT, FAULT, "d" * 64])).digest() == "d" * 64
-    with pytest.raises(LlmError, match="one has aa, two has bb"):
-        model(Script("one", lists=["aa"]), Script("two", lists=["bb"])).digest()
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_schema_that_is_refused_fails_the_call_unless_it_is_optional(api, stream):
+    asked = replace(api.request, schema={"type": "object"})
+    with FaultyServer([status(400, "no grammar"), status(400, "no"), api.good], [api.listing]) as server:
+        with pytest.raises(CallError, match=r"400: .*schemas"):
+            api.model(server.address).chat(asked, 20)
+        with pytest.raises(CallError, match="refers to itself"):
+            api.model(server.address).chat(replace(asked, schema={"$ref": "#"}), 20)
+        assert len(server.posted) == 1
+    acts = [status(400, "no grammar"), api.good if stream else api.whole]
+    with FaultyServer(acts, [api.listing]) as server:
+        assert api.model(server.address, stream=stream).chat(replace(asked, schema_required=False), 20).text == "Hello"
+    assert ["object" in json.dumps(body) for _, body, _ in server.posted] == [True, False]
 
 
-@pytest.mark.usefixtures("clock")
-def test_many_threads_count_every_call_back():
-    scripts = [Script(name, [FAULT, DOWN] * 5) for name in "abc"]
-    asked = model(*scripts, attempts=50)
+@pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02), headless()], ids=["silent", "dripping", "headless"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_the_deadline_ends_a_call_that_would_not_end(api, act, stream):
+    started = time.monotonic()
+    message, _ = failure(api, act, timeout=0.4, stream=stream)
+    assert "0.4 s" in message
+    assert time.monotonic() - started < 10
+
+
+def test_the_deadline_covers_all_requests(api):
+    message, count = failure(api, status(503), timeout=0.001)
+    assert "0.001 s" in message
+    assert count <= 1
+
+
+@pytest.mark.parametrize("piece", [None, b"x" * 65_536, b":\n" * 30_000], ids=["parts", "one line", "comments"])
+def test_an_endless_reply_is_cut_off(api, monkeypatch, piece):
+    monkeypatch.setattr(http, "REPLY_LIMIT", 2**20)
+    if piece is None:
+        piece = api.begun.replace("Hel", "x" * 10_000).encode()
+    message, count = failure(api, endless(piece))
+    assert "1 MB" in message or (piece[:1] == b":" and api is OLLAMA)
+    assert count == 1 or api is OLLAMA
+
+
+def test_a_compressed_answer_is_never_unfolded(api):
+    bomb = zlib.compress(b"x" * 10**7).decode("latin-1")
+    message, _ = failure(api, status(200, bomb, Content_Encoding="deflate"))
+    assert "broke off" in message
+
+
+def test_a_wait_that_the_server_asks_for_is_waited_if_there_is_time(api):
+    reply, count = chat(api, status(429, Retry_After="1"), api.good)
+    assert (reply.text, count) == ("Hello", 2)
+    message, count = failure(api, status(503, Retry_After="3600"))
+    assert "wait 3600 s" in message
+    assert count == 1
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_no_server_says_how_to_start_one(api, stream):
+    address = unused_address()
+    asked = api.model(address, stream=stream)
+    for call in (asked.digest, lambda: asked.chat(api.request, 1)):
+        with pytest.raises(LlmError, match=r"answers at .*\(\[Errno.*params\.yaml") as caught:
+            call()
+        assert address in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(401, "refuses access.*API_KEY"), (403, "refuses access"), (402, "paid"), (404, "toy is not")]
+)
+def test_what_concerns_all_calls_stops_the_run(api, code, words):
+    with pytest.raises(LlmError, match=words):
+        chat(api, status(code))
+
+
+@pytest.mark.parametrize("act", [status(500), lines("<html>"), value({"data": 7, "models": 7}), status(401)])
+def test_a_server_that_cannot_list_its_models_stops_the_run(api, act):
+    with FaultyServer([], [act]) as server, pytest.raises(LlmError, match="http"):
+        api.model(server.address).digest()
+    assert len(server.got) <= 3
+
+
+def test_an_endless_list_stops_the_run(api, monkeypatch):
+    monkeypatch.setattr(http, "REPLY_LIMIT", 2**20)
+    with FaultyServer([], [endless(b"[" * 65_536)]) as server, pytest.raises(LlmError, match="1 MB"):
+        api.model(server.address).digest()
+
+
+def test_a_list_is_asked_for_again(api):
+    with FaultyServer([], [status(503), api.listing]) as server:
+        assert api.model(server.address).digest() == api.digest
+
+
+def test_calls_from_several_threads_share_one_model(api):
     replies = []
-    threads = [threading.Thread(target=lambda: replies.append(asked.chat(REQUEST, 10**9))) for _ in range(40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert replies == [REPLY] * 40
-    assert [host.calls for host in asked._hosts] == [0, 0, 0]
+    with FaultyServer([api.good], [api.listing]) as server:
+        asked = api.model(server.address)
+        threads = [threading.Thread(target=lambda: replies.append(asked.chat(api.request, 20).text)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert replies == ["Hello"] * 8
+
+
+def test_a_call_may_come_from_a_coroutine(api):
+    async def ask(address):
+        return api.model(address).chat(api.request, 20)
+
+    with FaultyServer([api.good], [api.listing]) as server:
+        assert asyncio.run(ask(server.address)).text == "Hello"

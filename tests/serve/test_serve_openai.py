@@ -8,7 +8,7 @@ from toy_model import ask
 
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message, unpinned_digest
-from pcgeval.llm.servers import ServedModel
+from pcgeval.llm.retry import ServedModel
 from pcgeval.serve.openai_api import CompletionBody
 from pcgeval.serve.requests import parse_body
 

@@ -12,7 +12,7 @@ import pytest
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.ollama import OllamaServer
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
-from pcgeval.llm.servers import ServedModel
+from pcgeval.llm.retry import ServedModel
 from pcgeval.serve.server import LocalServer
 
 pytestmark = pytest.mark.llm

@@ -26,15 +26,12 @@ from pcgeval.llm.protocol import (
     LlmError,
     Message,
     Option,
-    RefusedError,
 )
 from pcgeval.llm.tokens import TokenCounter, token_counter
 
 OpenBackend = Callable[[Model], Backend]
 _Result = TypeVar("_Result")
-ATTEMPTS = 2  # of one call; servers bear faults that pass by themselves, this is for what they give up
-PAUSE = 0.5  # seconds between them
-_LEAST_SECONDS = 0.001  # for an attempt after a pause that took all its time; backends take no negative time
+_LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has loaded its model with its own
 
 
@@ -69,7 +66,7 @@ class JudgeAsker:
             exchanges: What is known already, and where new exchanges are kept.
             seed: Of the first vote; the next ones have the next numbers.
             context: Tokens of a call, its answer included.
-            call_seconds: For one call, all attempts together.
+            call_seconds: For one call, retries included.
             deadline: Seconds from now on after which nothing is asked any more; None: no end.
             stopping: Set from outside when nothing more is to be asked.
             opened: Opens the model's backend.
@@ -84,7 +81,6 @@ class JudgeAsker:
         self._counter: TokenCounter | None = None
         self._digest = model.digest
         self._asked: set[str] = set()
-        self._takes_no_schemas = threading.Event()
         self.stopped: str | None = None  # why nothing is asked any more
 
     @property
@@ -180,43 +176,24 @@ class JudgeAsker:
     def _exchanged(self, backend: Backend, call: Call, key: str, messages: tuple[Message, ...]) -> JudgeExchange:
         sent = sha256_json([[message.role, message.content] for message in messages])
         options = {**self._with_context().options, **self._options(call), "num_predict": call.output_tokens}
-        request = ChatRequest(self._model.name, self._digest or "", messages, options, call.schema)
+        # an answer in words can be read too
+        request = ChatRequest(
+            self._model.name, self._digest or "", messages, options, call.schema, schema_required=False
+        )
         reply = reason = None
         self._stop_on_fault(self._exchanges.check_room)
         try:
-            reply = _whole(self._obeyed(backend, request))
+            reply = _whole(self._chat(backend, request))
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
             reason = str(error)
         return JudgeExchange(key, call.leaf, call.kind, call.vote, call.attempt, sent, reply, reason)
 
-    def _obeyed(self, backend: Backend, request: ChatRequest) -> ChatReply:
-        """Ask without the schema where the endpoint refuses one: an answer in words can be read too."""
-        ends = time.monotonic() + self._call_seconds
-        bare = replace(request, schema=None)
-        if request.schema is not None and not self._takes_no_schemas.is_set():
-            try:
-                return self._asked_patiently(backend, request, ends)
-            except RefusedError:
-                reply = self._asked_patiently(backend, bare, ends)
-                self._takes_no_schemas.set()  # only now: the fault was the schema's and not the prompt's
-                return reply
-        return self._asked_patiently(backend, bare, ends)
-
-    def _asked_patiently(self, backend: Backend, request: ChatRequest, ends: float) -> ChatReply:
-        for _ in range(1, ATTEMPTS):
-            try:
-                return self._chat(backend, request, ends)
-            except RefusedError:
-                raise
-            except CallError:
-                if time.monotonic() + PAUSE >= ends or self._stopping.wait(PAUSE):
-                    raise
-        return self._chat(backend, request, ends)
-
-    def _chat(self, backend: Backend, request: ChatRequest, ends: float) -> ChatReply:
+    def _chat(self, backend: Backend, request: ChatRequest) -> ChatReply:
         self._check_running()
-        seconds = max(_LEAST_SECONDS, min(ends, self._ends or ends) - time.monotonic())
+        seconds = self._call_seconds
+        if self._ends is not None:
+            seconds = max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
         return self._stop_on_fault(lambda: backend.chat(request, seconds))
 
     def _check_running(self) -> None:

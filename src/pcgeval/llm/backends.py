@@ -9,7 +9,7 @@ from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.llm.servers import ServedModel
+from pcgeval.llm.retry import ServedModel
 
 
 def open_backend(model: Model, recording: Path, report: Callable[[str], None] = print_stderr) -> Backend:
@@ -50,8 +50,7 @@ def _ollama(model: Model, report: Callable[[str], None]) -> Backend:
 
 
 def _openai(model: Model, report: Callable[[str], None]) -> Backend:
-    from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415
-    from pcgeval.llm.openai_options import wire_fields  # noqa: PLC0415
+    from pcgeval.llm.openai import OpenAiServer, wire_fields  # noqa: PLC0415
 
     wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
     assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one

@@ -8,26 +8,33 @@ import difflib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 import httpx
 import ollama
 
-from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
 from pcgeval.llm.local_models import find_model, full_name
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, RefusedError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
-from pcgeval.llm.servers import PassingFault, Patience, Unreachable
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p"})  # the client's list lacks one of the server's
 _T = TypeVar("_T")
 
 
-class OllamaServer:
-    """One model on one server; may be used from several threads."""
+class OllamaServer(HttpServer):
+    """One model on one Ollama server; may be used from several threads."""
+
+    _interface = "Ollama"
+    _key_variable = "OLLAMA_API_KEY"
+    _start_advice = (
+        "Start one with `ollama serve`, or `pcgeval serve-local` for the local models; another address goes into "
+        "the model's `host` in params.yaml or into OLLAMA_HOST."
+    )
 
     def __init__(
         self,
@@ -36,7 +43,7 @@ class OllamaServer:
         *,
         stream: bool = True,
         keep_alive: str | int | None = None,
-        silence: float = Patience.silence,
+        silence: float = RetryPolicy.silence,
     ) -> None:
         """Name a model and a server; the host is OLLAMA_HOST or 127.0.0.1:11434 where none is given.
 
@@ -50,17 +57,14 @@ class OllamaServer:
         Raises:
             LlmError: The host is no address.
         """
-        self.name = name
-        self.address = host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
-        self._stream = stream
+        address = host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
+        super().__init__(name, address, stream=stream, silence=silence)
         self._keep_alive = keep_alive
-        self._silence = silence
-        self._connections = Connections()
         try:
-            ollama.Client(self.address, transport=self._connections)
+            ollama.AsyncClient(address, transport=BoundedTransport(silence))
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
-                f"host {self.address!r} is no address ({error}). Write it like http://127.0.0.1:11434."
+                f"host {address!r} is no address ({error}). Write it like http://127.0.0.1:11434."
             ) from error
 
     def digest(self, deadline: float) -> str:
@@ -68,15 +72,21 @@ class OllamaServer:
 
         Raises:
             LlmError: No such model, or no digest; the message says what to run.
-            PassingFault: No list, this time.
+            TransientError: No list, this time.
         """
         try:
-            listed = self._exchange(deadline, lambda client: client.list())
+            listed = self._with_client(deadline, lambda client: client.list())
         except CallError as error:
-            raise PassingFault(str(error)) from error
+            raise TransientError(str(error)) from error
         for model in listed.models:
             if model.model and full_name(model.model) == full_name(self.name):
-                return self._checked_digest(model.digest)
+                found = _DIGEST.fullmatch((model.digest or "").lower())
+                if found is None:
+                    raise LlmError(
+                        f"model {self.name}: the server at {self.address} names no SHA-256 ({model.digest!r}). "
+                        "Update the server."
+                    )
+                return found[1]
         raise self._missing_model("it is not in the server's list")
 
     def ask(self, request: ChatRequest, deadline: float) -> ChatReply:
@@ -85,9 +95,9 @@ class OllamaServer:
         Raises:
             CallError: The server refused this request, or the reply is not usable.
             LlmError: The server has another model under the name, or none.
-            PassingFault: The attempt failed in a way that another may not.
+            TransientError: The request failed in a way that another may not.
         """
-        reply = self._exchange(deadline, lambda client: self._chat(client, request))
+        reply = self._with_client(deadline, lambda client: self._chat(client, request))
         found = self.digest(deadline)
         if found != request.digest:
             raise LlmError(
@@ -97,53 +107,41 @@ class OllamaServer:
             )
         return reply
 
-    def _chat(self, client: ollama.Client, request: ChatRequest) -> ChatReply:
+    async def _chat(self, client: ollama.AsyncClient, request: ChatRequest) -> ChatReply:
         messages = [asdict(message) for message in request.messages]
-        fields: dict[str, Any] = {"options": _wire_options(request.options), "keep_alive": self._keep_alive}
+        # the server takes a list of stop words only
+        options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
+        fields: dict[str, Any] = {"options": options, "keep_alive": self._keep_alive}
         if request.schema is not None:
             fields["format"] = checked_schema(request.schema)
         started = time.monotonic()
-        parts: Iterable[ollama.ChatResponse]
-        if self._stream:
-            parts = client.chat(request.model, messages, **fields, stream=True)
-        else:
-            parts = [client.chat(request.model, messages, **fields, stream=False)]
-        return _joined(parts, started)
+        text: list[str] = []
+        part: ollama.ChatResponse | None = None
+        chat: Any = client.chat
+        async for part in each_part(await chat(request.model, messages, **fields, stream=self._stream)):
+            text.append(part.message.content or "")
+        if part is None or not part.done:
+            raise TransientError("the reply broke off before its end")
+        for name, count in (("prompt_eval_count", part.prompt_eval_count), ("eval_count", part.eval_count)):
+            if count is None or count < 0:
+                raise CallError(f"the server reports {name} {count}: without it the token limit cannot be kept")
+        return ChatReply(
+            text="".join(text),
+            prompt_tokens=part.prompt_eval_count or 0,
+            output_tokens=part.eval_count or 0,
+            done_reason=part.done_reason or "unknown",
+            seconds=round(time.monotonic() - started, 3),
+        )
 
-    def _exchange(self, deadline: float, work: Callable[[ollama.Client], _T]) -> _T:
-        """Run one exchange and sort its failures: this call's, all calls', or passing."""
-        # a client per exchange costs a tenth of a millisecond, for it shares its connections; so each has its deadline
-        transport = BoundedTransport(self._connections, deadline, self._silence)
-        try:
-            return work(ollama.Client(self.address, transport=transport, timeout=timeouts(deadline)))
-        except ollama.ResponseError as error:
-            raise self._refusal(error.status_code, _one_line(error.error), transport.retry_after) from error
-        except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
-            raise self._unreachable(error.__context__ or error, deadline) from error
-        except httpx.RequestError as error:
-            raise PassingFault(f"the exchange broke off ({type(error).__name__})") from error
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            # the client takes the shape of an answer for granted: this is what JSON of another shape raises in it
-            raise PassingFault("the answer is not what Ollama's interface promises") from error
+    def _with_client(self, deadline: float, work: Callable[[ollama.AsyncClient], Awaitable[_T]]) -> _T:
+        async def exchange(transport: BoundedTransport) -> _T:
+            try:
+                async with ollama.AsyncClient(self.address, transport=transport, timeout=TIMEOUT) as client:
+                    return await work(client)
+            except ollama.ResponseError as error:
+                raise self._status_error(error.status_code, error.error, transport.retry_after) from error
 
-    def _refusal(self, status: int, text: str, retry_after: float | None) -> Exception:
-        if status == 404:
-            return self._missing_model(text)
-        if status in {401, 403}:
-            return LlmError(f"the server at {self.address} refuses access ({status}: {text}). Check OLLAMA_API_KEY.")
-        if status in {408, 429} or not 400 <= status < 500:  # -1: an error in the middle of a stream
-            what = f"{status}: {text}" if status > 0 else text
-            wait = f" and asks to wait {retry_after:g} s" if retry_after else ""
-            return PassingFault(f"the server failed ({what}){wait}", retry_after)
-        return RefusedError(f"model {self.name}: the server refused the request ({status}: {text})")
-
-    def _checked_digest(self, digest: str | None) -> str:
-        found = _DIGEST.fullmatch((digest or "").lower())
-        if found is None:
-            raise LlmError(
-                f"model {self.name}: the server at {self.address} names no SHA-256 ({digest!r}). Update the server."
-            )
-        return found[1]
+        return self._exchange(deadline, exchange)
 
     def _missing_model(self, detail: str) -> LlmError:
         local = find_model(self.name)
@@ -153,15 +151,6 @@ class OllamaServer:
             f"Get it with `ollama pull {self.name}`{fetch}."
         )
 
-    def _unreachable(self, error: BaseException, deadline: float) -> PassingFault:
-        if time.monotonic() >= deadline:
-            return PassingFault("there was no time left to connect")
-        return Unreachable(
-            f"no Ollama server answers at {self.address} ({_one_line(error)})",
-            "Start one with `ollama serve`, or `pcgeval serve-local` for the local models; another address goes into "
-            "the model's `host` in params.yaml or into OLLAMA_HOST.",
-        )
-
 
 def check_options(model: str, options: Mapping[str, Option]) -> None:
     """Refuse options that an Ollama server would silently ignore; raises LlmError."""
@@ -169,32 +158,3 @@ def check_options(model: str, options: Mapping[str, Option]) -> None:
         close = difflib.get_close_matches(name, sorted(_OPTIONS), n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Use some of {', '.join(sorted(_OPTIONS))}."
         raise LlmError(f"model {model}: Ollama has no option {name!r}. {hint}")
-
-
-def _wire_options(options: Mapping[str, Option]) -> dict[str, Option | list[Option]]:
-    """Return the options as the server wants them: it takes a list of stop words only."""
-    return {name: [value] if name == "stop" else value for name, value in options.items()}
-
-
-def _joined(parts: Iterable[ollama.ChatResponse], started: float) -> ChatReply:
-    """Join a reply's parts; the last one carries the costs."""
-    text: list[str] = []
-    last: ollama.ChatResponse | None = None
-    for last in parts:
-        text.append(last.message.content or "")
-    if last is None or not last.done:
-        raise PassingFault("the reply broke off before its end")
-    for what, count in (("prompt_eval_count", last.prompt_eval_count), ("eval_count", last.eval_count)):
-        if count is None or count < 0:
-            raise CallError(f"the server reports {what} {count}: without it the token limit cannot be kept")
-    return ChatReply(
-        text="".join(text),
-        prompt_tokens=last.prompt_eval_count or 0,
-        output_tokens=last.eval_count or 0,
-        done_reason=last.done_reason or "unknown",
-        seconds=round(time.monotonic() - started, 3),
-    )
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:300]

@@ -2,24 +2,27 @@
 
 Such an endpoint shows no digest of its model, so what a record carries pins the model's name and says so (UNPINNED).
 What can be seen is watched: an endpoint that answers as another model in the middle of a run stops it, and a changed
-`system_fingerprint` is told. The key comes from OPENAI_API_KEY alone and is struck out of all messages.
+`system_fingerprint` is reported. The key comes from OPENAI_API_KEY alone and is removed from all messages.
+
+Options have Ollama's names. Those that the interface has itself are renamed or taken as they are. What only the
+server's own settings can decide is refused. Any other name goes into the body as it stands: vLLM, LM Studio and
+llama.cpp read `top_k`, `min_p` and more there, each under the names of its own manual.
 """
 
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import httpx
 
 from pcgeval.core.console import print_stderr
-from pcgeval.llm.bounded_http import BoundedTransport, Connections, timeouts
-from pcgeval.llm.openai_options import wire_fields
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError, unpinned_digest
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
-from pcgeval.llm.servers import PassingFault, Patience, Unreachable
 
 try:
     import openai
@@ -29,10 +32,46 @@ except ImportError as error:  # an optional extra
 _NO_KEY = "none"  # servers of one's own ask for none, but the client insists on sending one
 _SHOWN = 20  # models that a message names
 _T = TypeVar("_T")
+_RENAMED = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "seed": "seed",
+    "num_predict": "max_tokens",
+    "stop": "stop",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+}
+# how Ollama loads a model: an endpoint of this kind has loaded its own already
+_LOADING = frozenset(
+    {
+        *("num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only"),
+        *("use_mmap", "use_mlock", "num_thread", "num_keep", "numa"),
+    }
+)
+# what this program says itself, and what would change the shape of the answer
+_RESERVED = frozenset(
+    {
+        *("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "logprobs"),
+        *("max_tokens", "max_completion_tokens", "response_format"),
+    }
+)
 
 
-class OpenAiServer:
+@dataclass(frozen=True)
+class _Answer:
+    """A reply, and what the endpoint said of the model that gave it."""
+
+    reply: ChatReply
+    model: str
+    fingerprint: str
+
+
+class OpenAiServer(HttpServer):
     """One model at one endpoint; may be used from several threads."""
+
+    _interface = "OpenAI"
+    _key_variable = "OPENAI_API_KEY"
+    _start_advice = "Start the server of this model, or correct the model's `base_url` in params.yaml."
 
     def __init__(
         self,
@@ -40,14 +79,14 @@ class OpenAiServer:
         base_url: str,
         *,
         stream: bool = True,
-        silence: float = Patience.silence,
+        silence: float = RetryPolicy.silence,
         report: Callable[[str], None] = print_stderr,
     ) -> None:
-        """Name a model and an endpoint.
+        """Name a model, by its id in the endpoint's list, and an endpoint, whose URL ends in /v1 as a rule.
 
         Args:
-            name: The model's id, as the endpoint lists it.
-            base_url: The URL that ends in /v1, as a rule.
+            name: The model.
+            base_url: The endpoint.
             stream: Whether replies come word by word; without it a stall shows only when time is up.
             silence: Seconds without a byte after which a reply that has begun counts as broken off.
             report: Is told when the endpoint changes.
@@ -55,13 +94,9 @@ class OpenAiServer:
         Raises:
             LlmError: The endpoint is no URL.
         """
-        self.name = name
-        self.address = base_url
+        super().__init__(name, base_url, stream=stream, silence=silence)
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
-        self._stream = stream
-        self._silence = silence
         self._report = report
-        self._connections = Connections()
         self._lock = threading.Lock()
         self._first_answer: _Answer | None = None
         self._fingerprint = ""
@@ -77,12 +112,12 @@ class OpenAiServer:
 
         Raises:
             LlmError: The endpoint lists other models only, or refuses access.
-            PassingFault: No list, this time.
+            TransientError: No list, this time.
         """
         try:
-            listed = self._exchange(deadline, _model_names)
+            listed = self._with_client(deadline, _model_names)
         except CallError as error:
-            raise PassingFault(str(error)) from error
+            raise TransientError(str(error)) from error
         if listed is not None and self.name not in listed:
             raise self._missing_model("it is not in the endpoint's list", listed)
         return unpinned_digest(self.name)
@@ -93,13 +128,25 @@ class OpenAiServer:
         Raises:
             CallError: The endpoint refused this request, or the reply is not usable.
             LlmError: The endpoint refuses access, has no such model, or answers as another one than before.
-            PassingFault: The attempt failed in a way that another may not.
+            TransientError: The request failed in a way that another may not.
         """
-        answer = self._exchange(deadline, lambda client: self._chat(client, request))
-        self._watch(answer)
+        answer = self._with_client(deadline, lambda client: self._chat(client, request))
+        with self._lock:
+            first = self._first_answer = self._first_answer or answer
+            before, self._fingerprint = self._fingerprint, answer.fingerprint or self._fingerprint
+        if answer.model != first.model:
+            raise LlmError(
+                f"model {self.name}: {self.address} answered as {first.model} before and answers as {answer.model} "
+                "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."
+            )
+        if before and answer.fingerprint and answer.fingerprint != before:
+            self._report(
+                f"model {self.name}: {self.address} has system_fingerprint {answer.fingerprint} now, {before} before: "
+                "its model or settings may have changed"
+            )
         return answer.reply
 
-    def _chat(self, client: openai.OpenAI, request: ChatRequest) -> "_Answer":
+    async def _chat(self, client: openai.AsyncOpenAI, request: ChatRequest) -> _Answer:
         fields: dict[str, Any] = {
             "model": request.model,
             "messages": [asdict(message) for message in request.messages],
@@ -111,107 +158,58 @@ class OpenAiServer:
         create: Any = client.chat.completions.create
         started = time.monotonic()
         if self._stream:
-            return _joined(create(**fields, stream=True, stream_options={"include_usage": True}), started)
-        return _joined([create(**fields)], started)
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        return await _joined(await create(**fields), started)
 
-    def _watch(self, answer: "_Answer") -> None:
-        """Compare what a reply says of its model with the first reply's."""
-        with self._lock:
-            before = self._first_answer or answer
-            told, self._fingerprint = self._fingerprint, answer.fingerprint or self._fingerprint
-            self._first_answer = before
-        if answer.model != before.model:
-            raise LlmError(
-                f"model {self.name}: {self.address} answered as {before.model} before and answers as {answer.model} "
-                "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."
-            )
-        if told and answer.fingerprint and answer.fingerprint != told:
-            self._report(
-                f"model {self.name}: {self.address} has system_fingerprint {answer.fingerprint} now, {told} before: "
-                "its model or settings may have changed"
-            )
+    def _with_client(self, deadline: float, work: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
+        async def exchange(transport: BoundedTransport) -> _T:
+            http: Any = httpx.AsyncClient(transport=transport, timeout=TIMEOUT, follow_redirects=True)
+            try:
+                async with openai.AsyncOpenAI(
+                    api_key=self._key, base_url=self.address, http_client=http, max_retries=0
+                ) as client:
+                    return await work(client)
+            except openai.APIStatusError as error:
+                body = error.body
+                detail = body.get("message") if isinstance(body, Mapping) else body
+                raise self._status_error(
+                    error.status_code, detail or error.message, transport.retry_after, error.code
+                ) from error
+            except openai.APIConnectionError as error:
+                raise error.__cause__ or error  # noqa: B904 - a new cause would hide the one that it has
+            except openai.APIError as error:  # in the middle of a stream
+                raise self._status_error(-1, error.message, None) from error
 
-    def _exchange(self, deadline: float, work: Callable[[openai.OpenAI], _T]) -> _T:
-        """Run one exchange and sort its failures: this call's, all calls', or passing."""
-        # a client per exchange costs a fifth of a millisecond, for it shares its connections; so each has its deadline
-        transport = BoundedTransport(self._connections, deadline, self._silence)
-        http: Any = httpx.Client(transport=transport, timeout=timeouts(deadline), follow_redirects=True)
-        client = openai.OpenAI(api_key=self._key, base_url=self.address, http_client=http, max_retries=0)
-        try:
-            return work(client)
-        except openai.APIStatusError as error:
-            raise self._refusal(error, transport.retry_after) from error
-        except openai.APIConnectionError as error:
-            raise self._broken(error.__cause__ or error, deadline) from error
-        except openai.APIError as error:  # in the middle of a stream
-            raise PassingFault(f"the endpoint failed ({self._safe(error.message)})") from error
-        except httpx.RequestError as error:  # while the text of a refusal was read
-            raise self._broken(error, deadline) from error
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-            # the client takes the shape of an answer for granted: this is what JSON of another shape raises in it
-            raise PassingFault("the answer is not what OpenAI's interface promises") from error
-
-    def _refusal(self, error: openai.APIStatusError, retry_after: float | None) -> Exception:
-        status, text = error.status_code, self._safe(_detail(error))
-        if status == 404:
-            return self._missing_model(text)
-        if status in {401, 403}:
-            return LlmError(f"{self.address} refuses access ({status}: {text}). Set OPENAI_API_KEY to a key for it.")
-        if status == 402 or error.code == "insufficient_quota":
-            return LlmError(f"{self.address} wants to be paid ({status}: {text}). Finished trials are kept; run again.")
-        if status in {408, 409, 425, 429} or status >= 500:
-            wait = f" and asks to wait {retry_after:g} s" if retry_after else ""
-            return PassingFault(f"the endpoint failed ({status}: {text}){wait}", retry_after)
-        return RefusedError(f"model {self.name}: the endpoint refused the request ({status}: {text})")
-
-    def _broken(self, error: BaseException, deadline: float) -> PassingFault:
-        if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return PassingFault(f"the exchange broke off ({type(error).__name__})")
-        if time.monotonic() >= deadline:
-            return PassingFault("there was no time left to connect")
-        return Unreachable(
-            f"nothing answers at {self.address} ({self._safe(error)})",
-            "Start the server of this model, or correct the model's `base_url` in params.yaml.",
-        )
+        return self._exchange(deadline, exchange)
 
     def _missing_model(self, detail: str, listed: Iterable[str] = ()) -> LlmError:
-        others = sorted(self._safe(name) for name in listed)[:_SHOWN]
+        others = sorted(self._printable(name) for name in listed)[:_SHOWN]
         there = f" It has {', '.join(others)}." if others else ""
         return LlmError(
             f"model {self.name} is not at {self.address} ({detail}).{there} "
             "Load it there, or correct the model's `name` or `base_url` in params.yaml."
         )
 
-    def _safe(self, text: object) -> str:
+    def _printable(self, text: object) -> str:
         """Bring foreign text to one line without the key, which some servers repeat."""
-        struck = str(text) if self._key == _NO_KEY else str(text).replace(self._key, "(the key)")
-        return " ".join(struck.split())[:300]
+        return super()._printable(text if self._key == _NO_KEY else str(text).replace(self._key, "(the key)"))
 
 
-def _model_names(client: openai.OpenAI) -> list[str] | None:
+async def _model_names(client: openai.AsyncOpenAI) -> list[str] | None:
     """Return the models that an endpoint lists; None for one that offers no list."""
     try:
-        return [str(model.id) for model in client.models.list().data]
+        return [str(model.id) for model in (await client.models.list()).data]
     except openai.APIStatusError as error:
         if error.status_code in {404, 405, 501}:
             return None
         raise
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """A reply, and what the endpoint said of the model that gave it."""
-
-    reply: ChatReply
-    model: str
-    fingerprint: str
-
-
-def _joined(parts: Iterable[Any], started: float) -> _Answer:
+async def _joined(parts: Any, started: float) -> _Answer:
     """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
     text: list[str] = []
     reason = usage = model = fingerprint = None
-    for part in parts:
+    async for part in each_part(parts):
         for choice in getattr(part, "choices", None) or ():
             text.append((choice.delta if hasattr(choice, "delta") else choice.message).content or "")
             reason = choice.finish_reason or reason
@@ -219,7 +217,7 @@ def _joined(parts: Iterable[Any], started: float) -> _Answer:
         model = getattr(part, "model", None) or model
         fingerprint = getattr(part, "system_fingerprint", None) or fingerprint
     if reason is None:
-        raise PassingFault("the reply broke off before its end")
+        raise TransientError("the reply broke off before its end")
     if usage is None:
         raise CallError("the endpoint reports no usage: without it the token limit cannot be kept")
     return _Answer(
@@ -241,7 +239,24 @@ def _count(tokens: object) -> int:
     return tokens
 
 
-def _detail(error: openai.APIStatusError) -> object:
-    """Return what the endpoint says of a refusal; error.message has it in the words of the client."""
-    said = error.body.get("message") if isinstance(error.body, Mapping) else error.body
-    return said or error.message
+def wire_fields(model: str, options: Mapping[str, Option]) -> dict[str, Any]:
+    """Return the client's arguments for a request's options.
+
+    Raises:
+        LlmError: An option that such an endpoint cannot obey.
+    """
+    if loading := sorted(_LOADING & set(options)):
+        raise LlmError(
+            f"model {model}: the backend openai cannot pass on {loading[0]!r}: the endpoint loads its model itself. "
+            "Set it there, and take it out of the model's options in params.yaml."
+        )
+    if reserved := sorted(_RESERVED & set(options)):
+        hint = "num_predict" if "tokens" in reserved[0] else "something else"
+        raise LlmError(f"model {model}: {reserved[0]!r} is not an option. Use {hint}.")
+    fields = {name: options[ours] for ours, name in _RENAMED.items() if ours in options}
+    most = fields.get("max_tokens", 1)
+    if isinstance(most, bool) or not isinstance(most, int):
+        raise LlmError(f"model {model}: num_predict is {most!r}. Set it to a number of tokens.")
+    if most <= 0:
+        del fields["max_tokens"]  # Ollama's ways to say "until the model stops"; here that is said by silence
+    return {**fields, "extra_body": {name: options[name] for name in options if name not in _RENAMED}}

@@ -42,6 +42,7 @@ class ChatRequest:
     """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names.
 
     With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails; see `schemas.checked_schema`.
+    Where it is not required, a server that refuses schemas is asked without it.
     """
 
     model: str
@@ -49,11 +50,13 @@ class ChatRequest:
     messages: tuple[Message, ...]
     options: Mapping[str, Option]
     schema: Mapping[str, Any] | None = None
+    schema_required: bool = True
 
     @property
     def key(self) -> str:
         """SHA-256 of the whole request: recorded replies are found by it."""
         values = asdict(self)
+        del values["schema_required"]
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one
         return sha256_json(values)
