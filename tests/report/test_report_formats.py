@@ -5,11 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.layout import Trial
-from pcgeval.core.stage_files import failed
+from pcgeval.core.stage_files import LetterRow, OfficialWeight, failed
+from pcgeval.report.collect import failure
 from pcgeval.report.formats import count, figure, score, shortened
-from pcgeval.report.measured import failure
-from pcgeval.report.reading import LetterRow, LetterWeight
-from pcgeval.report.results import DrawnBlock, Failure, LetterResult, Seen, TrialResult
+from pcgeval.report.results import DrawnBlock, Failure, LetterResult, TopLabel, TrialResult
 
 BLOCK = DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=False)
 ONE = Decimal(1)
@@ -17,13 +16,15 @@ ONE = Decimal(1)
 
 def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), points="0.1", failure=None, number=1):
     return TrialResult(
-        Trial("A", number), failure, blocks, stability, similarity, Seen("A", 0.5), Decimal(points), "reply", None
+        Trial("A", number), failure, blocks, stability, similarity, TopLabel("A", 0.5), Decimal(points), "reply", None
     )
 
 
 def letter(diversity, *trials):
-    row = LetterRow("team", "A", ONE, ONE, ONE, Decimal(diversity))
-    return LetterResult("A", LetterWeight("A", ONE, ONE, ONE, ONE), row, trials)
+    row = LetterRow(team="team", letter="A", score=ONE, stability=ONE, similarity=ONE, diversity=Decimal(diversity))
+    return LetterResult(
+        "A", OfficialWeight(letter="A", weight=ONE, stability=ONE, similarity=ONE, diversity=ONE), row, trials
+    )
 
 
 def test_figures_round_but_never_to_zero():

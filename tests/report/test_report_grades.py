@@ -8,11 +8,10 @@ import pytest
 from evaluated_round import PARAMS, grade_path
 from page_for_tests import Page
 
-from pcgeval.core.files import read_json, write_json, write_text
+from pcgeval.core.files import FileError, read_json, write_json, write_text
 from pcgeval.core.layout import RUBRICS
 from pcgeval.judge.heuristic import heuristic_output
 from pcgeval.report import render
-from pcgeval.report.reading import ReportError
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.history import HISTORY, keep_grades
@@ -257,7 +256,7 @@ def test_the_same_history_gives_the_same_bytes(workspace, tmp_path):
 
 def test_a_broken_history_is_named(workspace, tmp_path):
     write_text(workspace / HISTORY, "{}\n")
-    with pytest.raises(ReportError, match=r"grade_history\.jsonl:1"):
+    with pytest.raises(FileError, match=r"grade_history\.jsonl:1"):
         page_of(workspace, tmp_path)
 
 
@@ -265,12 +264,12 @@ def test_a_grade_without_its_rubric_is_named(workspace, tmp_path):
     value = read_json(grade_path(workspace, "builders"))
     del value["rubric"]
     write_json(grade_path(workspace, "builders"), value)
-    with pytest.raises(ReportError, match="rubric"):
+    with pytest.raises(FileError, match="rubric"):
         page_of(workspace, tmp_path)
 
 
 def test_a_changed_score_in_the_file_is_found(workspace, tmp_path):
     output = JudgeOutput("checks", grade_tree(rubric_of(workspace), lambda _: Verdict(0.0, "")))
     write_output(workspace, "builders", JudgeOutput("checks", replace(output.graded_task_tree, score=1.0)))
-    with pytest.raises(ReportError, match="its leaves give"):
+    with pytest.raises(FileError, match="its leaves give"):
         page_of(workspace, tmp_path)

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_for_tests import Page
 
-from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.files import FileError, read_json, to_json, write_json
 from pcgeval.core.layout import RANKING_JSON, REPORT
 from pcgeval.report.collect import collect
-from pcgeval.report.reading import ReportError
 from pcgeval.report.render import render_page, write_report
 
 
@@ -125,7 +124,7 @@ def test_nothing_but_the_page_is_written_and_a_fault_leaves_the_old_one(workspac
     page = write_report(PARAMS, workspace, workspace / REPORT)
     before = tree(workspace)
     (workspace / RANKING_JSON).write_text("{}")
-    with pytest.raises(ReportError):
+    with pytest.raises(FileError):
         write_report(PARAMS, workspace, workspace / REPORT)
     (workspace / RANKING_JSON).unlink()
     assert tree(workspace) == {path: each for path, each in before.items() if path != RANKING_JSON}

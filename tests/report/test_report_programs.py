@@ -8,11 +8,10 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page
 
-from pcgeval.core.files import sha256_bytes
+from pcgeval.core.files import FileError, sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.core.trials import record_path
-from pcgeval.report.program_source import read_program
-from pcgeval.report.reading import ReportError
+from pcgeval.report.collect import read_program
 from pcgeval.report.render import write_report
 from pcgeval.report.results import ProgramSource, SourceFile
 from pcgeval.submissions.load import Program
@@ -214,5 +213,5 @@ def test_an_unflagged_round_says_so(tmp_path):
     page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
     assert "1 of 24 responses have no record of how they came about." in page.text
     record.write_text('{"exchanges": 1}')
-    with pytest.raises(ReportError, match=r"robots_I_1\.json: not the record of a trial"):
+    with pytest.raises(FileError, match=r"robots_I_1\.json: not the record of a trial"):
         write_report(TEAMS, tmp_path, tmp_path / "out")

@@ -1,183 +1,235 @@
-"""Everything that the page shows, read from the files of the stages and checked against each other."""
+"""Read everything that the page shows from the files of the stages, and check that the files belong together."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pcgeval.core.conduct import Conduct, read_conduct
-from pcgeval.core.files import FileError
+from pcgeval.core.files import FileError, sha256_file
 from pcgeval.core.layout import (
     GRADE_FILE,
     GRADES,
     OFFICIAL_RESULTS,
     RANKING_JSON,
+    SIMULATIONS_FILE,
     SUBMISSIONS,
+    TRIALS_FILE,
     Trial,
+    letter_file,
     stage_dir,
     trial_file,
-    trials,
 )
 from pcgeval.core.params import Params
-from pcgeval.report.measured import Measured, read_measured
-from pcgeval.report.program_source import read_program
-from pcgeval.report.reading import (
-    Constants,
+from pcgeval.core.stage_files import (
+    ConstantsFile,
     LetterRow,
-    LetterWeight,
+    OfficialWeight,
+    PicturePrediction,
+    RankedTeam,
     RankingFile,
-    ReportError,
-    TeamRow,
+    SimilarityFile,
+    SimulatedTrial,
+    SimulationsFile,
+    StabilityFile,
+    TrialOutcome,
     TrialRow,
-    read_csv_as,
-    read_json_as,
-    read_start,
+    by_trial,
+    read_csv,
+    read_outcomes,
 )
-from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult, TrialResult
+from pcgeval.core.trials import read_usage
+from pcgeval.core.untrusted import files_below, read_start
+from pcgeval.report.formats import shortened
+from pcgeval.report.results import (
+    FAILURE_WORDS,
+    DrawnBlock,
+    Evaluation,
+    Failure,
+    LetterResult,
+    ModelResult,
+    ProgramSource,
+    SourceFile,
+    TeamResult,
+    TopLabel,
+    TrialResult,
+)
 from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import GradeError, JudgeOutput
+from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.submissions.load import Program, load_submission
+from pcgeval.submissions.load import NOTES_FILE, Program, load_submission
+from pcgeval.submissions.sources import find_readme
 
 REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
 LONGEST_REPLY = 600  # characters
-
+LONGEST_REASON = 240  # characters
+LONGEST_SOURCE = 6_000  # characters of a program's entry and of its README
+_AGAIN = "Run `dvc repro` to make it again."
 _Key = TypeVar("_Key")
-_Line = TypeVar("_Line")
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True)
-class _Tables:
-    """The official result files of one model, by what a line is about."""
+class _OfficialResults:
+    """The official result files of one model by team, letter and trial."""
 
     folder: Path
-    weights: Mapping[str, LetterWeight]
+    weights: Mapping[str, OfficialWeight]
     letters: Mapping[tuple[str, str], LetterRow]
     trials: Mapping[tuple[str, str, int], TrialRow]
+
+    @classmethod
+    def read(cls, folder: Path) -> "_OfficialResults":
+        return cls(
+            folder,
+            {each.letter: each for each in ConstantsFile.read(folder / CONSTANTS).weights},
+            {(each.team, each.letter): each for each in read_csv(LetterRow, folder / CHARACTER_SCORES)},
+            {(each.team, each.letter, each.trial): each for each in read_csv(TrialRow, folder / TRIAL_SCORES)},
+        )
 
 
 def collect(params: Params, root: Path) -> Evaluation:
     """Read a competition's folder after its stages ran.
 
     Raises:
-        ReportError: A file is missing, is broken, or is about other teams, models or trials.
+        FileError: A file is missing, is broken, or is about other teams, models or trials.
         SubmissionError: A team's submission cannot be read.
     """
     path = root / RANKING_JSON
-    ranking = read_json_as(path, RankingFile)
-    _check_same(path, "teams", [row.team for row in ranking.teams], params.teams)
-    for row in ranking.teams:
-        if row.status != "disqualified":
-            _check_same(path, f"models of team {row.team!r}", row.models, params.models)
-    tables = {model: _read_tables(root / OFFICIAL_RESULTS / model) for model in params.models}
-    history = _read_history(root)
-    return Evaluation(params, ranking, tuple(_team(params, root, row, tables, history) for row in ranking.teams))
+    ranking = RankingFile.read(path)
+    _check_same(path, "teams", [team.team for team in ranking.teams], params.teams)
+    for team in ranking.teams:
+        if team.status != "disqualified":
+            _check_same(path, f"models of team {team.team!r}", team.models, params.models)
+    official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
+    history = read_history(root)
+    return Evaluation(params, ranking, tuple(_team(params, root, row, official, history) for row in ranking.teams))
 
 
 def _check_same(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
     if sorted(found) != sorted(wanted):
         names = ", ".join(found)[:400] or "none"
-        raise ReportError(f"{path}: the {what} are {names}, in params.yaml they are others. Run `dvc repro`.")
-
-
-def _read_tables(folder: Path) -> _Tables:
-    weights = read_json_as(folder / CONSTANTS, Constants).weights
-    letters = read_csv_as(folder / CHARACTER_SCORES, LetterRow)
-    rows = read_csv_as(folder / TRIAL_SCORES, TrialRow)
-    return _Tables(
-        folder,
-        {each.letter: each for each in weights},
-        {(each.team, each.letter): each for each in letters},
-        {(each.team, each.letter, each.trial): each for each in rows},
-    )
+        raise FileError(f"{path}: the {what} are {names}, in params.yaml they are others. Run `dvc repro`.")
 
 
 def _team(
-    params: Params, root: Path, row: TeamRow, tables: Mapping[str, _Tables], history: tuple[KeptGrade, ...]
+    params: Params,
+    root: Path,
+    row: RankedTeam,
+    official: Mapping[str, _OfficialResults],
+    history: tuple[KeptGrade, ...],
 ) -> TeamResult:
     submission = load_submission(root / SUBMISSIONS / row.team)
-    grade = _read_grade(root / GRADES / row.team / GRADE_FILE, row.team, params.competition.round)
-    kept = kept_before(history, grade.state)
+    try:
+        grade = read_grade(root / GRADES / row.team / GRADE_FILE)
+        state = kept_grade(grade, row.team, params.competition.round)
+    except (FileError, GradeError) as error:
+        raise FileError(f"{error} {_AGAIN}") from error
+    kept = kept_before(history, state)
     return TeamResult(
         row=row,
         submission=submission,
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
-        grade=grade.output,
+        grade=grade,
         kept_grades=kept,
-        grade_change=changes(kept[-1], grade.state) if kept else None,
-        models=tuple(_model(params, root, row, model, tables[model]) for model in params.models),
+        grade_change=changes(kept[-1], state) if kept else None,
+        models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
     )
 
 
-@dataclass(frozen=True)
-class _Grade:
-    output: JudgeOutput
-    state: KeptGrade
+def read_program(program: Program) -> ProgramSource:
+    """Read what the page shows of a program; links are left out.
 
-
-def _read_grade(path: Path, team: str, round_: str) -> _Grade:
-    try:
-        output = read_grade(path)
-        return _Grade(output, kept_grade(output, team, round_))
-    except (FileError, GradeError) as error:
-        raise ReportError(f"{error} Run `dvc repro` to make it again.") from error
-
-
-def _read_history(root: Path) -> tuple[KeptGrade, ...]:
-    try:
-        return read_history(root)
-    except FileError as error:
-        raise ReportError(str(error)) from error
-
-
-def _model(params: Params, root: Path, row: TeamRow, model: str, tables: _Tables) -> ModelResult:
-    measured = read_measured(root, model, row.team, trials(params))
-    longest = min(LONGEST_REPLY, REPLIES // (len(params.teams) * len(params.models) * len(list(trials(params)))))
-    replies = root / stage_dir("raw", model, row.team)
-    scored = row.status != "disqualified"
-
-    def letter_result(letter: str) -> LetterResult:
-        weight = _line(tables.weights, letter, tables.folder / CONSTANTS)
-        scores = _line(tables.letters, (row.team, letter), tables.folder / CHARACTER_SCORES) if scored else None
-        return LetterResult(
-            letter, weight, scores, tuple(trial_result(trial) for trial in trials(params) if trial.letter == letter)
-        )
-
-    def trial_result(trial: Trial) -> TrialResult:
-        key = (row.team, trial.letter, trial.number)
-        line = _line(tables.trials, key, tables.folder / TRIAL_SCORES) if scored else None
-        reply = read_start(trial_file(replies, "raw", row.team, trial), longest)
-        return _trial_result(trial, measured, line, reply, _read_conduct(replies, row.team, trial))
-
-    return ModelResult(model, tuple(letter_result(letter) for letter in params.competition.characters))
-
-
-def _read_conduct(folder: Path, team: str, trial: Trial) -> Conduct | None:
-    try:
-        return read_conduct(folder, team, trial)
-    except FileError as error:
-        raise ReportError(str(error)) from error
-
-
-def _trial_result(
-    trial: Trial, measured: Measured, line: TrialRow | None, reply: str, conduct: Conduct | None
-) -> TrialResult:
-    failure = measured.failures.get(trial)
-    return TrialResult(
-        trial=trial,
-        failure=failure,
-        blocks=measured.blocks.get(trial),
-        stability=measured.stability.get(trial),
-        similarity=measured.similarity.get(trial),
-        seen=measured.seen.get(trial),
-        score=line.score if line else None,
-        reply=reply,
-        conduct=conduct,
+    Raises:
+        FileError: A file cannot be read.
+    """
+    sources = []
+    for path in files_below(program.folder):
+        name = path.relative_to(program.folder)
+        if name != Path(NOTES_FILE) and "__pycache__" not in name.parts:
+            try:
+                sources.append(SourceFile(name.as_posix(), path.stat().st_size, sha256_file(path)))
+            except OSError as error:
+                raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+    readme = find_readme(program.folder)
+    return ProgramSource(
+        entry=program.entry,
+        entry_text=_start_of(program.folder / program.entry, LONGEST_SOURCE),
+        readme=_start_of(readme, LONGEST_SOURCE) if readme else None,
+        files=tuple(sources),
     )
 
 
-def _line(lines: Mapping[_Key, _Line], key: _Key, path: Path) -> _Line:
-    if key not in lines:
-        raise ReportError(f"{path}: has no line about {key}. Run `dvc repro` to make it again.")
-    return lines[key]
+def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
+    """Read one team's results with one model; a trial that failed is absent from the files that it did not reach."""
+    raw, stability_dir, similarity_dir = (
+        root / stage_dir(name, model, row.team) for name in ("raw", "stability", "similarity")
+    )
+    outcomes = read_outcomes(similarity_dir)
+    simulations = {
+        Trial(each.letter, each.trial): each for each in SimulationsFile.read(stability_dir / SIMULATIONS_FILE).trials
+    }
+    competition, scored = params.competition, row.status != "disqualified"
+    replies = len(params.teams) * len(params.models) * len(competition.characters) * competition.trials
+    letters = []
+    for letter in competition.characters:
+        stabilities = by_trial(StabilityFile.read(letter_file(stability_dir, letter)).levels)
+        file = SimilarityFile.read(letter_file(similarity_dir, letter))
+        similarities, predictions = by_trial(file.trials), by_trial(file.predictions)
+        trials = []
+        for number in range(1, competition.trials + 1):
+            trial, key = Trial(letter, number), (row.team, letter, number)
+            what = f"team {row.team}, letter {letter}, trial {number}"
+            outcome = _found(outcomes, trial, similarity_dir / TRIALS_FILE, what)
+            stability, similarity = stabilities.get(number), similarities.get(number)
+            result = TrialResult(
+                trial=trial,
+                failure=failure(outcome) if outcome.failed_stage else None,
+                blocks=_blocks(simulations[trial]) if trial in simulations else None,
+                stability=stability.score if stability else None,
+                similarity=similarity.similarity if similarity else None,
+                top_label=_top_label(predictions[number]) if number in predictions else None,
+                score=_found(official.trials, key, official.folder / TRIAL_SCORES, what).score if scored else None,
+                reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
+                usage=read_usage(raw, row.team, trial),
+            )
+            if not result.failure and None in (result.blocks, stability, similarity, result.top_label):
+                raise FileError(
+                    f"{similarity_dir}, {stability_dir}: {what} did not fail, but lacks its simulation, stability or "
+                    f"similarity. {_AGAIN}"
+                )
+            trials.append(result)
+        what, path = f"team {row.team}, letter {letter}", official.folder / CHARACTER_SCORES
+        scores = _found(official.letters, (row.team, letter), path, what) if scored else None
+        weight = _found(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
+        letters.append(LetterResult(letter, weight, scores, tuple(trials)))
+    return ModelResult(model, tuple(letters))
+
+
+def _found(rows: Mapping[_Key, _Row], key: _Key, path: Path, what: str) -> _Row:
+    if key not in rows:
+        raise FileError(f"{path}: has nothing about {what}. {_AGAIN}")
+    return rows[key]
+
+
+def failure(outcome: TrialOutcome) -> Failure:
+    """Return where and why a trial failed; the reason does not repeat the page's words for the stage."""
+    stage = outcome.failed_stage or ""
+    reason = (outcome.reason or "no reason was recorded").removeprefix(f"{FAILURE_WORDS.get(stage, stage)}: ")
+    return Failure(stage, shortened(reason, LONGEST_REASON))
+
+
+def _blocks(level: SimulatedTrial) -> tuple[DrawnBlock, ...]:
+    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
+    return tuple(DrawnBlock(kind, *place, moved, dead) for kind, place, moved, dead in blocks)
+
+
+def _top_label(prediction: PicturePrediction) -> TopLabel | None:
+    found = max(prediction.probabilities, key=lambda each: (each.probability, each.label), default=None)
+    return TopLabel(found.label, found.probability) if found else None
+
+
+def _start_of(path: Path, characters: int) -> str:
+    """Return a text, cut to so many characters and an ellipsis; U+FFFD stands for bytes that are not UTF-8."""
+    text = read_start(path, 4 * (characters + 1), follow_link=True).decode("utf-8", errors="replace")
+    return text if len(text) <= characters else f"{text[:characters]}…"

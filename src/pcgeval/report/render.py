@@ -15,6 +15,7 @@ from jinja2.lexer import Token, TokenStream
 
 from pcgeval.core.files import sha256_bytes, write_text
 from pcgeval.core.params import Params
+from pcgeval.core.untrusted import printable_text
 from pcgeval.report import formats, pictures
 from pcgeval.report.collect import collect
 from pcgeval.report.results import FAILURE_WORDS, Evaluation
@@ -25,11 +26,6 @@ from pcgeval.scoring.decimals import rounded
 PAGE = "index.html"
 ANSWERS = 600_000  # characters of all judges' answers on the page together: a large competition shows less of each
 LONGEST_ANSWER = 2_000  # characters
-# Control characters, lone surrogates, and what turns the direction of the text around it: with these a submission could
-# make the page say something else than it does.
-_UNSHOWN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
@@ -43,7 +39,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
         out: The folder for the page, usually `results/report`.
 
     Raises:
-        ReportError: A file of an earlier stage is missing, is broken, or is about something else.
+        FileError: A file of an earlier stage is missing, is broken, or is about something else.
         SubmissionError: A team's submission cannot be read.
     """
     page = out / PAGE
@@ -67,7 +63,7 @@ def render_page(evaluation: Evaluation) -> str:
         # this one style sheet and nothing else: no script, no picture, no request, whatever got into the page
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
     )
-    return _UNSHOWN.sub("\ufffd", markup) + "\n"
+    return printable_text(markup) + "\n"
 
 
 class _JoinLines(Extension):
@@ -124,7 +120,7 @@ class HeatMap:
 
     Attributes:
         measure: The measure's name in a `LetterRow`.
-        weight: The name in a `LetterWeight` of what goes into a letter's weight because of it.
+        weight: The name in a `OfficialWeight` of what goes into a letter's weight because of it.
         darkest: The value with the darkest colour.
         highest: The weight with the highest bar.
         times: The factor of the values in the cells, so that the largest has a digit before its point.

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 
-from pcgeval.core.conduct import FLAG_KINDS, Conduct, FlagKind
 from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
+from pcgeval.core.stage_files import LetterRow, OfficialWeight, RankedTeam, RankingFile
+from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.levels.blocks import BlockType
 from pcgeval.report.formats import shortened
-from pcgeval.report.reading import LetterRow, LetterWeight, RankingFile, TeamRow
 from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
@@ -41,7 +41,7 @@ class DrawnBlock:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TopLabel:
     """The letter that the classifier found most likely, and how likely."""
 
     label: str
@@ -66,8 +66,8 @@ class TrialResult:
     """One trial of a team with a model.
 
     What a trial did not reach is None: a failed one has no similarity, and no stability or blocks if it failed before
-    the simulation; the trials of a disqualified team have no score. `reply` is the start of the answer, `conduct` how
-    it came about; None where that was not recorded.
+    the simulation; the trials of a disqualified team have no score. `reply` is the start of the answer, `usage` the
+    cost and the flags of the trial; None without a record.
     """
 
     trial: Trial
@@ -75,15 +75,15 @@ class TrialResult:
     blocks: tuple[DrawnBlock, ...] | None
     stability: float | None
     similarity: float | None
-    seen: Seen | None
+    top_label: TopLabel | None
     score: Decimal | None
     reply: str
-    conduct: Conduct | None
+    usage: TrialUsage | None
 
     @cached_property
     def flag_kinds(self) -> tuple[FlagKind, ...]:
         """The kinds of its flags, each once."""
-        return tuple(kind for kind in FLAG_KINDS if self.conduct and self.conduct.flag(kind))
+        return tuple(kind for kind in FLAG_KINDS if self.usage and self.usage.flag(kind))
 
     @property
     def why_zero(self) -> str | None:
@@ -101,7 +101,7 @@ class LetterResult:
     """One letter of a team with a model; `scores` is None for a disqualified team."""
 
     letter: str
-    weight: LetterWeight
+    weight: OfficialWeight
     scores: LetterRow | None
     trials: tuple[TrialResult, ...]
 
@@ -177,7 +177,7 @@ class TeamResult:
     `program` is None for a prompt. `grade_change` is what changed since the last of `kept_grades`; None without any.
     """
 
-    row: TeamRow
+    row: RankedTeam
     submission: Submission
     program: ProgramSource | None
     grade: JudgeOutput
@@ -218,7 +218,7 @@ class TeamResult:
     @property
     def outside_sandbox(self) -> int:
         """The number of trials in which the team's program ran without a sandbox."""
-        return sum(trial.conduct is not None and not trial.conduct.contained for trial in self.trials)
+        return sum(trial.usage is not None and not trial.usage.contained for trial in self.trials)
 
     @property
     def upper_end(self) -> float:
@@ -316,7 +316,7 @@ class Evaluation:
                     details: dict[str, Trial] = {}
                     flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
                     for trial in flagged:
-                        for flag in trial.conduct.flags if trial.conduct else ():
+                        for flag in trial.usage.flags if trial.usage else ():
                             if flag.kind == kind and len(details) < MOST_DETAILS:
                                 details.setdefault(flag.detail, trial.trial)
                     if flagged:
