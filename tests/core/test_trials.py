@@ -26,7 +26,6 @@ from pcgeval.core.trials import (
     read_usage,
     record_path,
     recorded_line,
-    whole_text,
     write_trial,
 )
 
@@ -183,7 +182,3 @@ def test_a_record_that_is_a_folder_is_named(tmp_path):
     record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
     with pytest.raises(FileError, match=r"team_A_1\.json: cannot be read"):
         read_usage(tmp_path, "team", TRIAL)
-
-
-def test_lone_surrogates_are_replaced_one_by_one():
-    assert whole_text("a\ud800\udfffb😀") == "a\ufffd\ufffdb😀"

@@ -14,7 +14,7 @@ from program_trials import SEED, TestModel, echo, limits, reply, trial_call
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
-from pcgeval.generation.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, one_line, reply_count
+from pcgeval.generation.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, reply_count
 from pcgeval.generation.wire import Gone, Misused, Pipe
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 
@@ -340,10 +340,3 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
         return
     assert all(isinstance(each, Message) and isinstance(each.content, str) for each in messages)
     assert all(each.role in ("system", "user", "assistant") for each in messages)
-
-
-@given(st.text())
-def test_one_line_is_one_printable_line(text: str) -> None:
-    line = one_line(text, 20)
-    assert len(line) <= 20
-    assert line.isprintable()

@@ -59,7 +59,7 @@ def test_the_organiser_notes_role_and_disqualification(folder: Path):
         ("prompt.txt", None, "neither prompt.txt nor a program"),
         ("prompt.txt", b"  \n", "is empty"),
         ("prompt.txt", b"\xff<OBJECT>", "not UTF-8"),
-        ("prompt.txt", b"x" * 1_000_001, "more than 1000000"),
+        ("prompt.txt", b"x" * 1_000_001, "larger than 1000000"),
         ("submission.yaml", b"role: referee", "role"),
         ("submission.yaml", b"rol: baseline", "Known keys"),
         ("submission.yaml", b"a: [", "submission.yaml"),
@@ -144,7 +144,7 @@ def test_several_entries_are_listed(folder: Path):
         ("\ud800.py", "submission.yaml"),
         ("x" * 300 + ".py", "cannot be read"),
         ("x" * 500 + ".py", "at most 400"),
-        ("huge.py", "more than 4194304"),
+        ("huge.py", "larger than 4194304"),
     ],
 )
 def test_odd_entries_are_refused(folder: Path, entry: str, words: str):
@@ -172,7 +172,7 @@ def test_a_file_that_would_be_an_option_of_python_is_no_entry(folder: Path):
     [
         ("a: &a [x, x]\nb: &b [*a, *a]\ntitle: [*b, *b]", "alias"),
         ("title: " + "[" * 5000, "submission.yaml: "),
-        ("title: " + "x" * MAX_NOTES_BYTES, "more than 16384"),
+        ("title: " + "x" * MAX_NOTES_BYTES, "larger than 16384"),
         ("title: 2001-99-99", "submission.yaml: "),
         ("title: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("[1, 2]", "Known keys"),

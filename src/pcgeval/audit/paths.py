@@ -14,6 +14,7 @@ from pcgeval.core.layout import (
     STAGE_DIRS,
     SUBMISSIONS,
 )
+from pcgeval.core.untrusted import printable_name
 
 # what the parts of a path after these folders name
 _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -55,7 +56,5 @@ def overlap(one: str, other: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return text in which line ends, control characters and undecodable bytes are escaped, for messages and JSON."""
-    return "".join(
-        each if each.isprintable() and each != "\\" else each.encode("unicode_escape").decode("ascii") for each in text
-    )
+    """Return text with escapes for backslashes and for what cannot be printed, so that no other text looks the same."""
+    return printable_name(text.replace("\\", r"\\"), max(1, 2 * len(text)))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter,
 
 from pcgeval.core.files import FileError, write_json
 from pcgeval.core.layout import TRIALS_FILE, Trial, trial_number
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
@@ -58,7 +59,7 @@ class StageFile(_Part):
         Raises:
             FileError: The file is missing, no regular file, too large or of another shape; the message names the field.
         """
-        content = read_bounded(path)
+        content = read_stage_file(path)
         try:
             return cls.model_validate_json(content)
         except ValidationError as error:
@@ -69,22 +70,16 @@ class StageFile(_Part):
         write_json(path, self.model_dump(by_alias=True), indent=self.indent)
 
 
-def read_bounded(path: Path) -> bytes:
+def read_stage_file(path: Path) -> bytes:
     """Read a file that a stage wrote.
 
     Raises:
         FileError: The file is missing, no regular file, unreadable or larger than `MAX_FILE_BYTES`.
     """
     try:
-        if path.exists() and not path.is_file():
-            raise FileError(f"{path}: is not a regular file. Remove it, then run `dvc repro` to make it again.")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Run `dvc repro` to make it.") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise FileError(f"{path}: is larger than {MAX_FILE_BYTES} bytes. Run `dvc repro` to make it again.")
-    return content
+        return read_bounded(path, MAX_FILE_BYTES, follow_link=True)  # DVC may link its cache
+    except UntrustedFileError as error:
+        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to make it again.") from error
 
 
 def refusal(path: Path, error: ValidationError) -> FileError:
@@ -144,7 +139,7 @@ def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
         FileError: The file is missing or is not a list of outcomes.
     """
     path = folder / TRIALS_FILE
-    content = read_bounded(path)
+    content = read_stage_file(path)
     try:
         return {outcome.key: outcome for outcome in _OUTCOMES.validate_json(content)}
     except ValidationError as error:
@@ -396,7 +391,7 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
     Raises:
         FileError: The file is missing, too large, no CSV, or has other columns or values.
     """
-    content = read_bounded(path)
+    content = read_stage_file(path)
     try:
         rows = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
         return tuple(kind.model_validate_strings(row) for row in rows)

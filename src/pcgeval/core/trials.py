@@ -4,7 +4,6 @@ A record is written after its response and carries the response's hash, so a run
 a trial that is simply done again. A submission cannot write it, but what a flag quotes in it is a stranger's text.
 """
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,13 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.files import FileError, sha256_bytes, to_json
 from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.untrusted import well_formed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _Count = Annotated[int, Field(ge=0)]
 _Value = TypeVar("_Value")
 
@@ -167,11 +166,6 @@ _RECORD = TypeAdapter(TrialRecord)
 _RECORDED = TypeAdapter(RecordedTrial)
 
 
-def whole_text(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which no file can hold: so all that is kept is what was used."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
-
-
 def record_path(folder: Path, team: str, trial: Trial) -> Path:
     """Return where the record of a trial lies: beside the official response file."""
     return trial_file(folder, "raw", team, trial).with_suffix(".json")
@@ -282,7 +276,7 @@ def _write_unsynced(path: Path, text: str) -> None:
     """Write a file whole or not at all, but let the system choose when it reaches the disk."""
     part = path.with_name(f".{path.name}.part")
     try:
-        part.write_bytes(whole_text(text).encode("utf-8"))
+        part.write_bytes(well_formed(text).encode("utf-8"))
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)

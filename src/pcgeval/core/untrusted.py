@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR, S_ISLNK, S_ISREG
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from pcgeval.core.errors import FileError
 
+FaultKind = Literal["missing", "not regular", "too large", "malformed", "system"]
 MAX_ENTRIES = 100_000  # files and folders in a tree
 MAX_DEPTH = 40  # folders in one another
 MAX_LINE = 300  # characters of a name or a message that is shown
@@ -32,19 +33,15 @@ class UntrustedFileError(FileError):
     """A file or folder is missing, of the wrong kind, too large or malformed, or the system cannot read it.
 
     Attributes:
+        kind: The kind of the reason; `system` is no fault of the file's author.
         reason: Why, in words that follow the file's name.
         remedy: What to do, a sentence.
-        is_missing: Whether there is no such file.
-        is_system_error: Whether the system failed to read it, which is no fault of its author.
     """
 
-    def __init__(
-        self, path: Path, reason: str, remedy: str, *, is_missing: bool = False, is_system_error: bool = False
-    ) -> None:
+    def __init__(self, path: Path, kind: FaultKind, reason: str, remedy: str) -> None:
         """Name the file, the reason and the remedy."""
         super().__init__(f"{printable_name(str(path), 1000)}: {reason}. {remedy}")
-        self.reason, self.remedy = reason, remedy
-        self.is_missing, self.is_system_error = is_missing, is_system_error
+        self.kind, self.reason, self.remedy = kind, reason, remedy
 
 
 @contextmanager
@@ -69,7 +66,7 @@ def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a NUL or a lone surrogate in the name
-        raise UntrustedFileError(path, "is missing", "Check the name.", is_missing=True) from error
+        raise _missing(path) from error
 
 
 def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
@@ -82,7 +79,7 @@ def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = b"" if size > limit else file.read(limit + 1)
     if max(size, len(content)) > limit:
-        raise UntrustedFileError(path, f"has {max(size, len(content))} bytes, more than {limit}", "Shorten it.")
+        raise UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
     return content
 
 
@@ -102,7 +99,7 @@ def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> s
         return read_bounded(path, limit, follow_link=follow_link).decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
-        raise UntrustedFileError(path, reason, "Save it as UTF-8.") from error
+        raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
 
 
 def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
@@ -114,7 +111,8 @@ def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> A
     try:
         return json.loads(read_bounded_text(path, limit, follow_link=follow_link))
     except (ValueError, RecursionError) as error:
-        raise UntrustedFileError(path, f"is not JSON ({printable_line(str(error))})", "Correct it.") from error
+        reason = f"is not JSON ({printable_line(str(error))})"
+        raise UntrustedFileError(path, "malformed", reason, "Correct it.") from error
 
 
 def path_below(root: Path, name: str) -> Path:
@@ -126,7 +124,7 @@ def path_below(root: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     path = root.joinpath(*parts)
     if not parts or parts[0] == "/" or ".." in parts:
-        raise UntrustedFileError(path, "leads out of the folder", "Give a path relative to the folder.")
+        raise UntrustedFileError(path, "malformed", "leads out of the folder", "Give a path relative to the folder.")
     step = root
     for part in parts:
         step /= part
@@ -135,9 +133,9 @@ def path_below(root: Path, name: str) -> Path:
         except OSError as error:
             raise _unreadable(path, error) from error
         except ValueError as error:  # a NUL or a lone surrogate in the name
-            raise UntrustedFileError(path, "is missing", "Check the name.", is_missing=True) from error
+            raise _missing(path) from error
         if is_link:
-            raise UntrustedFileError(path, "is a link, or lies behind one", "Put the file itself there.")
+            raise UntrustedFileError(path, "not regular", "is a link, or lies behind one", "Put the file itself there.")
     return path
 
 
@@ -222,7 +220,7 @@ def files_below(folder: Path) -> list[Path]:
     names = []
     for entry in walk(folder):
         if entry.fault:
-            raise UntrustedFileError(folder / entry.name, entry.fault, "Remove it.", is_system_error=True)
+            raise UntrustedFileError(folder / entry.name, "system", entry.fault, "Remove it.")
         if entry.is_file:
             names.append(entry.name)
     return [folder / name for name in sorted(names, key=os.fsencode)]
@@ -251,16 +249,19 @@ def printable_text(text: str) -> str:
     return _INVISIBLE.sub("\ufffd", text)
 
 
+def _missing(path: Path) -> UntrustedFileError:
+    return UntrustedFileError(path, "missing", "is missing", "Check the name.")
+
+
 def _not_regular(path: Path) -> UntrustedFileError:
-    return UntrustedFileError(path, "is not a regular file", "Put the file itself there.")
+    return UntrustedFileError(path, "not regular", "is not a regular file", "Put the file itself there.")
 
 
 def _unreadable(path: Path, error: OSError) -> UntrustedFileError:
     if error.errno == errno.ELOOP:
-        return UntrustedFileError(path, "is a link", "Put the file itself there.")
+        return UntrustedFileError(path, "not regular", "is a link", "Put the file itself there.")
     if error.errno == errno.ENXIO:  # a socket
         return _not_regular(path)
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return UntrustedFileError(path, "is missing", "Check the name.", is_missing=True)
-    reason = f"cannot be read ({error.strerror})"
-    return UntrustedFileError(path, reason, "Make it readable.", is_system_error=True)
+        return _missing(path)
+    return UntrustedFileError(path, "system", f"cannot be read ({error.strerror})", "Make it readable.")

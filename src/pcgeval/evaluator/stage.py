@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pymunk
 
-from pcgeval.core.files import FileError, empty_folder, write_bytes
+from pcgeval.core.files import empty_folder, write_bytes
 from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, tag, trial_file
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import (
@@ -25,6 +25,7 @@ from pcgeval.core.stage_files import (
     succeeded,
     write_outcomes,
 )
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
@@ -96,19 +97,18 @@ def _present(outcomes: dict[Trial, TrialOutcome]) -> list[Trial]:
     return [trial for trial, outcome in sorted(outcomes.items()) if outcome.reason is None]
 
 
-def _read(path: Path) -> bytes | None:
-    """Read a level file, at most one byte more than is allowed; None if it is not there."""
+def _read(path: Path) -> bytes | str:
+    """Read a level file; return why there is no level where its author may have caused it."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+        return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
+    except UntrustedFileError as error:
+        if error.kind in {"missing", "too large"}:
+            return f"the level file {error.reason}"
+        raise
 
 
 def _evaluate_all(
-    levels: Sequence[bytes | None], physics: PhysicsParams, processes: int | None
+    levels: Sequence[bytes | str], physics: PhysicsParams, processes: int | None
 ) -> Iterator[_Evaluation | str]:
     """Yield the evaluation, or the reason why there is none, of each level in order."""
     workers = processes or min(os.cpu_count() or 1, 1 + len(levels) // LEVELS_PER_PROCESS)
@@ -124,7 +124,7 @@ def _evaluate_all(
                 yield _evaluate_alone(level, physics)
 
 
-def _evaluate_alone(level: bytes | None, physics: PhysicsParams) -> _Evaluation | str:
+def _evaluate_alone(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
     """Evaluate a level in a process of its own, because some level has torn down the pool that this one was in."""
     with _pool(1) as pool:
         try:
@@ -150,11 +150,9 @@ def _pool(workers: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
 
 
-def _evaluate(level: bytes | None, physics: PhysicsParams) -> _Evaluation | str:
-    if level is None:
-        return "the level file is missing"
-    if len(level) > MAX_BYTES:
-        return f"the level file is larger than {MAX_BYTES} bytes"
+def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
+    if isinstance(level, str):
+        return level
     try:
         stability = simulate(level, physics)
     except LevelError as error:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from pcgeval.core.params import Limits
-from pcgeval.core.trials import Exchange, Flag, FlagKind, whole_text
+from pcgeval.core.trials import Exchange, Flag, FlagKind
+from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialCall
 from pcgeval.generation.wire import Answer, Chat, Contact, Failure, OutOfTime, Pipe
 from pcgeval.llm.protocol import CallError, Message
@@ -21,7 +22,6 @@ from pcgeval.llm.protocol import CallError, Message
 MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks
 LAST_WORDS_SECONDS = 5.0  # for a program that was told its time is up to hand in what it has
 MOST_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
-SHOWN = 300  # characters of what a program says in a reason or a flag
 _ROLES = ("system", "user", "assistant")
 
 
@@ -80,7 +80,7 @@ class Broker:
                     case Contact(text):
                         self._flag("other-host", text)
                     case Failure(text):
-                        raise TrialFailed(self.limit.why if self.limit else one_line(text))
+                        raise TrialFailed(self.limit.why if self.limit else printable_line(text))
                     case Answer(text):
                         return self._accepted(text)
         except OutOfTime:
@@ -131,7 +131,7 @@ class Broker:
         self._exchanges.append(Exchange(request.key, reply, messages[repeats:], repeats))
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
-        self._said.add(_words(whole_text(reply.text)))
+        self._said.add(_words(well_formed(reply.text)))
         return reply.text
 
     def _is_over_limit(self) -> bool:
@@ -161,7 +161,7 @@ class Broker:
 
     def _flag(self, kind: FlagKind, detail: str) -> None:
         if sum(flag.kind == kind for flag in self._flags) < MOST_FLAGS:
-            self._flags[Flag(kind, one_line(detail))] = None
+            self._flags[Flag(kind, printable_line(detail))] = None
 
 
 def conversation(messages: object) -> tuple[Message, ...]:
@@ -190,20 +190,13 @@ def reply_count(n: object) -> int:
     return n
 
 
-def one_line(text: str, length: int = SHOWN) -> str:
-    """Return the printable text of a program on one line, cut to a length."""
-    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * length])
-    line = " ".join(printable.split())
-    return line if len(line) <= length and len(text) <= 4 * length else f"{line[: length - 3]}..."
-
-
 def _message(value: object) -> Message:
     if not isinstance(value, dict):
         raise ValueError("a message must be a dict with role and content")  # noqa: TRY004 - as the program sees it
     role = value.get("role")
     for known in _ROLES:
         if role == known:
-            return Message(known, whole_text(_content(value.get("content"))))  # type: ignore[arg-type]
+            return Message(known, well_formed(_content(value.get("content"))))  # type: ignore[arg-type]
     raise ValueError(f"the role of a message must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
 
 
@@ -229,4 +222,4 @@ def _words(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    return repr(one_line(text, 120))
+    return repr(printable_line(text, 120))

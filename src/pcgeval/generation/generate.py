@@ -27,9 +27,9 @@ from pcgeval.core.trials import (
     finished_trial,
     read_recorded_trials,
     record_path,
-    whole_text,
     write_trial,
 )
+from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.harness import ProgramRunner
 from pcgeval.generation.prompts import PromptRunner
@@ -194,7 +194,7 @@ class _Work:
         run = runner.run_trial(call)
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SECOND_THOUGHT):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
-        response = "" if run.reason else whole_text(run.response)
+        response = "" if run.reason else well_formed(run.response)
         record = TrialRecord(
             fingerprint=to_do.fingerprint,
             seed=call.seed,
@@ -238,7 +238,7 @@ class TrialBackend:
             try:
                 reply = self._answer(request, timeout)
             except CallError as error:
-                self.failures.append(FailedCall(self._turns, request.key, whole_text(str(error))))
+                self.failures.append(FailedCall(self._turns, request.key, well_formed(str(error))))
                 raise CallError(self.failures[-1].reason) from error
             self._answered[request.key] += 1
             return reply
@@ -262,7 +262,7 @@ class TrialBackend:
         try:
             reply = self._backend.chat(request, timeout)
         except CallError as error:
-            self._log.append(LoggedCall(**call, reason=whole_text(str(error))))
+            self._log.append(LoggedCall(**call, reason=well_formed(str(error))))
             raise
         kept = self._log.append(LoggedCall(**call, reply=reply))
         assert kept.reply  # noqa: S101 - it was given one

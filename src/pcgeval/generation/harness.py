@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from pcgeval.core.params import Limits
-from pcgeval.generation.broker import Broker, TrialFailed, one_line
+from pcgeval.core.untrusted import printable_line
+from pcgeval.generation.broker import Broker, TrialFailed
 from pcgeval.generation.tasks import TrialCall, TrialRun
 from pcgeval.generation.wire import LINE_BYTES, Gone, Misused, Pipe
 from pcgeval.sandbox.sandbox import Ending, Sandbox
@@ -70,7 +71,7 @@ def silence(ending: Ending) -> str:
         return f"gave no answer: it {ending.reason}"
     printed = ending.error_tail.strip().splitlines()
     last = printed[-1] if printed else "was run_evaluation called?"
-    return one_line(f"ended with exit code {ending.code} before it gave an answer: {last}")
+    return printable_line(f"ended with exit code {ending.code} before it gave an answer: {last}")
 
 
 def _environment(call: TrialCall, pipe: Pipe) -> dict[str, str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pcgeval.core.trials import whole_text
+from pcgeval.core.untrusted import well_formed
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold
@@ -170,7 +170,7 @@ def parse(line: bytes) -> Said:
             kinds: dict[object, type[Answer | Failure | Contact]]
             kinds = {"answer": Answer, "failure": Failure, "contact": Contact}
             if isinstance(values["op"], str) and values["op"] in kinds:
-                return kinds[values["op"]](whole_text(values["text"]))
+                return kinds[values["op"]](well_formed(values["text"]))
     raise Misused("sent something that is no message of the interface")
 
 

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.files import FileError, empty_folder, write_text
+from pcgeval.core.files import empty_folder, write_text
 from pcgeval.core.layout import StageDir, Trial, trial_file
 from pcgeval.core.stage_files import StageName, TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.xml import level_xml
@@ -75,15 +76,8 @@ def _code(response: str) -> str:
 def _read(path: Path) -> str:
     """Read a trial's file; what its author may have caused is a LevelError, a fault of this machine a FileError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    except FileNotFoundError as error:
-        raise LevelError(f"{path.name} is missing") from error
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
-    if len(content) > MAX_BYTES:
-        raise LevelError(f"{path.name} is larger than {MAX_BYTES} bytes")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LevelError(f"{path.name} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+        return read_bounded_text(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
+    except UntrustedFileError as error:
+        if error.kind in {"missing", "too large", "malformed"}:
+            raise LevelError(f"{path.name} {error.reason}") from error
+        raise

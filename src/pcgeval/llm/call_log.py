@@ -32,7 +32,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.files import FileError, sync_folder, to_json, write_text
-from pcgeval.core.trials import ChatReply, whole_text
+from pcgeval.core.trials import ChatReply
+from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
 ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
@@ -89,7 +90,7 @@ class LoggedCall(BaseModel):
     def line(self) -> str:
         """Return the call as a line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
         values = self.model_dump(exclude_none=True, exclude=None if self.repetition else {"repetition"})
-        return whole_text(to_json(values, indent=None)) + "\n"
+        return well_formed(to_json(values, indent=None)) + "\n"
 
 
 class CallLog:

@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pcgeval.core.stage_files import plain, read_bounded
+from pcgeval.core.stage_files import plain, read_stage_file
 from pcgeval.scoring.formulas import ModelScores, PromptScore
 from pcgeval.scoring.inputs import Entry, LetterResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import (
@@ -280,7 +280,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str,
 
 def _read_text(path: Path) -> str:
     try:
-        return read_bounded(path).decode("utf-8")
+        return read_stage_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
         _refuse(path, f"is not UTF-8 text ({error.reason} at byte {error.start})")
 

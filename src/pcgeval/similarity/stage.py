@@ -24,6 +24,7 @@ from pcgeval.core.stage_files import (
     succeeded,
     write_outcomes,
 )
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
@@ -91,12 +92,9 @@ def _outcome(earlier: TrialOutcome, found: "_Picture | str | None") -> TrialOutc
 def _read_picture(path: Path, trial: Trial) -> _Picture | str:
     """Return the picture, or the reason why it cannot be classified."""
     try:
-        with path.open("rb") as file:
-            content = file.read(PICTURE_BYTES + 1)
-    except OSError as error:
-        return f"{path.name} cannot be read ({error.strerror})"
-    if len(content) > PICTURE_BYTES:
-        return f"{path.name} is larger than {PICTURE_BYTES} bytes"
+        content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
+    except UntrustedFileError as error:
+        return f"{path.name} {error.reason}"
     try:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             if image.size != (PICTURE_SIDE, PICTURE_SIDE):

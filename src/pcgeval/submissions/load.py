@@ -198,7 +198,7 @@ def load_notes(folder: Path) -> Notes:
         values = yaml.load(read_bounded_text(path, MAX_NOTES_BYTES), _NotesLoader)  # noqa: S506 - a safe loader
         return Notes.model_validate({} if values is None else values)
     except UntrustedFileError as error:
-        if error.is_missing:
+        if error.kind == "missing":
             return Notes()
         raise SubmissionError(str(error)) from error
     except ValidationError as error:

@@ -54,7 +54,7 @@ def read_requirements(folder: Path) -> list[str]:
     try:
         content = read_bounded(path, MAX_BYTES)
     except UntrustedFileError as fault:
-        if fault.is_missing:
+        if fault.kind == "missing":
             return []
         raise RequirementsError(str(fault)) from fault
     encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
