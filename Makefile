@@ -57,8 +57,8 @@ environments: $(READY)  ## test the verifiers environments and run them for real
 	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]'
-	$(VERIFIERS)/bin/python -m pytest tests/environments
-	$(VERIFIERS)/bin/python tests/environments/run_for_real.py
+	$(VERIFIERS)/bin/python -m pytest tests/rl
+	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 
 clean:  ## remove what the stages made; inputs, results in git and .venv stay
 	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache .pcgeval

@@ -1,69 +1,73 @@
 """Reproducible evaluation of Science Birds levels that language models write.
 
-The names below are the public interface. They are imported on first use, so that asking for the level converter does
-not load a neural network.
+`dir(pcgeval)` lists the public interface; `help(pcgeval.simulate)` explains one name. A name is imported on first use,
+so that converting a level does not load a neural network.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pcgeval.evaluator.image import render
-    from pcgeval.evaluator.physics import simulate
-    from pcgeval.evaluator.stability import Stability
-    from pcgeval.judge.run import run_judge
-    from pcgeval.levels.errors import LevelError
-    from pcgeval.levels.extraction import extract_code
-    from pcgeval.levels.xml import level_xml
-    from pcgeval.rl.entry import load_environment
-    from pcgeval.rubric.grades import JudgeOutput, extract_leaf_grades, get_grade_summary
-    from pcgeval.rubric.loading import load_rubric
-    from pcgeval.scoring.formulas import score_competition
-    from pcgeval.scoring.ranking import rank
-    from pcgeval.similarity.classifier import Classifier
-    from pcgeval.similarity.diversity import diversity
+if TYPE_CHECKING:  # the public interface: type checkers read these lines, and so does __getattr__ below
+    from pcgeval.core.errors import PcgevalError as PcgevalError
+    from pcgeval.core.params import Model as Model
+    from pcgeval.core.params import PhysicsParams as PhysicsParams
+    from pcgeval.evaluator.image import render as render
+    from pcgeval.evaluator.physics import simulate as simulate
+    from pcgeval.evaluator.stability import Stability as Stability
+    from pcgeval.judge.computer import Computer as Computer
+    from pcgeval.judge.run import run_judge as run_judge
+    from pcgeval.levels.errors import LevelError as LevelError
+    from pcgeval.levels.extraction import extract_code as extract_code
+    from pcgeval.levels.xml import level_xml as level_xml
+    from pcgeval.rl.entry import load_environment as load_environment
+    from pcgeval.rubric.grades import GradedTask as GradedTask
+    from pcgeval.rubric.grades import GradeSummary as GradeSummary
+    from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
+    from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades
+    from pcgeval.rubric.grades import get_grade_summary as get_grade_summary
+    from pcgeval.rubric.loading import load_rubric as load_rubric
+    from pcgeval.rubric.tree import TaskNode as TaskNode
+    from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer
+    from pcgeval.scoring.formulas import CompetitionScores as CompetitionScores
+    from pcgeval.scoring.formulas import score_competition as score_competition
+    from pcgeval.scoring.inputs import CompetitionResults as CompetitionResults
+    from pcgeval.scoring.inputs import Entry as Entry
+    from pcgeval.scoring.inputs import LetterResults as LetterResults
+    from pcgeval.scoring.inputs import Provenance as Provenance
+    from pcgeval.scoring.inputs import ScoringRules as ScoringRules
+    from pcgeval.scoring.inputs import TeamResults as TeamResults
+    from pcgeval.scoring.ranking import Entrant as Entrant
+    from pcgeval.scoring.ranking import Ranking as Ranking
+    from pcgeval.scoring.ranking import rank as rank
+    from pcgeval.scoring.uncertainty import Interval as Interval
+    from pcgeval.similarity.classifier import Classifier as Classifier
+    from pcgeval.similarity.classifier import Predictions as Predictions
+    from pcgeval.similarity.diversity import diversity as diversity
 
-_HOMES = {
-    "Classifier": "similarity.classifier",
-    "JudgeOutput": "rubric.grades",
-    "LevelError": "levels.errors",
-    "Stability": "evaluator.stability",
-    "diversity": "similarity.diversity",
-    "extract_code": "levels.extraction",
-    "extract_leaf_grades": "rubric.grades",
-    "get_grade_summary": "rubric.grades",
-    "level_xml": "levels.xml",
-    "load_environment": "rl.entry",
-    "load_rubric": "rubric.loading",
-    "rank": "scoring.ranking",
-    "render": "evaluator.image",
-    "run_judge": "judge.run",
-    "score_competition": "scoring.formulas",
-    "simulate": "evaluator.physics",
-}
+    __version__: str
+    __all__: list[str]
+else:
+    import functools
 
-__all__ = [
-    "Classifier",
-    "JudgeOutput",
-    "LevelError",
-    "Stability",
-    "diversity",
-    "extract_code",
-    "extract_leaf_grades",
-    "get_grade_summary",
-    "level_xml",
-    "load_environment",
-    "load_rubric",
-    "rank",
-    "render",
-    "run_judge",
-    "score_competition",
-    "simulate",
-]
+    @functools.cache
+    def _modules() -> dict[str, str]:
+        """Return the module of each public name, from the imports above."""
+        import ast
 
+        statements = ast.parse(__spec__.loader.get_source(__name__)).body
+        public = next(each for each in statements if isinstance(each, ast.If)).body
+        return {each.names[0].name: each.module for each in public if isinstance(each, ast.ImportFrom)}
 
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module when it is first asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'pcgeval' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"pcgeval.{_HOMES[name]}"), name)
+    def __getattr__(name: str) -> object:
+        """Import a public name from its module when it is first used."""
+        import importlib
+
+        if name == "__version__":
+            return importlib.import_module("importlib.metadata").version("pcgeval")
+        if name == "__all__":
+            return sorted(_modules())
+        if name not in _modules():
+            raise AttributeError(f"module 'pcgeval' has no attribute {name!r}")
+        return getattr(importlib.import_module(_modules()[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted(["__version__", *_modules()])
