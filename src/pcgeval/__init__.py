@@ -13,7 +13,6 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.evaluator.image import render as render
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
-    from pcgeval.judge.computer import Computer as Computer
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.levels.errors import LevelError as LevelError
     from pcgeval.levels.extraction import extract_code as extract_code
@@ -42,6 +41,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.similarity.classifier import Classifier as Classifier
     from pcgeval.similarity.classifier import Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
+    from pcgeval.submissions.reproduction import Computer as Computer
 
     __version__: str
     __all__: list[str]
