@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.scoring.ranking import Entrant as Entrant
     from pcgeval.scoring.ranking import Ranking as Ranking
     from pcgeval.scoring.ranking import rank as rank
-    from pcgeval.scoring.uncertainty import Interval as Interval
+    from pcgeval.scoring.uncertainty import ScoreInterval as ScoreInterval
     from pcgeval.similarity.classifier import Classifier as Classifier
     from pcgeval.similarity.classifier import Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
