@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.core.errors import PcgevalError as PcgevalError
     from pcgeval.core.params import Model as Model
     from pcgeval.core.params import PhysicsParams as PhysicsParams
+    from pcgeval.core.stage_files import ScoreInterval as ScoreInterval
     from pcgeval.evaluator.image import render as render
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
@@ -37,7 +38,6 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.scoring.ranking import Entrant as Entrant
     from pcgeval.scoring.ranking import Ranking as Ranking
     from pcgeval.scoring.ranking import rank as rank
-    from pcgeval.scoring.uncertainty import ScoreInterval as ScoreInterval
     from pcgeval.similarity.classifier import Classifier as Classifier
     from pcgeval.similarity.classifier import Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
