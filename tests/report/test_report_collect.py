@@ -62,8 +62,8 @@ def test_values_are_those_of_the_stages_files(evaluated):
         r'^"builders","T",2,"([0-9.]+)"', (evaluated / OFFICIAL / "trial_scores.csv").read_text(), re.MULTILINE
     )
     assert found.stability == stability["score"]
-    assert len(found.blocks) == stability["startingObjects"]
-    assert sum(block.moved for block in found.blocks) == stability["movingObjects"]
+    assert len(found.level.types) == stability["startingObjects"]
+    assert sum(found.level.moved) == stability["movingObjects"]
     assert found.similarity == similarity["trials"][1]["similarity"]
     assert (found.top_label.label, found.top_label.probability) == (best["label"], best["softmax_prob"])
     assert found.score == Decimal(row[1])
@@ -75,7 +75,7 @@ def test_failed_trials_keep_the_step_and_reason_and_have_no_measurements(evaluat
     assert [fate and fate.stage for fate in fates] == [None, "convert", "extract", "generate"]
     lost = trial(found, "small", "builders", "T", 2)
     assert lost.failure.reason == "took 501 s; the limit is 500 s"
-    assert (lost.blocks, lost.stability, lost.similarity, lost.top_label, lost.score) == (None, None, None, None, 0)
+    assert (lost.level, lost.stability, lost.similarity, lost.top_label, lost.score) == (None, None, None, None, 0)
 
 
 def test_a_disqualified_team_is_shown_without_scores(evaluated):
@@ -83,7 +83,7 @@ def test_a_disqualified_team_is_shown_without_scores(evaluated):
     assert cheats.disqualified
     assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
     assert {each.score for each in cheats.trials} == {None}
-    assert any(each.blocks for each in cheats.trials)
+    assert any(each.level for each in cheats.trials)
 
 
 def test_long_replies_are_cut(workspace):

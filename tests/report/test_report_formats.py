@@ -5,18 +5,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.layout import Trial
-from pcgeval.core.stage_files import LetterRow, OfficialWeight, failed
+from pcgeval.core.stage_files import LabelProbability, LetterRow, OfficialWeight, SimulatedTrial, failed
 from pcgeval.report.collect import failure
 from pcgeval.report.formats import count, figure, score, shortened
-from pcgeval.report.results import DrawnBlock, Failure, LetterResult, TopLabel, TrialResult
+from pcgeval.report.results import Failure, LetterResult, TrialResult
 
-BLOCK = DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=False)
+LEVEL = SimulatedTrial(
+    letter="A", trial=1, types=("SquareTiny",), positions=((0.0, 0.0, 0.0),), moved=(True,), dead=(False,)
+)
+EMPTY = SimulatedTrial(letter="A", trial=1, types=(), positions=(), moved=(), dead=())
 ONE = Decimal(1)
 
 
-def trial(stability=0.5, similarity=0.5, blocks=(BLOCK,), points="0.1", failure=None, number=1):
+def trial(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", failure=None, number=1):
     return TrialResult(
-        Trial("A", number), failure, blocks, stability, similarity, TopLabel("A", 0.5), Decimal(points), "reply", None
+        Trial("A", number),
+        failure,
+        level,
+        stability,
+        similarity,
+        LabelProbability(label="A", probability=0.5),
+        Decimal(points),
+        "reply",
+        None,
     )
 
 
@@ -83,7 +94,7 @@ def test_a_reason_does_not_repeat_its_step_and_has_an_end():
 def test_why_a_trial_is_zero():
     assert trial().why_zero is None
     assert trial(stability=0.0).why_zero == "zero: no block stayed in place"
-    assert trial(stability=0.0, blocks=()).why_zero == "zero: the level is empty"
+    assert trial(stability=0.0, level=EMPTY).why_zero == "zero: the level is empty"
     assert trial(similarity=0.0).why_zero == "zero: nothing of an A in it"
 
 

@@ -7,26 +7,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
+from pcgeval.core.stage_files import SimulatedTrial
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stability import Stability
 from pcgeval.report.formats import shade
 from pcgeval.report.pictures import VIEW
 from pcgeval.report.render import environment
-from pcgeval.report.results import DrawnBlock
 
 MACROS = environment().get_template("macros.html.j2").module
 places = st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(-4, 4))
 levels = st.lists(
-    st.builds(
-        lambda kind, place, moved, dead: DrawnBlock(kind, *place, moved, dead),
-        st.sampled_from(["SquareTiny", "RectSmall"]),
-        places,
-        st.booleans(),
-        st.booleans(),
-    ),
+    st.tuples(st.sampled_from(["SquareTiny", "RectSmall"]), places, st.booleans(), st.booleans()),
     min_size=1,
     max_size=12,
-)
+).map(lambda blocks: level(*blocks))
+
+
+def level(*blocks):
+    """Return a level from the kind, place, moved and dead of each block."""
+    columns = zip(*blocks, strict=True) if blocks else ((), (), (), ())
+    names = ("types", "positions", "moved", "dead")
+    return SimulatedTrial(letter="A", trial=1, **dict(zip(names, map(tuple, columns), strict=True)))
 
 
 def drawn(markup):
@@ -39,13 +40,8 @@ def drawn(markup):
     return np.asarray(canvas) == 0
 
 
-def evaluators_picture(blocks):
-    stability = Stability(
-        types=tuple(block.type for block in blocks),
-        positions=np.array([[block.x, block.y, block.angle] for block in blocks]),
-        moved=tuple(block.moved for block in blocks),
-        dead=tuple(block.dead for block in blocks),
-    )
+def evaluators_picture(found):
+    stability = Stability(found.types, np.array(found.positions), found.moved, found.dead)
     return np.asarray(render(stability, size=VIEW, margin=0)) == 0
 
 
@@ -57,28 +53,29 @@ def grown(black, pixels):
 
 
 @given(levels)
-def test_the_picture_shows_what_the_evaluator_renders(blocks):
+def test_the_picture_shows_what_the_evaluator_renders(found):
     """Corners are rounded to whole units, so edges may lie two pixels apart."""
-    ours, theirs = drawn(MACROS.picture(blocks)), evaluators_picture(blocks)
+    ours, theirs = drawn(MACROS.picture(found)), evaluators_picture(found)
     assert not (ours & ~grown(theirs, 2)).any()
     assert not (theirs & ~grown(ours, 2)).any()
 
 
 def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
-    blocks = [
-        DrawnBlock("SquareTiny", 0, 0, 0, moved=False, dead=False),
-        DrawnBlock("SquareTiny", 0, 1, 0, moved=True, dead=False),
-        DrawnBlock("RectSmall", 5, 5, 0, moved=True, dead=True),
-    ]
-    text = MACROS.picture(blocks)
+    text = MACROS.picture(
+        level(
+            ("SquareTiny", (0.0, 0.0, 0.0), False, False),
+            ("SquareTiny", (0.0, 1.0, 0.0), True, False),
+            ("RectSmall", (5.0, 5.0, 0.0), True, True),
+        )
+    )
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
 
 
 def test_a_level_of_which_nothing_is_left_is_an_empty_picture():
-    assert "<path" not in MACROS.picture([DrawnBlock("SquareTiny", 0, 0, 0, moved=True, dead=True)])
-    assert 'aria-label="0 blocks, 0 moved, 0 broke"' in MACROS.picture([])
+    assert "<path" not in MACROS.picture(level(("SquareTiny", (0.0, 0.0, 0.0), True, True)))
+    assert 'aria-label="0 blocks, 0 moved, 0 broke"' in MACROS.picture(level())
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,9 @@ from pcgeval.core.stage_files import (
     ConstantsFile,
     LetterRow,
     OfficialWeight,
-    PicturePrediction,
     RankedTeam,
     RankingFile,
     SimilarityFile,
-    SimulatedTrial,
     SimulationsFile,
     StabilityFile,
     TrialOutcome,
@@ -42,7 +40,6 @@ from pcgeval.core.untrusted import files_below, read_start
 from pcgeval.report.formats import shortened
 from pcgeval.report.results import (
     FAILURE_WORDS,
-    DrawnBlock,
     Evaluation,
     Failure,
     LetterResult,
@@ -50,7 +47,6 @@ from pcgeval.report.results import (
     ProgramSource,
     SourceFile,
     TeamResult,
-    TopLabel,
     TrialResult,
 )
 from pcgeval.rubric.grade_files import read_grade
@@ -166,9 +162,8 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         root / stage_dir(name, model, row.team) for name in ("raw", "stability", "similarity")
     )
     outcomes = read_outcomes(similarity_dir)
-    simulations = {
-        Trial(each.letter, each.trial): each for each in SimulationsFile.read(stability_dir / SIMULATIONS_FILE).trials
-    }
+    simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
+    levels = {Trial(each.letter, each.trial): each for each in simulations.trials}
     competition, scored = params.competition, row.status != "disqualified"
     replies = len(params.teams) * len(params.models) * len(competition.characters) * competition.trials
     letters = []
@@ -185,15 +180,19 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
             result = TrialResult(
                 trial=trial,
                 failure=failure(outcome) if outcome.failed_stage else None,
-                blocks=_blocks(simulations[trial]) if trial in simulations else None,
+                level=levels.get(trial),
                 stability=stability.score if stability else None,
                 similarity=similarity.similarity if similarity else None,
-                top_label=_top_label(predictions[number]) if number in predictions else None,
+                top_label=max(
+                    predictions[number].probabilities if number in predictions else (),
+                    key=lambda each: (each.probability, each.label),
+                    default=None,
+                ),
                 score=_found(official.trials, key, official.folder / TRIAL_SCORES, what).score if scored else None,
                 reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
                 usage=read_usage(raw, row.team, trial),
             )
-            if not result.failure and None in (result.blocks, stability, similarity, result.top_label):
+            if not result.failure and None in (result.level, stability, similarity, result.top_label):
                 raise FileError(
                     f"{similarity_dir}, {stability_dir}: {what} did not fail, but lacks its simulation, stability or "
                     f"similarity. {_AGAIN}"
@@ -217,16 +216,6 @@ def failure(outcome: TrialOutcome) -> Failure:
     stage = outcome.failed_stage or ""
     reason = (outcome.reason or "no reason was recorded").removeprefix(f"{FAILURE_WORDS.get(stage, stage)}: ")
     return Failure(stage, shortened(reason, LONGEST_REASON))
-
-
-def _blocks(level: SimulatedTrial) -> tuple[DrawnBlock, ...]:
-    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
-    return tuple(DrawnBlock(kind, *place, moved, dead) for kind, place, moved, dead in blocks)
-
-
-def _top_label(prediction: PicturePrediction) -> TopLabel | None:
-    found = max(prediction.probabilities, key=lambda each: (each.probability, each.label), default=None)
-    return TopLabel(found.label, found.probability) if found else None
 
 
 def _start_of(path: Path, characters: int) -> str:

@@ -1,22 +1,20 @@
 """Outline the blocks of a level for its picture."""
 
-from collections.abc import Mapping, Sequence
-
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
-from pcgeval.levels.blocks import BlockType
-from pcgeval.report.results import DrawnBlock
+from pcgeval.core.stage_files import SimulatedTrial
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 
 
-def outlines(blocks: Sequence[DrawnBlock]) -> list[tuple[str, str]]:
+def outlines(level: SimulatedTrial) -> list[tuple[str, str]]:
     """Outline the living blocks as SVG paths in whole units, y downwards: those that stayed, then those that moved.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
     little larger, are cut off at it.
     """
-    living = [block for block in blocks if not block.dead]
-    points = [point for block in living for point in _corners(block, COLLIDERS)]
+    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
+    living = [(kind, place, moved) for kind, place, moved, dead in blocks if not dead]
+    points = [point for kind, place, _ in living for point in corners(COLLIDERS[kind], *place)]
     if not points:
         return []
     left, right = min(point.x for point in points), max(point.x for point in points)
@@ -24,24 +22,15 @@ def outlines(blocks: Sequence[DrawnBlock]) -> list[tuple[str, str]]:
     side = max(right - left, top - bottom)
     corner = Point((left + right - side) / 2, (bottom + top + side) / 2)
     paths = {"stayed": "", "moved": ""}
-    for block in living:
+    for kind, place, moved in living:
         ring = "L".join(
             f"{round((point.x - corner.x) * VIEW / side)},{round((corner.y - point.y) * VIEW / side)}"
-            for point in _corners(block, SPRITES)
+            for point in corners(SPRITES[kind], *place)
         )
-        paths["moved" if block.moved else "stayed"] += f"M{ring}z"
-    return [(kind, path) for kind, path in paths.items() if path]
+        paths["moved" if moved else "stayed"] += f"M{ring}z"
+    return [(name, path) for name, path in paths.items() if path]
 
 
-def moved(blocks: Sequence[DrawnBlock]) -> int:
+def moved(level: SimulatedTrial) -> int:
     """Count the living blocks that moved."""
-    return sum(block.moved and not block.dead for block in blocks)
-
-
-def broken(blocks: Sequence[DrawnBlock]) -> int:
-    """Count the blocks that broke."""
-    return sum(block.dead for block in blocks)
-
-
-def _corners(block: DrawnBlock, sizes: Mapping[BlockType, Size]) -> list[Point]:
-    return corners(sizes[block.type], block.x, block.y, block.angle)
+    return sum(moved and not dead for moved, dead in zip(level.moved, level.dead, strict=True))

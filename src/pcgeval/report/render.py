@@ -89,7 +89,6 @@ def environment() -> Environment:
         loader=PackageLoader("pcgeval.report"), autoescape=True, undefined=StrictUndefined, extensions=[_JoinLines]
     )
     found.filters |= {
-        "broken": pictures.broken,
         "figure": formats.figure,
         "foreign_text": foreign_text,
         "grade": formats.grade,

@@ -9,9 +9,15 @@ from functools import cached_property
 from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import LetterRow, OfficialWeight, RankedTeam, RankingFile
+from pcgeval.core.stage_files import (
+    LabelProbability,
+    LetterRow,
+    OfficialWeight,
+    RankedTeam,
+    RankingFile,
+    SimulatedTrial,
+)
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
-from pcgeval.levels.blocks import BlockType
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
@@ -26,26 +32,6 @@ FAILURE_WORDS = {  # by the stage in which a trial failed
     "simulate": "not simulated",
     "classify": "not classified",
 }
-
-
-@dataclass(frozen=True)
-class DrawnBlock:
-    """One block at the end of its simulation: centre in metres (y upwards), angle in radians."""
-
-    type: BlockType
-    x: float
-    y: float
-    angle: float
-    moved: bool
-    dead: bool
-
-
-@dataclass(frozen=True)
-class TopLabel:
-    """The letter that the classifier found most likely, and how likely."""
-
-    label: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -65,17 +51,22 @@ class Failure:
 class TrialResult:
     """One trial of a team with a model.
 
-    What a trial did not reach is None: a failed one has no similarity, and no stability or blocks if it failed before
-    the simulation; the trials of a disqualified team have no score. `reply` is the start of the answer, `usage` the
-    cost and the flags of the trial; None without a record.
+    What a trial did not reach is None: a failed one has no similarity, and no level or stability if it failed before
+    the simulation; the trials of a disqualified team have no score.
+
+    Attributes:
+        level: The blocks at the end of the simulation.
+        top_label: The letter that the classifier found most likely.
+        reply: The start of the response.
+        usage: The cost and the flags of the trial; None without a record.
     """
 
     trial: Trial
     failure: Failure | None
-    blocks: tuple[DrawnBlock, ...] | None
+    level: SimulatedTrial | None
     stability: float | None
     similarity: float | None
-    top_label: TopLabel | None
+    top_label: LabelProbability | None
     score: Decimal | None
     reply: str
     usage: TrialUsage | None
@@ -89,7 +80,8 @@ class TrialResult:
     def why_zero(self) -> str | None:
         """Why a trial that did not fail scores 0; None if it failed or scores."""
         if self.stability == 0:
-            return "zero: no block stayed in place" if self.blocks else "zero: the level is empty"
+            is_empty = self.level is None or not self.level.types
+            return "zero: the level is empty" if is_empty else "zero: no block stayed in place"
         if self.similarity == 0:
             article = "an" if self.trial.letter in "AEFHILMNORSX" else "a"
             return f"zero: nothing of {article} {self.trial.letter} in it"
