@@ -105,7 +105,7 @@ def test_findings(folder, name, arguments, score, explanation):
 
 @given(st.text("ab*", min_size=1, max_size=6), st.lists(st.text("abAB", max_size=8), max_size=3))
 def test_a_pattern_matches_as_by_a_regular_expression(tmp_path_factory, pattern, lines):
-    import re  # noqa: PLC0415
+    import re
 
     literal = ".*".join(re.escape(part) for part in pattern.split("*"))
     expected = any(re.search(literal, line, re.IGNORECASE) for line in lines)

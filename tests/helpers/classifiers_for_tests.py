@@ -3,12 +3,12 @@
 import string
 from pathlib import Path
 
-import torch
-from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
-
 
 def save_vit(folder: Path, labels: str = string.ascii_uppercase, width: int = 24) -> Path:
     """Write a random two-layer ViT whose output i means labels[i]; the same weights for the same arguments."""
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
     torch.manual_seed(7)
     config = ViTConfig(
         image_size=32,

@@ -42,7 +42,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     The harness is the one that is really used; only that uv fetches its packages is left out, since they are here.
     """
     vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
-    from verifiers.v1.runtimes import subprocess  # noqa: PLC0415 - only where it is installed
+    from verifiers.v1.runtimes import subprocess
 
     async def prepared(runtime: Any, script: str, *_: object, **__: object) -> list[str]:
         await runtime.write("harness.py", script.encode())

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from classifiers_for_tests import save_vit
 from PIL import Image, ImageDraw
-from safetensors.torch import load_file, save_file
-from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import ClassifierError
@@ -52,6 +49,9 @@ def letter(strokes: list[tuple[int, int, int, int]]) -> Image.Image:
 
 
 def test_agrees_with_transformers_by_hand(tiny_classifier: Path) -> None:
+    import torch
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
     images = [picture(seed).convert("RGB") for seed in range(3)]
     processor = AutoImageProcessor.from_pretrained(tiny_classifier)
     model = AutoModelForImageClassification.from_pretrained(tiny_classifier, dtype=torch.float64).eval()
@@ -66,6 +66,8 @@ def test_agrees_with_transformers_by_hand(tiny_classifier: Path) -> None:
 
 
 def test_labels_may_stand_in_any_order(tiny_classifier: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     order = list(range(26))
     random.Random(1).shuffle(order)
     shuffled = shutil.copytree(tiny_classifier, tmp_path / "shuffled")
@@ -97,6 +99,8 @@ def test_no_pictures(tiny_classifier: Path) -> None:
 
 @pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
 def test_same_bytes_for_other_batches_and_threads(folder: Path | None, tiny_classifier: Path) -> None:
+    import torch
+
     classifier = Classifier.load(folder or tiny_classifier)
     images = [picture(seed) for seed in range(8)]
     threads = torch.get_num_threads()
@@ -148,6 +152,8 @@ def test_refuses_cut_off_weights(share: float, tiny_classifier: Path, tmp_path: 
 
 
 def test_refuses_weights_that_lack_a_part(tiny_classifier: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     copy = shutil.copytree(tiny_classifier, tmp_path / "copy")
     weights = load_file(copy / "model.safetensors")
     del weights["classifier.weight"]
@@ -157,6 +163,8 @@ def test_refuses_weights_that_lack_a_part(tiny_classifier: Path, tmp_path: Path)
 
 
 def test_refuses_weights_that_are_no_numbers(tiny_classifier: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
     copy = shutil.copytree(tiny_classifier, tmp_path / "copy")
     weights = load_file(copy / "model.safetensors")
     weights["classifier.bias"][3] = float("nan")
@@ -166,6 +174,9 @@ def test_refuses_weights_that_are_no_numbers(tiny_classifier: Path, tmp_path: Pa
 
 
 def test_refuses_pickled_weights(tiny_classifier: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
     copy = shutil.copytree(tiny_classifier, tmp_path / "copy")
     torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
     (copy / "model.safetensors").unlink()

@@ -2,6 +2,8 @@
 
 The forward pass runs in double precision. Results are rounded to 7 and 5 decimals; in single precision their noise
 reaches the last of these digits, so another batch size or number of threads would write other bytes.
+
+torch and transformers take seconds to import; only loading a classifier does so.
 """
 
 from collections.abc import Sequence
@@ -10,19 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError
-from transformers import AutoImageProcessor, AutoModelForImageClassification
-from transformers.utils import logging
 
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
 PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
-
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +60,12 @@ class Classifier:
         Raises:
             ClassifierError: The classifier cannot be had, is broken, or has other labels than A to Z.
         """
+        import torch  # noqa: PLC0415
+        from safetensors import SafetensorError  # noqa: PLC0415
+        from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
+        from transformers.utils import logging  # noqa: PLC0415
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         files = resolve_source(source, revision)
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         try:
@@ -98,6 +100,8 @@ class Classifier:
         Raises:
             ClassifierError: The network answers with something else than numbers, or has no CLS token.
         """
+        import torch  # noqa: PLC0415
+
         if not images:
             width = int(self._model.config.hidden_size)
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, width)))
