@@ -81,7 +81,7 @@ class Interface:
 
 def openai_server(address, **how):
     pytest.importorskip("openai", reason="the extra openai is not installed")
-    from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415 - it needs the extra
+    from pcgeval.llm.openai import OpenAiServer
 
     return OpenAiServer("toy", f"{address}/v1", silence=0.3, **how)
 
