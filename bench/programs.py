@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
-from pcgeval.generation.harness import ProgramRunner
+from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialCall
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from pcgeval.sandbox.sandbox import Allowance, SandboxError, open_sandbox

@@ -15,7 +15,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, reply_count
-from pcgeval.generation.wire import Gone, Misused, Pipe
+from pcgeval.generation.pipe import Pipe, PipeClosed, ProtocolViolation
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 
 
@@ -205,10 +205,10 @@ def test_the_programs_failure_is_the_reason_on_one_line(guest: Guest) -> None:
 
 def test_a_closed_pipe_and_nonsense_pass_through(guest: Guest) -> None:
     os.write(guest.pipe.guest_ends[0], b"nonsense\n")
-    with pytest.raises(Misused):
+    with pytest.raises(ProtocolViolation):
         guest.broker.serve()
     guest.pipe.close_guest_ends()
-    with pytest.raises(Gone):
+    with pytest.raises(PipeClosed):
         guest.broker.serve()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from program_trials import SEED, TestModel, echo, limits, loop, trial_call, write_program
 
-from pcgeval.generation.harness import GUEST, ProgramRunner
+from pcgeval.generation.runners import GUEST, ProgramRunner
 from pcgeval.sandbox.sandbox import Allowance, open_sandbox
 
 SAID = f"reply to 1 messages with seed {SEED}"

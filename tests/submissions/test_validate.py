@@ -8,7 +8,7 @@ import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, README, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
-from pcgeval.generation.harness import GUEST
+from pcgeval.generation.runners import GUEST
 from pcgeval.submissions.findings import SubmissionFinding, printable_findings
 from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.load import Program

@@ -1,6 +1,6 @@
-"""The referee of one trial: what a program gets from the model, and what is known about it afterwards.
+"""The referee of one trial: it asks the model for a program, counts, and notes what an inspector should see.
 
-Tokens, seconds, seed, model and options are held to here, in a process that the program cannot reach; what it counts or
+Tokens, seconds, seed, model and options are set here, in a process that the program cannot reach; what it counts or
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
 the program and one after the seconds TimeoutError, and a program that catches them may hand in what it has.
 
@@ -9,20 +9,20 @@ Several replies to one call (`n`) have the seeds that follow each other from the
 """
 
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from typing import Literal
 
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
+from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, DeadlinePassed, FailureMessage, Pipe
 from pcgeval.generation.tasks import TrialCall
-from pcgeval.generation.wire import Answer, Chat, Contact, Failure, OutOfTime, Pipe
 from pcgeval.llm.protocol import CallError, Message
 
 MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks
 LAST_WORDS_SECONDS = 5.0  # for a program that was told its time is up to hand in what it has
 MOST_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
-_ROLES = ("system", "user", "assistant")
+ROLES: tuple[Literal["system", "user", "assistant"], ...] = ("system", "user", "assistant")
 
 
 class TrialFailed(Exception):  # noqa: N818 - an outcome
@@ -38,7 +38,13 @@ class Refusal:
 
 
 class Broker:
-    """Serves the calls of one trial until it is over, and keeps the record of it."""
+    """Serves the calls of one trial until it is over, and keeps the record of it.
+
+    Attributes:
+        exchanges: Every call that was answered, in order.
+        flags: Findings for an inspector, in the order in which they were noticed.
+        limit: The limit that was reached, if any.
+    """
 
     def __init__(self, call: TrialCall, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
@@ -47,43 +53,38 @@ class Broker:
         self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
         self._told_time_is_up: float | None = None
         self._tokens = 0
-        self._said: set[str] = set()  # the model's replies, as their words
-        self._flags: dict[Flag, None] = {}
-        self._exchanges: list[Exchange] = []
+        self._replies: set[str] = set()  # of the model, with single spaces
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
-        self.limit: Refusal | None = None  # the limit that was reached
-
-    @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """Every call that was answered, in order."""
-        return tuple(self._exchanges)
-
-    @property
-    def flags(self) -> tuple[Flag, ...]:
-        """What an inspector should look at, in the order in which it was noticed."""
-        return tuple(self._flags)
+        self.exchanges: tuple[Exchange, ...] = ()
+        self.flags: tuple[Flag, ...] = ()
+        self.limit: Refusal | None = None
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
 
         Raises:
             TrialFailed: There will be no answer.
-            Misused: The same: the program abused the pipe.
-            Gone: The program closed the pipe; how it ended tells why.
+            ProtocolViolation: The same: the program abused the pipe.
+            PipeClosed: The program closed the pipe; how it ended tells why.
             LlmError: The model cannot be asked at all.
         """
         try:
             while True:
                 match self._pipe.receive(self._deadline):
-                    case Chat() as chat:
+                    case ChatMessage() as chat:
                         self._pipe.send(self._reply_to(chat), self._deadline)
-                    case Contact(text):
+                    case ContactMessage(text):
                         self._flag("other-host", text)
-                    case Failure(text):
+                    case FailureMessage(text):
                         raise TrialFailed(self.limit.why if self.limit else printable_line(text))
-                    case Answer(text):
-                        return self._accepted(text)
-        except OutOfTime:
+                    case AnswerMessage(text):
+                        # an empty answer scores nothing, so there is nothing in it to inspect
+                        if text.strip() and _single_spaced(text) not in self._replies:
+                            why = "none of the model's replies in this trial is the answer"
+                            why = why if self._replies else "the model gave no reply in this trial; the answer"
+                            self._flag_text("altered-answer", why, text)
+                        return text
+        except DeadlinePassed:
             raise TrialFailed(f"took more than {self._limits.seconds:g} s") from None
 
     @property
@@ -93,28 +94,25 @@ class Broker:
             return self._told_time_is_up + LAST_WORDS_SECONDS
         return self._start + self._limits.seconds - self._replayed
 
-    def _reply_to(self, chat: Chat) -> dict[str, object]:
-        """Return what the program is told; the counts are those that this call has cost."""
-        before = len(self._exchanges)
-        texts = self._texts(chat)
-        replies = [exchange.reply for exchange in self._exchanges[before:]]
-        told: dict[str, object] = {
-            "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
-            "output_tokens": sum(reply.output_tokens for reply in replies),
-        }
-        return told | (asdict(texts) if isinstance(texts, Refusal) else {"texts": texts})
-
-    def _texts(self, chat: Chat) -> list[str] | Refusal:
-        """Ask the model as often as the call wants replies; each has the seed after that of the one before."""
+    def _reply_to(self, chat: ChatMessage) -> dict[str, object]:
+        """Ask the model as often as the call wants replies; return these or the refusal, and what the call has cost."""
+        before = len(self.exchanges)
         try:
             messages, n = conversation(chat.messages), reply_count(chat.n)
         except ValueError as error:
-            return Refusal("ValueError", str(error))
-        self._flag_inventions(messages)
+            return {"prompt_tokens": 0, "output_tokens": 0, **asdict(Refusal("ValueError", str(error)))}
+        for message in messages:
+            if message.role == "assistant" and _single_spaced(message.content) not in self._replies:
+                self._flag_text("invented-reply", "the model never said in this trial", message.content)
         texts: list[str] = []
         while not self._is_over_limit() and len(texts) < n:
             texts.append(self._ask(messages, (self._call.seed + len(texts)) % 2**31))
-        return self.limit or texts
+        replies = [exchange.reply for exchange in self.exchanges[before:]]
+        return {
+            "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
+            "output_tokens": sum(reply.output_tokens for reply in replies),
+            **(asdict(self.limit) if self.limit else {"texts": texts}),
+        }
 
     def _ask(self, messages: tuple[Message, ...], seed: int) -> str:
         request = replace(self._call, seed=seed).request(messages)
@@ -128,14 +126,14 @@ class Broker:
         pairs = enumerate(zip(self._conversation, messages, strict=False))
         shorter = min(len(self._conversation), len(messages))
         repeats = next((at for at, (before, now) in pairs if before != now), shorter)
-        self._exchanges.append(Exchange(request.key, reply, messages[repeats:], repeats))
+        self.exchanges += (Exchange(request.key, reply, messages[repeats:], repeats),)
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
-        self._said.add(_words(well_formed(reply.text)))
+        self._replies.add(_single_spaced(well_formed(reply.text)))
         return reply.text
 
     def _is_over_limit(self) -> bool:
-        """Tell whether the program may have no more; `limit` is what stands against it."""
+        """Return whether the program may have no more, and set `limit`."""
         if self._tokens > self._limits.tokens:
             self.limit = Refusal("ValueError", f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
         elif (now := time.monotonic()) >= self._start + self._limits.seconds - self._replayed:
@@ -143,40 +141,36 @@ class Broker:
             self._told_time_is_up = self._told_time_is_up or now
         return self.limit is not None
 
-    def _accepted(self, answer: str) -> str:
-        # an empty answer scores nothing, so there is nothing in it to inspect
-        if answer.strip() and _words(answer) not in self._said:
-            if self._said:
-                self._flag(
-                    "altered-answer", f"none of the model's replies in this trial is the answer: {_shown(answer)}"
-                )
-            else:
-                self._flag("altered-answer", f"the model gave no reply in this trial; the answer: {_shown(answer)}")
-        return answer
-
-    def _flag_inventions(self, messages: tuple[Message, ...]) -> None:
-        for message in messages:
-            if message.role == "assistant" and _words(message.content) not in self._said:
-                self._flag("invented-reply", f"the model never said in this trial: {_shown(message.content)}")
+    def _flag_text(self, kind: FlagKind, why: str, text: str) -> None:
+        self._flag(kind, f"{why}: {printable_line(text, 120)!r}")
 
     def _flag(self, kind: FlagKind, detail: str) -> None:
-        if sum(flag.kind == kind for flag in self._flags) < MOST_FLAGS:
-            self._flags[Flag(kind, printable_line(detail))] = None
+        flag = Flag(kind, printable_line(detail))
+        if flag not in self.flags and sum(each.kind == kind for each in self.flags) < MOST_FLAGS:
+            self.flags += (flag,)
 
 
 def conversation(messages: object) -> tuple[Message, ...]:
     """Return the messages of a call as the model is sent them.
 
     Args:
-        messages: What the program wrote, as JSON values: dicts with `role` and `content`, the content a text or a list
-            of parts `{"type": "text", "text": ...}`; other keys are left out.
+        messages: A program's JSON values: dicts with `role` and `content`, the content a text or a list of parts
+            `{"type": "text", "text": ...}`; other keys are left out.
 
     Raises:
         ValueError: It is no conversation; the text says why.
     """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
-    return tuple(_message(each) for each in messages)
+    found = []
+    for each in messages:
+        if not isinstance(each, dict):
+            raise ValueError("a message must be a dict with role and content")  # noqa: TRY004 - as the program sees it
+        role = next((role for role in ROLES if role == each.get("role")), None)
+        if role is None:
+            raise ValueError(f"the role of a message must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
+        found.append(Message(role, well_formed(_content(each.get("content")))))
+    return tuple(found)
 
 
 def reply_count(n: object) -> int:
@@ -190,36 +184,18 @@ def reply_count(n: object) -> int:
     return n
 
 
-def _message(value: object) -> Message:
-    if not isinstance(value, dict):
-        raise ValueError("a message must be a dict with role and content")  # noqa: TRY004 - as the program sees it
-    role = value.get("role")
-    for known in _ROLES:
-        if role == known:
-            return Message(known, well_formed(_content(value.get("content"))))  # type: ignore[arg-type]
-    raise ValueError(f"the role of a message must be {', '.join(_ROLES[:-1])} or {_ROLES[-1]}")
-
-
 def _content(content: object) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, list) and content:
-        return "".join(_texts(content))
-    raise ValueError("the content of a message must be a text")
+    if not isinstance(content, list) or not content:
+        raise ValueError("the content of a message must be a text")
+    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    whole = [text for text in texts if isinstance(text, str)]
+    if len(whole) < len(content):
+        raise ValueError("the parts of a message's content must be texts")
+    return "".join(whole)
 
 
-def _texts(parts: list[object]) -> Iterator[str]:
-    for part in parts:
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-        if not isinstance(text, str):
-            raise ValueError("the parts of a message's content must be texts")  # noqa: TRY004 - as the program sees it
-        yield text
-
-
-def _words(text: str) -> str:
+def _single_spaced(text: str) -> str:
     """Return the text with single spaces: what differs in white space alone is the same word for word."""
     return " ".join(text.split())
-
-
-def _shown(text: str) -> str:
-    return repr(printable_line(text, 120))

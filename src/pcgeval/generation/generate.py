@@ -31,8 +31,7 @@ from pcgeval.core.trials import (
 )
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.harness import ProgramRunner
-from pcgeval.generation.prompts import PromptRunner
+from pcgeval.generation.runners import ProgramRunner, PromptRunner
 from pcgeval.generation.side_by_side import side_by_side
 from pcgeval.generation.tasks import Task, TrialCall, TrialRun
 from pcgeval.llm.call_log import CallLog, LoggedCall

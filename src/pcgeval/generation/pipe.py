@@ -1,7 +1,7 @@
 """Our end of the pipe to a program: JSON, a line a message, whatever the program may do to it.
 
-What comes is written by strangers: lines without end, no JSON, deep nesting, wrong types, a pipe that is closed,
-replies that are never read. Reading takes time linear in what comes, and memory and waiting are bounded.
+The program may send lines without end, no JSON, deep nesting or wrong types, close the pipe, or never read its replies.
+Reading takes time linear in what comes, and memory and waiting are bounded.
 """
 
 import json
@@ -10,7 +10,6 @@ import select
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from pcgeval.core.untrusted import well_formed
@@ -18,23 +17,23 @@ from pcgeval.core.untrusted import well_formed
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold
 TRIAL_LINES = 10_000
-_CHUNK = 65_536
+CHUNK_BYTES = 65_536
 
 
-class Gone(Exception):  # noqa: N818 - an ending, not an error
+class PipeClosed(Exception):  # noqa: N818 - an ending, not an error
     """The program closed its end of the pipe; mostly it has ended."""
 
 
-class OutOfTime(Exception):  # noqa: N818
-    """The deadline passed before the program said or took something."""
+class DeadlinePassed(Exception):  # noqa: N818
+    """The deadline passed before the program sent or took a message."""
 
 
-class Misused(Exception):  # noqa: N818
+class ProtocolViolation(Exception):  # noqa: N818
     """The program sent what the interface package never sends; the text tells what, as a sentence about the program."""
 
 
 @dataclass(frozen=True)
-class Chat:
+class ChatMessage:
     """A call of the model, as the program wrote it."""
 
     messages: object
@@ -42,27 +41,27 @@ class Chat:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What TrialLoop.run returned."""
+class AnswerMessage:
+    """The text that TrialLoop.run returned."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureMessage:
     """Why TrialLoop.run returned nothing, as the program tells it."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Contact:
+class ContactMessage:
     """A hint that the program turned to another machine."""
 
     text: str
 
 
-Said = Chat | Answer | Failure | Contact
+ProgramMessage = ChatMessage | AnswerMessage | FailureMessage | ContactMessage
 
 
 class Pipe:
@@ -81,9 +80,7 @@ class Pipe:
         """Return the pipe."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close what is open."""
         self._close(*self._open)
 
@@ -96,36 +93,43 @@ class Pipe:
         """Leave them to the program alone, so that its end is noticed."""
         self._close(*self.guest_ends)
 
-    def receive(self, deadline: float) -> Said:
+    def receive(self, deadline: float) -> ProgramMessage:
         """Return the program's next message.
 
         Args:
             deadline: On the clock of time.monotonic.
 
         Raises:
-            Gone: There will be none.
-            OutOfTime: The deadline passed.
-            Misused: It is none that the interface sends.
+            PipeClosed: There will be none.
+            DeadlinePassed: None came in time.
+            ProtocolViolation: It is none that the interface sends.
         """
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > LINE_BYTES:
-                raise Misused(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
-            self._buffer += self._read(deadline)
+                raise ProtocolViolation(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
+            _wait(self._said, select.POLLIN, deadline)
+            chunk = os.read(self._said, CHUNK_BYTES)
+            if not chunk:
+                raise PipeClosed
+            self._bytes += len(chunk)
+            if self._bytes > TRIAL_BYTES:
+                raise ProtocolViolation(f"sent messages of more than {TRIAL_BYTES // 2**20} MiB together")
+            self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         self._lines += 1
         if self._lines > TRIAL_LINES:
-            raise Misused(f"sent more than {TRIAL_LINES} messages")
+            raise ProtocolViolation(f"sent more than {TRIAL_LINES} messages")
         return parse(line)
 
     def send(self, values: Mapping[str, object], deadline: float) -> None:
         """Send the program a message.
 
         Raises:
-            Gone: It closed its end.
-            OutOfTime: It did not read it until the deadline.
+            PipeClosed: It closed its end.
+            DeadlinePassed: It did not read it in time.
         """
         line = memoryview(json.dumps(values).encode() + b"\n")
         while line:
@@ -135,17 +139,7 @@ class Pipe:
             except BlockingIOError:
                 continue
             except BrokenPipeError as error:
-                raise Gone from error
-
-    def _read(self, deadline: float) -> bytes:
-        _wait(self._said, select.POLLIN, deadline)
-        chunk = os.read(self._said, _CHUNK)
-        if not chunk:
-            raise Gone
-        self._bytes += len(chunk)
-        if self._bytes > TRIAL_BYTES:
-            raise Misused(f"sent messages of more than {TRIAL_BYTES // 2**20} MiB together")
-        return chunk
+                raise PipeClosed from error
 
     def _close(self, *descriptors: int) -> None:
         for descriptor in set(descriptors) & self._open:
@@ -153,33 +147,33 @@ class Pipe:
             os.close(descriptor)
 
 
-def parse(line: bytes) -> Said:
+def parse(line: bytes) -> ProgramMessage:
     """Return the message of a line.
 
     Raises:
-        Misused: The interface sends no such line.
+        ProtocolViolation: The interface sends no such line.
     """
+
+    def refuse(constant: str) -> object:
+        raise ValueError(constant)  # NaN and Infinity are no JSON
+
     try:
-        values = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        match json.loads(line.decode("utf-8"), parse_constant=refuse):
+            case {"op": "chat", "messages": messages, "n": n, **others} if not others:
+                return ChatMessage(messages, n)
+            case {"op": "answer", "text": str(text), **others} if not others:
+                return AnswerMessage(well_formed(text))
+            case {"op": "failure", "text": str(text), **others} if not others:
+                return FailureMessage(well_formed(text))
+            case {"op": "contact", "text": str(text), **others} if not others:
+                return ContactMessage(well_formed(text))
     except (ValueError, RecursionError) as error:
-        raise Misused("sent something that is no message of the interface (not valid JSON)") from error
-    if isinstance(values, dict):
-        if values.keys() == {"op", "messages", "n"} and values["op"] == "chat":
-            return Chat(values["messages"], values["n"])
-        if values.keys() == {"op", "text"} and isinstance(values["text"], str):
-            kinds: dict[object, type[Answer | Failure | Contact]]
-            kinds = {"answer": Answer, "failure": Failure, "contact": Contact}
-            if isinstance(values["op"], str) and values["op"] in kinds:
-                return kinds[values["op"]](well_formed(values["text"]))
-    raise Misused("sent something that is no message of the interface")
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(constant)
+        raise ProtocolViolation("sent something that is no message of the interface (not valid JSON)") from error
+    raise ProtocolViolation("sent something that is no message of the interface")
 
 
 def _wait(descriptor: int, event: int, deadline: float) -> None:
     poll = select.poll()
     poll.register(descriptor, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise OutOfTime
+        raise DeadlinePassed

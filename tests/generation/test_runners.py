@@ -9,7 +9,7 @@ import pytest
 from program_trials import SEED, TestModel, echo, limits, loop, trial_call, write_program
 
 from pcgeval.core.params import Limits
-from pcgeval.generation.harness import ProgramRunner
+from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialRun
 from pcgeval.llm.protocol import ChatRequest, LlmError
 from pcgeval.sandbox.sandbox import Allowance, Sandbox, open_sandbox

@@ -1,0 +1,103 @@
+"""Running one trial of a submission: a prompt is sent once; a program is started with the broker at its pipe."""
+
+import json
+from pathlib import Path
+
+from pcgeval.core.params import Limits
+from pcgeval.core.trials import Exchange
+from pcgeval.core.untrusted import printable_line
+from pcgeval.generation.broker import Broker, TrialFailed
+from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolation
+from pcgeval.generation.tasks import TrialCall, TrialRun
+from pcgeval.llm.protocol import CallError, Message
+from pcgeval.sandbox.sandbox import Sandbox
+from pcgeval.submissions.load import Program, Prompt
+from pcgeval.submissions.source_checks import unseeded_random
+
+GUEST = Path(__file__).parent / "guest"  # what the program imports of us
+SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
+
+
+class PromptRunner:
+    """Sends the model a prompt."""
+
+    def __init__(self, prompt: Prompt, limits: Limits) -> None:
+        """Take the prompt, and the tokens and seconds that a trial may use."""
+        self._prompt, self._limits = prompt, limits
+
+    def run_trial(self, call: TrialCall) -> TrialRun:
+        """Return the model's reply as the response; a call that fails is a failed trial."""
+        request = call.request((Message("user", self._prompt.for_letter(call.trial.letter)),))
+        try:
+            reply = call.backend.chat(request, self._limits.seconds)
+        except CallError as error:
+            return TrialRun("", (), (), str(error))
+        reason = None
+        if (used := reply.prompt_tokens + reply.output_tokens) > self._limits.tokens:
+            reason = f"used {used} tokens; the limit is {self._limits.tokens}"
+        elif reply.seconds > self._limits.seconds:
+            reason = f"took {reply.seconds:.0f} s; the limit is {self._limits.seconds:.0f} s"
+        return TrialRun(reply.text, (Exchange(request.key, reply),), (), reason)
+
+
+class ProgramRunner:
+    """Starts a program in a fresh process for each trial; several trials may be run at once from several threads."""
+
+    def __init__(self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path) -> None:
+        """Look through the program's files.
+
+        Args:
+            program: Its folder and the file that starts it.
+            sandbox: Where its processes are started.
+            limits: The tokens and seconds that a trial may use.
+            interpreter: The Python that has what the program requires.
+        """
+        self._program, self._sandbox, self._limits = program, sandbox, limits
+        self._command = [str(interpreter), program.entry]
+        self._flags = unseeded_random(program.folder)
+
+    def run_trial(self, call: TrialCall) -> TrialRun:
+        """Run one trial; whatever the program does, its outcome is returned.
+
+        Raises:
+            LlmError: The model cannot be asked at all.
+            SandboxError: The sandbox could not be set up.
+        """
+        with Pipe() as pipe:
+            broker = Broker(call, self._limits, pipe)
+            response, reason = self._run(call, broker, pipe)
+        return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason)
+
+    def _run(self, call: TrialCall, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
+        """Return the response, or an empty one and the reason."""
+        calls, replies = pipe.guest_ends
+        trial = {
+            "letter": call.trial.letter,
+            "number": call.trial.number,
+            "model": call.model.name,
+            "calls": calls,
+            "replies": replies,
+            "line_bytes": LINE_BYTES,
+        }
+        process = self._sandbox.start(
+            self._command,
+            folder=self._program.folder,
+            readable=(GUEST,),
+            descriptors=pipe.guest_ends,
+            environment={"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)},
+        )
+        try:
+            pipe.close_guest_ends()
+            return broker.serve(), None
+        except (TrialFailed, ProtocolViolation) as failure:
+            return "", str(failure)
+        except PipeClosed:
+            ending = process.wait(SETTLING_SECONDS)
+            if broker.limit:
+                return "", broker.limit.why
+            if ending.reason:
+                return "", f"gave no answer: it {ending.reason}"
+            last = (ending.error_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
+            return "", printable_line(f"ended with exit code {ending.code} before it gave an answer: {last}")
+        finally:
+            process.kill()
