@@ -63,7 +63,7 @@ def _parameters(function):
         ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
         ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
         ("file_exists", {"path": "README.md/below"}, 0, "README.md/below is missing"),
-        ("file_exists", {"path": "out"}, 0, "out is no regular file"),
+        ("file_exists", {"path": "out"}, 0, "out is not a regular file"),
         ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
         ("file_words", {"path": "README.md", "at_least": 6}, 0, "README.md has 5 words; 6 are asked for"),
         ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
@@ -225,9 +225,9 @@ def test_links_are_not_followed(folder, tmp_path_factory):
     (folder / "linked").symlink_to(outside)
     (folder / "link.json").symlink_to(outside / "results.json")
     for path in ("linked/results.json", "link.json"):
-        assert value(ran(folder), "trials", path).explanation == f"{path} is no regular file"
+        assert f"{path} is a link" in value(ran(folder), "trials", path).explanation
     os.mkfifo(folder / "fifo.json")
-    assert value(ran(folder), "trials", "fifo.json").explanation == "fifo.json is no regular file"
+    assert value(ran(folder), "trials", "fifo.json").explanation == "fifo.json is not a regular file"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -39,11 +39,11 @@ def write_link(path):
     ("make", "reason"),
     [
         (lambda _: None, "README.md is missing"),
-        (write_binary, "no UTF-8 text"),
-        (write_huge, "more than 1000000"),
-        (write_link, "no regular file"),
-        (lambda path: path.mkdir(), "no regular file"),
-        (os.mkfifo, "no regular file"),
+        (write_binary, "not UTF-8 text"),
+        (write_huge, "larger than 1000000"),
+        (write_link, "is a link"),
+        (lambda path: path.mkdir(), "not a regular file"),
+        (os.mkfifo, "not a regular file"),
     ],
 )
 def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):

@@ -7,7 +7,6 @@ had carries the reason. The results come from our own stages: where they are inc
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from stat import S_ISREG
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,7 +24,7 @@ from pcgeval.core.stage_files import (
     by_trial,
     read_outcomes,
 )
-from pcgeval.core.untrusted import files_below
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
 from pcgeval.submissions.load import Program, SubmissionError, load_notes, load_work
 from pcgeval.submissions.sources import find_readme
 
@@ -106,35 +105,22 @@ def _program_texts(folder: Path, readme: Path) -> Document:
     """Join what a program can take its prompts from, but its README, as far as a document may be long."""
     parts: list[bytes] = []
     left = MAX_DOCUMENT_BYTES
-    for path in files_below(folder):
-        if left > 0 and path.suffix in _PROMPT_SUFFIXES and path != readme:
-            try:
-                with path.open("rb") as file:
-                    parts.append(file.read(left))
-            except OSError as error:
-                reason = f"{path.name} cannot be read ({error.strerror})"
-                return Document("the program", "unreadable", reason=reason)
-            left -= len(parts[-1])
+    try:
+        for path in files_below(folder):
+            if left > 0 and path.suffix in _PROMPT_SUFFIXES and path != readme:
+                parts.append(read_start(path, left))
+                left -= len(parts[-1])
+    except UntrustedFileError as error:
+        return Document("the program", "unreadable", reason=str(error))
     return Document("the program", "read", b"\n".join(parts).decode("utf-8", errors="replace"))
 
 
 def _document(path: Path) -> Document:
     try:
-        status = path.lstat()
-        if not S_ISREG(status.st_mode):
-            return Document(path.name, "refused", reason=f"{path.name} is no regular file")
-        if status.st_size > MAX_DOCUMENT_BYTES:
-            reason = f"{path.name} has {status.st_size} bytes, more than {MAX_DOCUMENT_BYTES}"
-            return Document(path.name, "refused", reason=reason)
-        text = path.read_bytes().decode("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return Document(path.name, "refused", reason=f"{path.name} is missing")
-    except UnicodeDecodeError as error:
-        reason = f"{path.name} is no UTF-8 text ({error.reason} at byte {error.start})"
-        return Document(path.name, "refused", reason=reason)
-    except OSError as error:
-        return Document(path.name, "unreadable", reason=f"{path.name} cannot be read ({error.strerror})")
-    return Document(path.name, "read", text)
+        return Document(path.name, "read", read_bounded_text(path, MAX_DOCUMENT_BYTES))
+    except UntrustedFileError as error:
+        reason = f"{path.name} {error.reason}"
+        return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
 
 
 def _trial_results(params: Params, model: str, team: str, root: Path) -> list[TrialEvidence]:
@@ -178,12 +164,11 @@ def _on_top(entry: SimilarityEntry, prediction: PicturePrediction | None, folder
 def _reply(path: Path) -> ReplyShape | None:
     """Look at a response; None where there is none (the trial's outcome says why)."""
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_REPLY_BYTES).decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+        text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
+    except UntrustedFileError as error:
+        if error.kind == "missing":
+            return None
+        raise
     return ReplyShape(
         has_loop=any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text)),
         has_open_fence=text.count("```") % 2 == 1,

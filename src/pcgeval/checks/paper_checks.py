@@ -8,15 +8,13 @@ import csv
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from os import scandir
-from pathlib import Path, PurePosixPath
-from stat import S_ISDIR, S_ISREG
 from typing import Any, NewType
 
 from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
 from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_name, read_bounded, walk
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 Number = NewType("Number", float)  # an argument that may be any finite number
@@ -56,12 +54,20 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     """No file of the submission names an address that is on the paper's blacklist."""
     sought = [address.encode().lower() for address in evidence.blacklist]
     left = MAX_READ_BYTES
-    for path in _files_below(evidence.folder):
-        content = _read(path, left).lower()
-        left -= len(content)
-        found = next((address for address in sought if address in content), None)
-        if found is not None:
-            return CheckResult(0.0, f"{path.relative_to(evidence.folder).as_posix()!r:.200} names {found.decode()}")
+    for entry in walk(evidence.folder, limit=MAX_FILES, depth=MAX_FILES):
+        if entry.fault:
+            raise Undecided(f"{printable_name(entry.name) or 'the submission'} {entry.fault}")
+        if entry.is_file:
+            try:
+                content = read_bounded(evidence.folder / entry.name, left).lower()
+            except UntrustedFileError as error:
+                if error.kind == "too large":
+                    raise Undecided(f"more than {MAX_READ_BYTES} bytes to look through") from error
+                raise Undecided(f"{printable_name(entry.name)} {error.reason}") from error
+            left -= len(content)
+            found = next((address for address in sought if address in content), None)
+            if found is not None:
+                return CheckResult(0.0, f"{printable_name(entry.name, 200)!r} names {found.decode()}")
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
 
 
@@ -253,49 +259,9 @@ def _kind(value: Any) -> str:
 
 def _content(evidence: PaperEvidence, path: str) -> bytes:
     """Read a file below the submission, by no link on the way to it."""
-    place = evidence.folder
     try:
-        for part in PurePosixPath(path).parts:
-            place /= part
-            mode = place.lstat().st_mode
-            if not (S_ISREG(mode) or S_ISDIR(mode)):
-                raise _AuthorsFault(f"{path} is no regular file")
-        if not S_ISREG(mode):
-            raise _AuthorsFault(f"{path} is no regular file")
-        if (size := place.stat().st_size) > MAX_FILE_BYTES:
-            raise _AuthorsFault(f"{path} has {size} bytes, more than {MAX_FILE_BYTES}")
-        return place.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise _AuthorsFault(f"{path} is missing") from error
-    except OSError as error:
-        raise Undecided(f"{path} cannot be read ({error.strerror})") from error
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the regular files below a folder, in byte order within each folder; no link is followed."""
-    waiting, count = [folder], 0
-    while waiting:
-        try:
-            with scandir(waiting.pop()) as entries:
-                ordered = sorted(entries, key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            raise Undecided(f"a folder cannot be read ({error.strerror})") from error
-        for entry in ordered:
-            count += 1
-            if count > MAX_FILES:
-                raise Undecided(f"more than {MAX_FILES} files to look through")
-            if entry.is_dir(follow_symlinks=False):
-                waiting.append(Path(entry.path))
-            elif entry.is_file(follow_symlinks=False):
-                yield Path(entry.path)
-
-
-def _read(path: Path, most: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(most + 1)
-    except OSError as error:
-        raise Undecided(f"{path.name!r:.100} cannot be read ({error.strerror})") from error
-    if len(content) > most:
-        raise Undecided(f"more than {MAX_READ_BYTES} bytes to look through")
-    return content
+        return read_bounded(path_below(evidence.folder, path), MAX_FILE_BYTES)
+    except UntrustedFileError as error:
+        if error.kind == "system":
+            raise Undecided(f"{path} {error.reason}") from error
+        raise _AuthorsFault(f"{path} {error.reason}") from error
