@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -83,6 +84,7 @@ class _JoinLines(Extension):
             yield Token(token.lineno, token.type, text)
 
 
+@cache
 def environment() -> Environment:
     """Return the environment of the templates: it escapes every text, and an unknown name is an error."""
     found = Environment(

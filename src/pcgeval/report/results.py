@@ -198,11 +198,6 @@ class TeamResult:
         return tuple(trial for model in self.models for trial in model.trials)
 
     @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(model.failed for model in self.models)
-
-    @property
     def flagged(self) -> int:
         """The number of trials with a flag."""
         return sum(bool(trial.flag_kinds) for trial in self.trials)
@@ -268,24 +263,23 @@ class Evaluation:
         return tuple(trial for team in self.teams for trial in team.trials)
 
     @property
-    def scored_trials(self) -> tuple[TrialResult, ...]:
-        """The trials of the teams that are not disqualified."""
-        return tuple(trial for team in self.scored_teams for trial in team.trials)
-
-    @property
     def best_levels(self) -> dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]:
         """The team, model and trial with the best score by letter; None where no trial scored."""
-        best: dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]
-        best = dict.fromkeys(self.params.competition.characters)
-        highest: dict[str, Decimal] = {}
-        for team in self.scored_teams:
-            for model in team.models:
-                for trial in model.trials:
-                    letter = trial.trial.letter
-                    if trial.score and trial.score > highest.get(letter, 0):
-                        highest[letter] = trial.score
-                        best[letter] = team, model, trial
-        return best
+        scored = [
+            (team, model, trial)
+            for team in self.scored_teams
+            for model in team.models
+            for trial in model.trials
+            if trial.score
+        ]
+        return {
+            letter: max(
+                (each for each in scored if each[2].trial.letter == letter),
+                key=lambda each: each[2].score or 0,
+                default=None,
+            )
+            for letter in self.params.competition.characters
+        }
 
     @property
     def commonest_failures(self) -> list[tuple[str, str, int]]:
