@@ -37,7 +37,7 @@ def main() -> None:
 
 def recorded_replies() -> list[tuple[str, str]]:
     """Return letters and replies from all over the recordings."""
-    paths = sorted((ROOT / "data" / "recordings").glob("*/*.jsonl"))
+    paths = sorted((ROOT / "data" / "recordings").glob("*/*/calls.jsonl"))
     entries = [json.loads(line) for path in paths for line in path.read_text("utf-8").splitlines()]
     found = [(entry["letter"], entry["reply"]["text"]) for entry in entries if "letter" in entry and "reply" in entry]
     return found[:: len(found) // REPLIES][:REPLIES]

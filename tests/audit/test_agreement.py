@@ -99,10 +99,13 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
         [("changed", "data/submissions/bb/more.txt")],
     ),
     "recording missing": (
-        lambda f: (f / "data/recordings/m1/bb.jsonl").unlink(),
-        [("missing", "data/recordings/m1/bb.jsonl")],
+        lambda f: (f / "data/recordings/m1/bb/calls.jsonl").unlink(),
+        [("missing", "data/recordings/m1/bb/calls.jsonl")],
     ),
-    "all recordings missing": (lambda f: shutil.rmtree(f / "data/recordings"), [("missing", "data/recordings")]),
+    "all recordings of a team missing": (
+        lambda f: shutil.rmtree(f / "data/recordings/m1/bb"),
+        [("missing", "data/recordings/m1/bb")],
+    ),
     "ignore file in a submission": (
         lambda f: write(f, "data/submissions/aa/.dvcignore", "prompt.txt"),
         [("link", "data/submissions/aa/.dvcignore")],

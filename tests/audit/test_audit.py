@@ -35,7 +35,10 @@ def test_each_line_shows_the_inputs_of_its_team_alone(workspace: Path) -> None:
         "data/submissions/aa/prompt.txt",
         f"data/submissions/aa/{ODD_NAME}.md",
     ]
-    assert paths(first.inputs, "exchanges") == ["data/recordings/m1/aa.jsonl", "data/recordings/m2/aa.jsonl"]
+    assert paths(first.inputs, "exchanges") == [
+        "data/recordings/m1/aa/calls.jsonl",
+        "data/recordings/m2/aa/calls.jsonl",
+    ]
     assert [each.exchanges for each in first.inputs if each.kind == "exchanges"] == [2, 3]
     assert {each.kind for each in first.inputs} == {"submission", "exchanges"}
     assert first.stages == (
@@ -49,14 +52,11 @@ def test_each_line_shows_the_inputs_of_its_team_alone(workspace: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("judge", "expected"), [("simple", ["data/recordings/judge/aa.jsonl"]), ("checks", [])])
+@pytest.mark.parametrize(("judge", "expected"), [("simple", ["data/recordings/judge/aa/calls.jsonl"]), ("checks", [])])
 def test_what_the_judge_said_is_an_input_of_the_grade(workspace: Path, judge: str, expected: list[str]) -> None:
     values = yaml.safe_load((workspace / "params.yaml").read_text())
     values["rubric"] |= {"judge": judge, "model": {"backend": "recorded", "name": "m", "digest": "0" * 64}}
     (workspace / "params.yaml").write_text(yaml.safe_dump(values))
-    (workspace / "data/recordings/judge").mkdir()
-    for team in ("aa", "bb"):
-        (workspace / f"data/recordings/judge/{team}.jsonl").write_text("{}\n")
     exchanges = paths(audit(workspace).lines[0].inputs, "exchanges")
     assert [path for path in exchanges if "/judge/" in path] == expected
 
@@ -105,7 +105,7 @@ def test_a_model_asked_for_real_has_its_replies_as_input(workspace: Path) -> Non
     live = [each for each in first.inputs if each.kind == "exchanges"]
     assert [(each.path, each.exchanges) for each in live] == [
         ("data/raw/m2/aa", 1),
-        ("data/recordings/m1/aa.jsonl", 2),
+        ("data/recordings/m1/aa/calls.jsonl", 2),
     ]
     assert live[0].md5 == live[0].locked[0].md5
 
@@ -130,7 +130,7 @@ def test_text_says_what_a_person_asks(workspace: Path) -> None:
     assert "unranked  bb: total 0.123457, normalised 50.000 (participant)" in lines
     prompt = sha256(workspace / "data/submissions/aa/prompt.txt")[:12]
     assert [line for line in lines if "data/submissions/aa/prompt.txt" in line and f"sha256 {prompt}" in line]
-    assert [line for line in lines if "data/recordings/m2/aa.jsonl  3 exchanges" in line]
+    assert [line for line in lines if "data/recordings/m2/aa/calls.jsonl  3 exchanges" in line]
     assert [line for line in lines if "two\\nlines" in line]
     assert [line for line in lines if "params" in line and "physics: jitter 1e-05" in line]
     assert lines[-1].startswith("workspace, dvc.lock and cache agree (")

@@ -13,8 +13,8 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.trials import read_recorded_trials
 
 NO_TOOLS = {"PATH": "/nonexistent"}  # no bubblewrap either
-CALLS = Path("data/recordings/m/alpha.jsonl")
-TRIALS = Path("data/recordings/m/alpha.trials.jsonl")
+CALLS = Path("data/recordings/m/alpha/calls.jsonl")
+TRIALS = Path("data/recordings/m/alpha/trials.jsonl")
 
 
 @pytest.fixture
@@ -84,5 +84,5 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
 def test_a_line_that_is_no_recorded_trial_is_named(recorded: CompetitionFolder, old: str, new: str) -> None:
     path = recorded.folder / TRIALS
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(FileError, match=r"alpha\.trials\.jsonl:1: "):
+    with pytest.raises(FileError, match=r"trials\.jsonl:1: "):
         read_recorded_trials(path)

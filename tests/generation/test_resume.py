@@ -82,7 +82,7 @@ def test_a_replay_gives_the_same_bytes(
     before = competition.outputs()
     assert sum(b'"reason": null' not in content for name, content in before.items() if "alpha_" in name) == 4 + failed
     competition.run("-m", "pcgeval", "record")
-    (tmp_path / "data/recordings/m/alpha.trials.jsonl").unlink(missing_ok=True)  # a program is to be run again
+    (tmp_path / "data/recordings/m/alpha/trials.jsonl").unlink(missing_ok=True)  # a program is to be run again
     competition.change_model(backend="recorded")
     shutil.rmtree(tmp_path / "data" / "raw")
     competition.generate()

@@ -24,7 +24,11 @@ stages:
   generate:
     matrix: {team: "${teams}", model: "${models}"}
     cmd: python stages/copy.py ${item.model} ${item.team} raw
-    deps: ["data/submissions/${item.team}", data/recordings, stages/copy.py, src/pcgeval/llm]
+    deps:
+      - data/submissions/${item.team}
+      - data/recordings/${item.model}/${item.team}
+      - stages/copy.py
+      - src/pcgeval/llm
     params: [competition.seed, "models.${item.model}"]
     outs:
       - data/raw/${item.model}/${item.team}: {persist: true}
@@ -48,7 +52,12 @@ stages:
   grade:
     matrix: {team: "${teams}"}
     cmd: python stages/grade.py ${item.team}
-    deps: ["data/submissions/${item.team}", data/rubrics, "data/evidence/${item.team}", stages/grade.py]
+    deps:
+      - data/submissions/${item.team}
+      - data/rubrics
+      - data/evidence/${item.team}
+      - data/recordings/judge/${item.team}
+      - stages/grade.py
     params: [rubric]
     outs:
       - data/grades/${item.team}: {cache: false}
@@ -107,11 +116,13 @@ FILES = {
     "data/submissions/aa/prompt.txt": "draw <OBJECT>",
     f"data/submissions/aa/{ODD_NAME}.md": "odd",
     "data/submissions/bb/prompt.txt": "stack <OBJECT>",
-    "data/recordings/m1/aa.jsonl": "{}\n{}\n",
-    "data/recordings/m1/bb.jsonl": "{}\n",
-    "data/recordings/m2/aa.jsonl": "{}\n{}\n{}",
-    "data/recordings/m2/bb.jsonl": "{}\n",
-    "data/recordings/m3/aa.jsonl": "{}\n",
+    "data/recordings/m1/aa/calls.jsonl": "{}\n{}\n",
+    "data/recordings/m1/bb/calls.jsonl": "{}\n",
+    "data/recordings/m2/aa/calls.jsonl": "{}\n{}\n{}",
+    "data/recordings/m2/bb/calls.jsonl": "{}\n",
+    "data/recordings/m3/aa/calls.jsonl": "{}\n",
+    "data/recordings/judge/aa/calls.jsonl": "{}\n",
+    "data/recordings/judge/bb/calls.jsonl": "{}\n",
     "data/rubrics/competition/rubric.json": "{}",
     "data/classifier/model.safetensors": "weights",
 }

@@ -102,7 +102,10 @@ def make_workspace(folder: Path) -> Workspace:
     for team, prompt in PROMPTS.items():
         _write_submission(folder / "data" / "submissions" / team, team, prompt)
     _write_recordings(folder)
-    return Workspace(folder)
+    workspace = Workspace(folder)
+    checked = workspace.python("-m", "pcgeval", "check")  # makes the folders of recordings, as before every evaluation
+    assert checked.returncode == 0, checked.stderr
+    return workspace
 
 
 def _write_submission(folder: Path, team: str, prompt: str) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.files import FileError, read_json
+from pcgeval.core.files import FileError, read_json, write_bytes
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -51,18 +51,25 @@ def check() -> None:
 def _check_recordings(params: "Params") -> None:
     from pcgeval.core.layout import judge_recording_file, recording_file
 
-    for name, model in params.models.items():
-        for team in params.teams if model.backend == "recorded" else ():
-            path = recording_file(name, team)
-            if not path.is_file():
-                raise FileError(f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file.")
     judge = params.rubric.model if params.rubric.judge == "simple" else None
-    for team in params.teams if judge and judge.backend == "recorded" else ():
+    for team in params.teams:
+        for name, model in params.models.items():
+            path = recording_file(name, team)
+            if model.backend == "recorded" and not path.is_file():
+                raise FileError(f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file.")
+            _make_recording_folder(path.parent)
         path = judge_recording_file(team)
-        if not path.is_file():
+        _make_recording_folder(path.parent)
+        if judge and judge.backend == "recorded" and not path.is_file():
             print_stderr(
                 f"warning: {path}: no such recording, so the leaves of {team} that a model judges get no grade."
             )
+
+
+def _make_recording_folder(folder: Path) -> None:
+    """Make the folder of a recording, which its stage depends on also where nothing is recorded; git keeps it."""
+    if not folder.exists():
+        write_bytes(folder / ".gitkeep", b"")
 
 
 @app.command()

@@ -62,13 +62,13 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
 
 
 def recording_file(model: str, team: str) -> Path:
-    """Return the recording of a model's exchanges with a team's submission."""
-    return RECORDINGS / model / f"{team}.jsonl"
+    """Return the recording of a model's calls by a team's submission; its folder is there for every model and team."""
+    return RECORDINGS / model / team / "calls.jsonl"
 
 
 def recorded_trials_file(model: str, team: str) -> Path:
     """Return the recording of a program's finished trials with a model: they are replayed without running it."""
-    return RECORDINGS / model / f"{team}.trials.jsonl"
+    return RECORDINGS / model / team / "trials.jsonl"
 
 
 def evidence_file(model: str, team: str) -> Path:
@@ -88,8 +88,8 @@ def human_grades_files(rubric: str, team: str) -> tuple[Path, Path]:
 
 
 def judge_recording_file(team: str) -> Path:
-    """Return the recording of the judge's exchanges about a team's submission."""
-    return JUDGE_RECORDINGS / f"{team}.jsonl"
+    """Return the recording of the judge's calls about a team's submission; its folder is there for every team."""
+    return JUDGE_RECORDINGS / team / "calls.jsonl"
 
 
 def judgement_file(team: str) -> Path:

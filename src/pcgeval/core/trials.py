@@ -81,8 +81,6 @@ class FailedCall:
 class Flag:
     """Something that an inspector should look at; what follows from it is the organiser's decision."""
 
-    __pydantic_config__ = _STRICT
-
     kind: FlagKind
     detail: str
 
