@@ -10,8 +10,7 @@ from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import STAGE_NAMES
-from pcgeval.core.trials import FLAG_KINDS, Flag
-from pcgeval.core.trials import TrialUsage as Conduct
+from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
 PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")
@@ -22,16 +21,16 @@ def trial(model, letter, number, stage=None, reason="", **values):
     passed = {"reply": ReplyShape(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
     if stage:
         passed = {"reply": ReplyShape(False, False)} if stage != "generate" else {}
-    values = {"conduct": Conduct(1, 15), **passed, **values}
+    values = {"usage": TrialUsage(1, 15), **passed, **values}
     return TrialEvidence(model, Trial(letter, number), stage, reason or stage or "", **values)
 
 
-INVENTED = Conduct(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
+INVENTED = TrialUsage(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
 SMALL = ModelEvidence(
     (
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
-        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", conduct=INVENTED),
+        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", usage=INVENTED),
         trial("small", "T", 2, "extract", "no code", reply=ReplyShape(has_loop=True, has_open_fence=True)),
     ),
     (LetterEvidence("small", "I", 0.2), LetterEvidence("small", "T", 0.0)),
@@ -243,17 +242,17 @@ def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, argument
 
 @pytest.mark.parametrize("kind", FLAG_KINDS)
 def test_flags_cannot_be_told_of_trials_without_records(kind):
-    unknown = replace(SMALL, trials=(*SMALL.trials, trial("small", "I", 3, conduct=None)))
+    unknown = replace(SMALL, trials=(*SMALL.trials, trial("small", "I", 3, usage=None)))
     with pytest.raises(Undecided, match="1 of 9 responses have no record of how they came about"):
         finding("trials_without_flag", replace(RUN, models=(LARGE, unknown)), kind=kind)
 
 
 def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
-    free = Conduct(1, 15, contained=False)
-    caught = Conduct(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
-    seen = replace(RUN, models=(ModelEvidence((trial("small", "I", 1, conduct=caught),), ()),))
+    free = TrialUsage(1, 15, contained=False)
+    caught = TrialUsage(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
+    seen = replace(RUN, models=(ModelEvidence((trial("small", "I", 1, usage=caught),), ()),))
     assert finding("trials_without_flag", seen, kind="other-host").score == 0
-    unseen = replace(RUN, models=(ModelEvidence((*seen.trials, trial("small", "I", 2, conduct=free)), ()),))
+    unseen = replace(RUN, models=(ModelEvidence((*seen.trials, trial("small", "I", 2, usage=free)), ()),))
     with pytest.raises(Undecided, match="1 of 2 trials ran without a sandbox"):
         finding("trials_without_flag", unseen, kind="other-host")
     assert finding("trials_without_flag", unseen, kind="altered-answer").score == 1

@@ -7,8 +7,7 @@ from submissions_for_tests import PARAMS, REPLY, write_results
 from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
 from pcgeval.core.files import FileError, write_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.trials import Flag
-from pcgeval.core.trials import TrialUsage as Conduct
+from pcgeval.core.trials import Flag, TrialUsage
 
 
 def readme_of(folder):
@@ -106,13 +105,13 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
     hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
     write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
     quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert quiet.conduct == Conduct(calls=1, tokens=15, flags=(), contained=False)
-    assert flagged.conduct.flags == (Flag("invented-reply", hostile[:300]),) * 3
+    assert quiet.usage == TrialUsage(calls=1, tokens=15, flags=(), contained=False)
+    assert flagged.usage.flags == (Flag("invented-reply", hostile[:300]),) * 3
 
 
 def test_nothing_is_known_of_responses_without_records(tmp_path):
     write_results(tmp_path, "small", recorded=False)
-    assert {trial.conduct for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
+    assert {trial.usage for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
 
 
 def test_another_label_on_top(tmp_path):

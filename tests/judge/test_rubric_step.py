@@ -113,7 +113,7 @@ def test_evidence_of_before_there_were_flags_leaves_them_undecided(competition):
     path = competition / evidence_file("large", TEAM)
     evidence = json.loads(path.read_text())
     for trial in evidence["trials"]:
-        del trial["conduct"]
+        del trial["usage"]
     path.write_text(json.dumps(evidence))
     output = grade_step(PARAMS, TEAM, competition)
     assert output.num_invalid_leaf_nodes == 4 + UNCHECKED

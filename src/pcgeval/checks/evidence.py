@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pcgeval.core.conduct import Conduct
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import StageName
+from pcgeval.core.trials import TrialUsage
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TrialEvidence:
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
-    conduct: Conduct | None = None  # None: nothing was recorded about how the response came about
+    usage: TrialUsage | None = None  # None: no record lies beside the response
 
     @property
     def name(self) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
-from pcgeval.core.conduct import read_conduct
 from pcgeval.core.files import FileError, read_json, write_json
 from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import Params
@@ -24,6 +23,7 @@ from pcgeval.core.stage_files import (
     by_trial,
     read_outcomes,
 )
+from pcgeval.core.trials import read_usage
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
 from pcgeval.submissions.load import Program, SubmissionError, load_notes, load_work
 from pcgeval.submissions.sources import find_readme
@@ -148,7 +148,7 @@ def _trial_results(params: Params, model: str, team: str, root: Path) -> list[Tr
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     on_top=similar is not None and _on_top(similar, predictions.get(trial.number), similarity),
-                    conduct=read_conduct(raw, team, trial),
+                    usage=read_usage(raw, team, trial),
                 )
             )
     return results

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from pcgeval.checks.check_result import CheckResult, Undecided, mean, share, share_of
 from pcgeval.checks.evidence import Evidence, LetterEvidence, TrialEvidence
-from pcgeval.core.conduct import Flag, FlagKind
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
+from pcgeval.core.trials import Flag, FlagKind
 
 
 def trials_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
@@ -107,13 +107,13 @@ def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
         Undecided: Of some trial there is no record, or it ran without a sandbox, where a contact can go unnoticed.
     """
     trials = _trials(evidence)
-    if unknown := sum(trial.conduct is None for trial in trials):
+    if unknown := sum(trial.usage is None for trial in trials):
         raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
 
     def flag(trial: TrialEvidence) -> Flag | None:
-        return trial.conduct.flag(kind) if trial.conduct else None
+        return trial.usage.flag(kind) if trial.usage else None
 
-    unseen = sum(trial.conduct is not None and not trial.conduct.contained and not flag(trial) for trial in trials)
+    unseen = sum(trial.usage is not None and not trial.usage.contained and not flag(trial) for trial in trials)
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
 

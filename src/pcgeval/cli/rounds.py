@@ -1,7 +1,7 @@
 """Another round of the same competition, evaluated in a workspace of its own below `rounds/`.
 
-The workspace has the same stages and inputs, its own outputs and lock file, and shares the cache, so that neither
-round disturbs the other and what both need is computed once.
+The workspace has the same stages and inputs, its own outputs and lock file, and shares the cache and the call log, so
+that neither round disturbs the other and what both need is computed, or asked of a model, once.
 """
 
 import shutil
@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.files import FileError, write_text
+from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Params, ParamsError, parse_params
 
 ROUNDS = Path("rounds")
@@ -46,6 +47,10 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
         _copy_input(root / each, workspace / each)
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
     _configure_dvc(workspace, cache=root.resolve() / ".dvc" / "cache")
+    (root / CALLS).mkdir(parents=True, exist_ok=True)
+    (workspace / CALLS).parent.mkdir(exist_ok=True)
+    if not (workspace / CALLS).is_symlink() and not (workspace / CALLS).exists():
+        (workspace / CALLS).symlink_to((root / CALLS).resolve())
     return workspace
 
 

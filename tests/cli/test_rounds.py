@@ -1,0 +1,47 @@
+"""A round has a workspace of its own, but what a model was asked for the final is not asked again."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from competition_folder import PROMPT, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+
+from pcgeval.cli.rounds import INPUTS, prepare_round
+from pcgeval.core.params import ParamsError
+
+
+def with_round(competition: CompetitionFolder, letters: str) -> Path:
+    """Add the round `midterm` and the inputs that the stage generate has no need of; return params.yaml."""
+    path = competition.folder / "params.yaml"
+    rounds = {"midterm": {"characters": letters, "trials": 2}}
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "rounds": rounds}))
+    for name in INPUTS:
+        if not (competition.folder / name).exists():
+            (competition.folder / name).mkdir(parents=True)
+    return path
+
+
+def test_a_round_and_the_final_share_the_replies_of_the_models(tmp_path: Path):
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
+        params = with_round(competition, "AC")
+        competition.generate()
+        assert len(server.log.asked) == 4
+        midterm = CompetitionFolder(prepare_round("midterm", params))
+        midterm.generate()
+        assert len(server.log.asked) == 6  # two trials of the letter C
+        prepare_round("midterm", params)  # refreshed
+        for each in (competition, midterm):
+            for path in each.folder.glob("data/raw/m/alpha/*/*.json"):
+                path.unlink()
+            each.generate()
+        assert len(server.log.asked) == 6
+    for name in ("A/alpha_A_1.txt", "A/alpha_A_2.json"):
+        assert competition.outputs()[f"m/alpha/{name}"] == midterm.outputs()[f"m/alpha/{name}"]
+
+
+def test_a_round_that_is_not_in_params_is_named(tmp_path: Path):
+    params = with_round(competition_folder(tmp_path, "http://127.0.0.1:1", PROMPT), "A")
+    with pytest.raises(ParamsError, match=r"no round 'finals'.*midterm"):
+        prepare_round("finals", params)
