@@ -69,7 +69,7 @@ def test_values_are_those_of_the_stages_files(evaluated):
     assert found.score == Decimal(row[1])
 
 
-def test_failed_trials_keep_the_step_and_reason_and_have_no_measurements(evaluated):
+def test_failed_trials_keep_the_stage_and_reason_and_have_no_measurements(evaluated):
     found = collect(PARAMS, evaluated)
     fates = [trial(found, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
     assert [fate and fate.stage for fate in fates] == [None, "convert", "extract", "generate"]
@@ -95,21 +95,21 @@ def test_long_replies_are_cut(workspace):
 
 
 @pytest.fixture(scope="module")
-def mended(evaluated, tmp_path_factory):
-    """One copy for all broken files: each test mends what it broke."""
-    return shutil.copytree(evaluated, tmp_path_factory.mktemp("mended") / "workspace")
+def repaired(evaluated, tmp_path_factory):
+    """One copy for all broken files: each test repairs what it broke."""
+    return shutil.copytree(evaluated, tmp_path_factory.mktemp("repaired") / "workspace")
 
 
 @pytest.mark.parametrize("path", READ, ids=str)
-def test_a_missing_or_broken_file_is_named(mended, path):
-    file = mended / path
+def test_a_missing_or_broken_file_is_named(repaired, path):
+    file = repaired / path
     before = file.read_bytes()
     for content in (None, b"", b"\xff\xfe", b"[]", b"[" * 100_000, b'{"a": NaN}', b'"a"\n"'):
         file.unlink()
         if content is not None:
             file.write_bytes(content)
         with pytest.raises(FileError) as caught:
-            collect(PARAMS, mended)
+            collect(PARAMS, repaired)
         message = str(caught.value)
         assert str(path) in message
         assert "dvc repro" in message

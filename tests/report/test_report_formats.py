@@ -72,7 +72,7 @@ def test_counts_agree_in_number():
 
 
 @pytest.mark.parametrize(
-    ("step", "words"),
+    ("stage", "words"),
     [
         ("generate", "reply failed"),
         ("extract", "no code"),
@@ -81,11 +81,11 @@ def test_counts_agree_in_number():
         ("classify", "not classified"),
     ],
 )
-def test_steps_have_names_for_people(step, words):
-    assert failure(failed(Trial("A", 1), step, "because")).words == words
+def test_stages_have_names_for_people(stage, words):
+    assert failure(failed(Trial("A", 1), stage, "because")).words == words
 
 
-def test_a_reason_does_not_repeat_its_step_and_has_an_end():
+def test_a_reason_does_not_repeat_its_stage_and_has_an_end():
     assert failure(failed(Trial("A", 1), "extract", "no code: the response is empty")).reason == "the response is empty"
     assert len(failure(failed(Trial("A", 1), "convert", "x" * 10_000)).reason) < 300
     assert failure(failed(Trial("A", 1), "convert", None)).reason == "no reason was recorded"

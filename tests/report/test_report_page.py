@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
@@ -15,7 +16,7 @@ from page_for_tests import Page
 from pcgeval.core.files import FileError, read_json, to_json, write_json
 from pcgeval.core.layout import RANKING_JSON, REPORT
 from pcgeval.report.collect import collect
-from pcgeval.report.render import render_page, write_report
+from pcgeval.report.render import environment, render_page, write_report
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_the_heat_map_has_every_letter_of_every_scored_team_and_model(page, mark
     ]
 
 
-def test_failures_are_counted_by_step(markup):
+def test_failures_are_counted_by_stage(markup):
     table = re.search(r'<table class="failures warm">.*?</table>', markup)[0]
     rows = re.findall(r"<tr><th.*?</tr>", table)
     assert len(rows) == 1 + len(PARAMS.teams) * len(PARAMS.models)
@@ -136,13 +137,20 @@ def evaluation(evaluated):
     return collect(PARAMS, evaluated)
 
 
-def elements(page):
-    return [(tag, sorted(attributes)) for tag, attributes in page.elements]
+HOSTILE = st.text() | st.text("<>&\"'\x00\u202e\ud800{}%#/a \n")
+LINE = environment().from_string('<p title="{{ attribute }}">{{ content }}</p>')
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.text() | st.text("<>&\"'\x00\u202e\ud800{}%#/a \n"))
-def test_no_text_makes_markup(evaluation, page, text):
+@given(HOSTILE, HOSTILE)
+def test_no_text_makes_markup_in_a_template(content, attribute):
+    found = Page(LINE.render(content=content, attribute=attribute))
+    assert [(tag, list(attributes)) for tag, attributes in found.elements] == [("p", ["title"])]
+    assert found.text.removesuffix("\n") == unescape(LINE.render(content=content, attribute="")[12:-4])
+
+
+@settings(deadline=None, max_examples=15)
+@given(HOSTILE)
+def test_no_text_makes_markup_on_the_page(evaluation, page, text):
     """As the contents of an element (a title), as an attribute (a letter) and as preformatted text (a reply)."""
     (first, *others) = evaluation.teams
     submission = replace(first.submission, title=text)
@@ -151,7 +159,7 @@ def test_no_text_makes_markup(evaluation, page, text):
     model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))
     changed = replace(first, submission=submission, models=(model, *first.models[1:]))
     found = Page(render_page(replace(evaluation, teams=(changed, *others))))
-    assert elements(found) == elements(page)
+    assert [(tag, set(each)) for tag, each in found.elements] == [(tag, set(each)) for tag, each in page.elements]
     assert not {chr(0), chr(0x202E), chr(0xD800)} & set(found.text)
 
 
