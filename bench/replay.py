@@ -7,7 +7,7 @@ from typing import Any
 
 from pcgeval.core.layout import trials
 from pcgeval.core.params import Params, parse_params
-from pcgeval.generation.generate import generate_step
+from pcgeval.generation.generate import generate_stage
 from pcgeval.generation.tasks import Task
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
@@ -50,7 +50,7 @@ def record(params: Params, submission: Submission, path: Path) -> None:
 def replay(params: Params, submission: Submission, folder: Path) -> None:
     """Run the generate step, the reading of the recording included."""
     backend = RecordedModel(folder / "recording.jsonl", DIGEST)
-    generate_step(params, "m", submission, backend, folder / "raw", lambda *_: None, state=folder / "state")
+    generate_stage(params, "m", submission, backend, folder / "raw", lambda *_: None, state=folder / "state")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pcgeval.core.console import Progress, run_stage
 from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
 from pcgeval.core.trials import TrialRecord
-from pcgeval.generation.generate import generate_step
+from pcgeval.generation.generate import generate_stage
 from pcgeval.llm.backends import open_backend
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
 from pcgeval.submissions.load import load_submission
@@ -31,7 +31,7 @@ def main(model: str, team: str, *options: str) -> None:
             kept=not is_new,
         )
 
-    generate_step(
+    generate_stage(
         params,
         model,
         load_submission(SUBMISSIONS / team),

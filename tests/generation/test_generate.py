@@ -11,7 +11,7 @@ from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import read_record, record_path
-from pcgeval.generation.generate import generate_step
+from pcgeval.generation.generate import generate_stage
 from pcgeval.generation.tasks import trial_seed
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
@@ -58,7 +58,9 @@ def run(folder: Path, backend: Parrot | RecordedModel, prompt: str = "Draw <OBJE
     params = parse_params({**VALUES, **changes}, "params.yaml")
     submission = Submission("alpha", "alpha", "participant", None, Prompt(prompt))
     calls = folder.with_name(f"{folder.name}-calls")
-    generate_step(params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state", calls=calls)
+    generate_stage(
+        params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state", calls=calls
+    )
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.evaluator.stage import simulate_stage
-from pcgeval.generation.generate import Report, generate_step
+from pcgeval.generation.generate import Report, generate_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.inputs import LetterResults, ScoringRules, first_by_trial
@@ -99,7 +99,7 @@ def try_submission(
         + [f"raw/{TRIALS_FILE}"]
     )
     with only_run(folder, state / "try.lock"), TemporaryDirectory(prefix="pcgeval-try-") as made:
-        generate_step(
+        generate_stage(
             params,
             model,
             submission,

@@ -19,7 +19,7 @@ from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, Trial, trials
 from pcgeval.core.params import Model, Params
-from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
+from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.trials import (
     FailedCall,
     RecordedTrial,
@@ -40,19 +40,19 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import Allowance, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission
 
-_SECOND_THOUGHT = 0.05  # seconds in which a signal that killed a program also reaches us
+_SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
 
 
 class Runner(Protocol):
-    """What does the trials of one submission."""
+    """Runs the trials of one submission."""
 
     def run_trial(self, call: TrialCall) -> TrialRun:
         """Do one trial; LlmError means that the model cannot be asked at all."""
 
 
-def generate_step(
+def generate_stage(
     params: Params,
     model: str,
     submission: Submission,
@@ -92,12 +92,13 @@ def generate_step(
         task = Task(submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
         trial_list = list(trials(params))
         if not keep_others:
-            _remove_strangers(folder, submission.team, trial_list)
+            _remove_stale_files(folder, submission.team, trial_list)
         outcomes = []
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
-        work = _Work(task, backend, folder, CallLog(calls), trust_programs, recorded)
-        for done in work.all_done(trial_list, settings.concurrency):
-            outcomes.append(_outcome(done))
+        generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded)
+        for done in generation.finish(trial_list, settings.concurrency):
+            reason = done.record.reason
+            outcomes.append(succeeded(done.trial) if reason is None else failed(done.trial, "generate", reason))
             report(done.trial, done.record, done.is_new)
         write_outcomes(folder, outcomes)
 
@@ -113,23 +114,17 @@ def _pinned_digest(model: Model, backend: Backend) -> str:
 
 
 @dataclass(frozen=True)
-class _ToDo:
-    trial: Trial
-    fingerprint: str
-
-
-@dataclass(frozen=True)
-class _Done:
+class _FinishedTrial:
     trial: Trial
     record: TrialRecord
     is_new: bool
 
 
 class _StoppedError(PcgevalError):
-    """The run ends: what a program came to in that moment says nothing about the program."""
+    """The run is being stopped, which is no failure of the program that it ended."""
 
 
-class _Work:
+class _Generation:
     """The trials of one model and team, those of an earlier run and those still to do."""
 
     def __init__(
@@ -146,7 +141,7 @@ class _Work:
         self.stopping = threading.Event()
         self.contained = True
 
-    def all_done(self, trial_list: list[Trial], threads: int) -> Iterator[_Done]:
+    def finish(self, trial_list: list[Trial], threads: int) -> Iterator[_FinishedTrial]:
         """Yield the finished trials, then do the others and yield each as it ends."""
         to_do = []
         team = self.task.submission.team
@@ -157,12 +152,12 @@ class _Work:
             if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
                 recorded = None
             if kept and (kept == recorded.record if recorded else self._equals_recording(kept)):
-                yield _Done(trial, kept, is_new=False)
+                yield _FinishedTrial(trial, kept, is_new=False)
             elif recorded:
                 write_trial(self.folder, team, trial, recorded.response, recorded.record)
-                yield _Done(trial, recorded.record, is_new=True)
+                yield _FinishedTrial(trial, recorded.record, is_new=True)
             else:
-                to_do.append(_ToDo(trial, fingerprint))
+                to_do.append(trial)
         if to_do:
             with self._opened() as runner:
                 yield from side_by_side(lambda each: self._do(runner, each), to_do, threads, self.stopping)
@@ -186,16 +181,15 @@ class _Work:
             self.contained = sandbox.contained
             yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder))
 
-    def _do(self, runner: Runner, to_do: _ToDo) -> _Done:
-        trial = to_do.trial
+    def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
         call = self.task.call(trial, backend)
         run = runner.run_trial(call)
-        if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SECOND_THOUGHT):
+        if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         response = "" if run.reason else well_formed(run.response)
         record = TrialRecord(
-            fingerprint=to_do.fingerprint,
+            fingerprint=self.task.fingerprint(trial),
             seed=call.seed,
             model=call.model.name,
             digest=call.digest,
@@ -207,7 +201,7 @@ class _Work:
             contained=self.contained,
         )
         write_trial(self.folder, call.team, trial, response, record)
-        return _Done(trial, record, is_new=True)
+        return _FinishedTrial(trial, record, is_new=True)
 
 
 class TrialBackend:
@@ -268,13 +262,7 @@ class TrialBackend:
         return kept.reply
 
 
-def _outcome(done: _Done) -> TrialOutcome:
-    if done.record.reason is None:
-        return succeeded(done.trial)
-    return failed(done.trial, "generate", done.record.reason)
-
-
-def _remove_strangers(folder: Path, team: str, wanted: Iterable[Trial]) -> None:
+def _remove_stale_files(folder: Path, team: str, wanted: Iterable[Trial]) -> None:
     """Remove what no wanted trial owns, so that the folder holds the same bytes as a run from scratch."""
     if not folder.is_dir():
         return
