@@ -121,7 +121,7 @@ class HeatMap:
 
     Attributes:
         measure: The measure's name in a `LetterRow`.
-        weight: The name in a `OfficialWeight` of what goes into a letter's weight because of it.
+        weight: The name in an `OfficialWeight` of what goes into a letter's weight because of it.
         darkest: The value with the darkest colour.
         highest: The weight with the highest bar.
         times: The factor of the values in the cells, so that the largest has a digit before its point.
