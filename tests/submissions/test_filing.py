@@ -12,7 +12,7 @@ import yaml
 from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
-from pcgeval.core.exclusion import BusyError, only_run
+from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
 from pcgeval.submissions.filing import FilingError, submit
@@ -284,7 +284,7 @@ def test_what_is_no_folder_is_not_replaced(competition: Path):
 
 
 def test_two_at_once_exclude_each_other(competition: Path):
-    with only_run(SUBMISSIONS, filing.LOCK), pytest.raises(BusyError, match=f"process {os.getpid()}"):
+    with lock_folder(SUBMISSIONS, filing.LOCK), pytest.raises(FolderBusyError, match=f"process {os.getpid()}"):
         submit(competition / "alpha")
     assert submit(competition / "alpha").folder is not None
 

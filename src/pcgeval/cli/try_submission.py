@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pcgeval.cli.output_folder import OutputFolder
-from pcgeval.core.exclusion import only_run
 from pcgeval.core.layout import STAGE_DIRS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
@@ -86,7 +86,7 @@ def try_submission(
 
     Raises:
         OutputFolderError: The folder, or a file in it, was not written by an earlier try of this team and model.
-        BusyError: Another process works on the same folder.
+        FolderBusyError: Another process works on the same folder.
         LlmError: The model cannot be asked.
         SandboxError: There is no sandbox for a program.
         ClassifierError: The classifier of params cannot be had.
@@ -98,7 +98,7 @@ def try_submission(
         [f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for trial in wanted for suffix in (".txt", ".json")]
         + [f"raw/{TRIALS_FILE}"]
     )
-    with only_run(folder, state / "try.lock"), TemporaryDirectory(prefix="pcgeval-try-") as made:
+    with lock_folder(folder, state / "try.lock"), TemporaryDirectory(prefix="pcgeval-try-") as made:
         generate_stage(
             params,
             model,

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, Trial, trials
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model, Params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
     FailedCall,
     RecordedTrial,
@@ -32,7 +33,6 @@ from pcgeval.core.trials import (
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, PromptRunner
-from pcgeval.generation.side_by_side import side_by_side
 from pcgeval.generation.tasks import Task, TrialCall, TrialRun
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
@@ -82,13 +82,13 @@ def generate_stage(
         keep_others: Leave what no trial of params owns in the folder; else it is removed.
 
     Raises:
-        BusyError: Another process works on the same folder.
+        FolderBusyError: Another process works on the same folder.
         LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
         SandboxError: There is no sandbox for a program.
     """
     place = f"{model}/{submission.team}"
     settings = params.models[model]
-    with only_run(folder, state / "locks" / f"{place}.lock"):
+    with lock_folder(folder, state / "locks" / f"{place}.lock"):
         task = Task(submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
         trial_list = list(trials(params))
         if not keep_others:
@@ -160,7 +160,7 @@ class _Generation:
                 to_do.append(trial)
         if to_do:
             with self._opened() as runner:
-                yield from side_by_side(lambda each: self._do(runner, each), to_do, threads, self.stopping)
+                yield from map_in_threads(lambda each: self._do(runner, each), to_do, threads, self.stopping)
 
     def _equals_recording(self, record: TrialRecord) -> bool:
         """Tell whether a trial's calls ended as its recording has them; the recording may have been edited since."""

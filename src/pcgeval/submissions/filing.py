@@ -18,9 +18,9 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.exclusion import only_run
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import SUBMISSIONS, recording_file
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import files_below, printable_name
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
@@ -75,7 +75,7 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
     folder = SUBMISSIONS / team
     limits = limits_of(PARAMS)
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
-    with only_run(folder, LOCK), opened(path) as hand_in, _staging(team) as staging:
+    with lock_folder(folder, LOCK), opened(path) as hand_in, _staging(team) as staging:
         replaced = os.path.lexists(folder)
         kept = _replaceable(folder, force=force) if replaced else Notes()
         found = check(hand_in, limits, staging)

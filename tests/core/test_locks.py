@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.core.exclusion import BusyError, only_run
+from pcgeval.core.locks import FolderBusyError, lock_folder
 
 HOLD = """
 import sys
 from pathlib import Path
-from pcgeval.core.exclusion import only_run
-with only_run(Path("data/raw/m/alpha"), Path(sys.argv[1])):
+from pcgeval.core.locks import lock_folder
+with lock_folder(Path("data/raw/m/alpha"), Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -32,29 +32,29 @@ def holder(lock: Path) -> subprocess.Popen[str]:
 def test_the_other_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path):
     lock = tmp_path / "locks" / "alpha.lock"
     other = holder(lock)
-    named = pytest.raises(BusyError, match=rf"data/raw/m/alpha: process {other.pid} .*kill {other.pid}")
-    with named, only_run(Path("data/raw/m/alpha"), lock):
+    named = pytest.raises(FolderBusyError, match=rf"data/raw/m/alpha: process {other.pid} .*kill {other.pid}")
+    with named, lock_folder(Path("data/raw/m/alpha"), lock):
         pytest.fail("both hold the lock")
     other.send_signal(signal.SIGKILL)
     other.communicate()
-    with only_run(Path("data/raw/m/alpha"), lock):
+    with lock_folder(Path("data/raw/m/alpha"), lock):
         assert lock.read_text() == f"{os.getpid()}\n"
 
 
 def test_a_lock_is_given_back(tmp_path: Path):
     lock = tmp_path / "alpha.lock"
     for _ in range(2):
-        with only_run(Path("a"), lock), pytest.raises(BusyError), only_run(Path("a"), lock):
+        with lock_folder(Path("a"), lock), pytest.raises(FolderBusyError), lock_folder(Path("a"), lock):
             pytest.fail("both hold the lock")
-    with only_run(Path("a"), lock), only_run(Path("b"), tmp_path / "beta.lock"):
+    with lock_folder(Path("a"), lock), lock_folder(Path("b"), tmp_path / "beta.lock"):
         pass
 
 
 def test_a_lock_is_not_inherited_by_what_is_started(tmp_path: Path):
     """A program that outlives its run must not keep the next run out."""
     lock = tmp_path / "alpha.lock"
-    with only_run(Path("a"), lock):
+    with lock_folder(Path("a"), lock):
         child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    with only_run(Path("a"), lock):
+    with lock_folder(Path("a"), lock):
         pass
     child.communicate()

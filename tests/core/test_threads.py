@@ -6,21 +6,23 @@ import time
 import pytest
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.generation.side_by_side import side_by_side
+from pcgeval.core.threads import map_in_threads
 
 
 @pytest.mark.parametrize("threads", [1, 3, 99])
 def test_everything_is_done_once(threads: int):
-    assert sorted(side_by_side(lambda item: item * 2, range(20), threads, threading.Event())) == list(range(0, 40, 2))
+    assert sorted(map_in_threads(lambda item: item * 2, range(20), threads, threading.Event())) == list(range(0, 40, 2))
 
 
 def test_nothing_to_do():
-    assert list(side_by_side(str, [], 3, threading.Event())) == []
+    assert list(map_in_threads(str, [], 3, threading.Event())) == []
 
 
 def test_as_many_at_once_as_told():
     all_in = threading.Barrier(3, timeout=30)
-    assert sorted(side_by_side(lambda item: (all_in.wait(), item)[1], range(6), 3, threading.Event())) == list(range(6))
+    assert sorted(map_in_threads(lambda item: (all_in.wait(), item)[1], range(6), 3, threading.Event())) == list(
+        range(6)
+    )
 
 
 @pytest.mark.parametrize("fault", [PcgevalError("no server"), OSError(28, "No space left on device")])
@@ -39,7 +41,7 @@ def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Except
     stopping = threading.Event()
     ended = []
     with pytest.raises(type(fault)) as raised:
-        ended.extend(side_by_side(work, range(10), 2, stopping))
+        ended.extend(map_in_threads(work, range(10), 2, stopping))
     assert raised.value is fault
     assert sorted(begun) == [0, 1]
 
@@ -55,7 +57,7 @@ def test_the_work_beside_a_fault_is_yielded():
         return item
 
     stopping = threading.Event()
-    results = side_by_side(work, range(10), 2, stopping)
+    results = map_in_threads(work, range(10), 2, stopping)
     assert next(results) == 1
     with pytest.raises(PcgevalError):
         next(results)
@@ -68,7 +70,7 @@ def test_an_interruption_does_not_wait():
         return item
 
     forever, stopping = threading.Event(), threading.Event()
-    results = side_by_side(work, range(3), 3, stopping)
+    results = map_in_threads(work, range(3), 3, stopping)
     assert next(results) == 0
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
@@ -78,10 +80,9 @@ def test_an_interruption_does_not_wait():
     forever.set()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_mistake_of_ours_is_not_taken_for_the_end():
     def work(item: int) -> int:
         return 1 // item
 
-    with pytest.raises(RuntimeError):
-        list(side_by_side(work, [1, 0, 1], 1, threading.Event()))
+    with pytest.raises(ZeroDivisionError):
+        list(map_in_threads(work, [1, 0, 1], 1, threading.Event()))

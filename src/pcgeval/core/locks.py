@@ -15,7 +15,7 @@ class BusyError(PcgevalError):
 
 
 @contextmanager
-def only_run(folder: Path, lock: Path) -> Iterator[None]:
+def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
     """Hold the lock of a folder; it is released when the process ends, however that happens.
 
     Args:
