@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 from pcgeval.core.errors import PcgevalError
 
 
-class BusyError(PcgevalError):
+class FolderBusyError(PcgevalError):
     """Another process works on the same folder."""
 
 
@@ -23,7 +23,7 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         lock: The lock's file. It stays when the lock is released: removing it would let two others both hold one.
 
     Raises:
-        BusyError: Another process holds the lock; the message names it.
+        FolderBusyError: Another process holds the lock; the message names it.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=0)
@@ -35,7 +35,7 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
             fault = f"process {holder} is at work on it. Wait until it ends, or stop it with `kill {holder}`."
         else:
             fault = "another process is at work on it. Wait until it ends."
-        raise BusyError(f"{folder}: {fault}") from None
+        raise FolderBusyError(f"{folder}: {fault}") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
