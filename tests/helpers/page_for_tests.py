@@ -2,6 +2,8 @@
 
 from html.parser import HTMLParser
 
+from lxml import html
+
 VOID = {"meta", "input"}
 
 
@@ -31,3 +33,19 @@ class Page(HTMLParser):
 
     def all(self, name):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+def part(markup, place):
+    """Return the markup of the element with an id."""
+    return html.tostring(html.fromstring(markup).get_element_by_id(place), encoding="unicode", with_tail=False)
+
+
+def parts(markup, tag):
+    """Return the markup of all elements of a kind."""
+    found = html.fromstring(markup).iter(tag)
+    return [html.tostring(each, encoding="unicode", with_tail=False) for each in found]
+
+
+def ranking_row(markup, team):
+    """Return the markup of a team's line in the ranking."""
+    return next(row for row in parts(part(markup, "ranking"), "tr") if f'"#team-{team}"' in row)

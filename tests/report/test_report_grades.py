@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evaluated_round import PARAMS, grade_path
-from page_for_tests import Page
+from page_for_tests import Page, part, ranking_row
 
 from pcgeval.core.files import FileError, read_json, write_json, write_text
 from pcgeval.core.layout import RUBRICS
@@ -71,21 +71,9 @@ def page_of(root, tmp_path):
     return write_report(PARAMS, root, tmp_path / "out").read_text(encoding="utf-8")
 
 
-def section_of(markup, team):
-    """Return what stands on the page about a team's grade, its warning included."""
-    grades = markup[markup.index('<section id="grades">') :]
-    start = grades.index(f'id="grade-{team}"')
-    end = grades.find('class="grade" id=', start + 20)
-    return grades[grades.rindex("<details", 0, start) : end if end > 0 else None]
-
-
-def row_of(markup, team):
-    return next(each for each in re.findall(r"<tr.*?</tr>", markup, re.DOTALL) if f'"#team-{team}"' in each)
-
-
 def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_path):
     judged(workspace)
-    page = Page(closed(section_of(page_of(workspace, tmp_path), "builders")))
+    page = Page(part(page_of(workspace, tmp_path), "grade-builders"))
     for words in (
         "Judged by simple",
         "with the model judge:7b, SHA-256",
@@ -101,16 +89,6 @@ def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_p
         "weight 1, 100.0 % of all",
     ):
         assert words in page.text
-
-
-def closed(section):
-    """Cut a team's part of the page after the last element that it closes."""
-    depth = 0
-    for tag in re.finditer(r"<(/?)details", section):
-        depth += -1 if tag[1] else 1
-        if depth == 0:
-            return section[: tag.end() + 1]
-    raise AssertionError(section)
 
 
 def test_hostile_answers_names_and_reasons_stay_text(workspace, tmp_path):
@@ -184,7 +162,7 @@ def test_a_guess_warns_outside_of_what_is_closed(guessed):
 
 def test_a_guess_shows_no_figure_where_grades_do(guessed):
     output, markup = guessed
-    row, section = row_of(markup, "builders"), closed(section_of(markup, "builders"))
+    row, section = ranking_row(markup, "builders"), part(markup, "grade-builders")
     assert output.score == 0.5
     assert "no grade, a guess" in row
     assert 'class="badge warning">no grade' in row
@@ -212,22 +190,22 @@ def test_changes_stand_beside_the_ranking_and_leaf_by_leaf(workspace, tmp_path):
     keep_grades(PARAMS, "before", workspace)
     write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.5, "y")}, model="judge:7b")
     markup = page_of(workspace, tmp_path)
-    assert "<small>+0.33 since before</small>" in row_of(markup, "builders")
-    section = closed(section_of(markup, "builders"))
+    assert "<small>+0.33 since before</small>" in ranking_row(markup, "builders")
+    section = part(markup, "grade-builders")
     assert "Since before: 0.33 → 0.67, 1 leaf changed" in section
     assert "judge checks → simple; model none → judge:7b." in section
     assert "<li><b>0 → 0.50</b> <code>root/levels</code></li>" in section
     assert section.count("was 0<") == 1
-    assert "unchanged since before" in row_of(markup, "zero-shot")
+    assert "unchanged since before" in ranking_row(markup, "zero-shot")
 
 
 def test_a_grade_that_fell_or_is_gone_says_so(workspace, tmp_path):
     write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(1.0, "y")})
     keep_grades(PARAMS, "v1", workspace)
     write_grade(workspace, "builders", {"prompt": Verdict(0.0, "x"), "levels": Verdict(1.0, "y")})
-    assert "−0.33 since v1" in row_of(page_of(workspace, tmp_path), "builders")
+    assert "−0.33 since v1" in ranking_row(page_of(workspace, tmp_path), "builders")
     write_grade(workspace, "builders", {"prompt": Verdict(None, "x"), "levels": Verdict(None, "y")})
-    row = row_of(page_of(workspace, tmp_path), "builders")
+    row = ranking_row(page_of(workspace, tmp_path), "builders")
     assert "was 1.00 (v1)" in row
     assert ">none</a>" in row
 

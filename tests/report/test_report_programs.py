@@ -2,11 +2,10 @@
 
 import re
 import shutil
-from html import unescape
 
 import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
-from page_for_tests import Page
+from page_for_tests import Page, part, parts, ranking_row
 
 from pcgeval.core.files import FileError, sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
@@ -65,22 +64,6 @@ def page(markup):
     return Page(markup)
 
 
-def section(markup, name):
-    return re.search(rf'<section id="{name}">.*?</section>|<section[^>]* id="{name}".*?</section>', markup, re.DOTALL)[
-        0
-    ]
-
-
-def row(markup, place):
-    return re.search(rf'<tr id="{re.escape(place)}">.*?</tr>', markup)[0]
-
-
-def figures(markup, team, model):
-    """Return the pictures of a team and model."""
-    start = re.search(rf'<details [^>]*id="{team}\.{model}"[^>]*>', markup).end()
-    return re.findall(r"<figure.*?</figure>", markup[start:])[:4]
-
-
 def test_hostile_files_and_details_stay_text(page, markup):
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "b>name"})
     for words in ("alert('entry')", "alert('readme')", "alert(1)"):
@@ -97,7 +80,7 @@ def test_every_link_has_a_target_and_every_id_is_unique(page):
 
 
 def test_each_kind_of_flag_has_a_line_for_each_team_and_model(markup):
-    lines = re.findall(r'<tr id="([^"]+)">', section(markup, "flags"))
+    lines = re.findall(r'<tr id="([^"]+)">', part(markup, "flags"))
     assert sorted(lines) == [
         "outlaws.large.altered-answer",
         "outlaws.small.altered-answer",
@@ -107,19 +90,19 @@ def test_each_kind_of_flag_has_a_line_for_each_team_and_model(markup):
 
 
 def test_a_line_counts_the_trials_and_shows_the_first_different_details(markup):
-    line = row(markup, "robots.small.invented-reply")
+    line = part(markup, "robots.small.invented-reply")
     assert '<td class="number">3<small>of 4</small></td>' in line
-    assert "the program sent an assistant's message that the model never said" in unescape(line)
+    assert "the program sent an assistant's message that the model never said" in line
     assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == [
         ("robots.small.I.2", "I 2"),
         ("robots.small.T.1", "T 1"),
     ]
-    assert len(re.findall("<li>", row(markup, "robots.small.unseeded-random"))) == 1
-    assert len(re.findall("<li>", row(markup, "outlaws.large.altered-answer"))) == 3
+    assert len(re.findall("<li>", part(markup, "robots.small.unseeded-random"))) == 1
+    assert len(re.findall("<li>", part(markup, "outlaws.large.altered-answer"))) == 3
 
 
 def test_flagged_pictures_have_badges_that_lead_to_the_line(markup):
-    untouched, failed, *rest = figures(markup, "robots", "small")
+    untouched, failed, *rest = parts(part(markup, "robots.small"), "figure")
     assert "flags" not in untouched
     assert untouched.startswith("<figure><")
     for picture in (failed, *rest):
@@ -131,22 +114,18 @@ def test_flagged_pictures_have_badges_that_lead_to_the_line(markup):
 
 
 def test_a_program_s_trials_show_calls_and_tokens_also_where_they_failed(markup):
-    for picture in figures(markup, "robots", "small"):
+    for picture in parts(part(markup, "robots.small"), "figure"):
         assert "<dt>calls</dt><dd>3</dd>" in picture
         assert "<dt>tokens</dt><dd>360</dd>" in picture
-    assert all("calls" not in picture for picture in figures(markup, "zero-shot", "small"))
+    assert all("calls" not in picture for picture in parts(part(markup, "zero-shot.small"), "figure"))
 
 
 def test_the_ranking_names_flagged_teams_and_those_without_a_sandbox(markup):
-    ranking = section(markup, "ranking")
-    robots, outlaws, baseline = (
-        next(each for each in re.findall(r"<tr.*?</tr>", ranking) if f"#team-{team}" in each)
+    badges = {
+        team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(markup, team))
         for team in ("robots", "outlaws", "zero-shot")
-    )
-    badges = r'class="badge warning">([^<]+)<'
-    assert re.findall(badges, robots) == ["3 trials flagged"]
-    assert re.findall(badges, outlaws) == ["8 trials flagged", "no sandbox"]
-    assert re.findall(badges, baseline) == []
+    }
+    assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
 
 
 def test_a_team_that_ran_without_a_sandbox_is_warned_of(page):
