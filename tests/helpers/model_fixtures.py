@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from toy_model import HEAD
@@ -20,9 +19,7 @@ def server(tmp_path: Path) -> Iterator[LocalServer]:
     """A server whose two models are one file that cannot be loaded."""
     (tmp_path / "toy.gguf").write_bytes(HEAD)
     with LocalServer("127.0.0.1", 0, {"toy:small": tmp_path / "toy.gguf", "toy": tmp_path / "toy.gguf"}) as running:
-        Thread(target=running.serve_forever, args=(0.05,), daemon=True).start()
         yield running
-        running.shutdown()
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +40,4 @@ def smollm(smollm_file: Path) -> LlamaCpp:
 @pytest.fixture(scope="session")
 def local_server(smollm_file: Path) -> Iterator[LocalServer]:
     with LocalServer("127.0.0.1", 0, {SMOLLM: smollm_file}, threads=1) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
         yield server
-        server.shutdown()

@@ -13,7 +13,7 @@ HEAD += _string("general.file_type") + struct.pack("<II", 4, 15)
 
 
 def ask(server, method, path, body=None, headers=None):
-    connection = http.client.HTTPConnection(*server.server_address[:2], timeout=20)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=20)
     connection.request(method, path, body, headers or {})
     answer = connection.getresponse()
     content = answer.read()

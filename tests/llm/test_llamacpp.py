@@ -1,3 +1,4 @@
+import asyncio
 import json
 import signal
 import threading
@@ -15,6 +16,13 @@ def request(text="Name a colour.", **options):
     return ChatRequest("m", "d", (Message("user", text),), {"temperature": 1, "num_predict": 8, "seed": 7, **options})
 
 
+def streamed(model, body):
+    async def parts():
+        return [part async for part in model.stream(body)]
+
+    return asyncio.run(parts())
+
+
 def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
     first, second = smollm.chat(request(), 60), smollm.chat(request(), 60)
     assert first.text == second.text
@@ -27,7 +35,7 @@ def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
 def test_streaming_does_not_change_the_text(smollm, options):
     body = completion_body(request("日本語の絵文字 🎉", num_predict=20, **options))
     whole = smollm._server.handle_chat_completions({**body, "cache_prompt": False, "stream": False})
-    found = smollm.complete(body, lambda _: True)
+    found = streamed(smollm, body)[-1]
     assert found.text == whole["choices"][0]["message"]["content"]
     assert found.prompt_tokens == whole["usage"]["prompt_tokens"]
     assert found.output_tokens == whole["usage"]["completion_tokens"]
@@ -43,7 +51,7 @@ def test_a_prompt_beyond_the_context_is_a_failed_call(smollm):
     with pytest.raises(CallError, match=r"exceeds the context length \(\d+ tokens, num_ctx 512\)"):
         smollm.chat(request("word " * 600), 60)
     with pytest.raises(PromptTooLongError) as caught:
-        smollm.complete(completion_body(request("word " * 600)), lambda _: True)
+        streamed(smollm, completion_body(request("word " * 600)))
     assert caught.value.excess > 80
 
 
@@ -56,9 +64,7 @@ def test_a_value_that_llama_cpp_refuses_is_a_failed_call(smollm):
     with pytest.raises(CallError, match="temperature"):
         smollm.chat(request(temperature="hot"), 60)
     with pytest.raises(CallError, match="refused"):
-        smollm.complete(
-            {**completion_body(request()), "response_format": _schema({"type": "nonsense"})}, lambda _: True
-        )
+        streamed(smollm, {**completion_body(request()), "response_format": _schema({"type": "nonsense"})})
 
 
 def _schema(schema):
@@ -100,8 +106,11 @@ def test_calls_from_several_threads_are_served_one_after_another(smollm):
     for thread in threads:
         thread.join()
     assert found == [expected] * 3
-    with smollm._turn, pytest.raises(CallError, match="other calls took all of the"):
-        smollm.chat(request(), 0.01)
+    long = threading.Thread(target=smollm.chat, args=(request(num_predict=100), 60))
+    long.start()
+    with pytest.raises(CallError, match=r"no full reply within 0\.05 s"):
+        smollm.chat(request(), 0.05)
+    long.join()
 
 
 def test_a_stop_word_ends_a_reply(smollm):
@@ -133,19 +142,26 @@ def test_a_file_that_is_no_model(tmp_path):
         LlamaCpp(tmp_path / "bad.gguf")
 
 
-def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm):
-    def interrupt(_):
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        return True
+def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm, monkeypatch):
+    stream = smollm.stream
 
+    async def interrupted(body):
+        async for part in stream(body):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            yield part
+
+    monkeypatch.setattr(smollm, "stream", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        smollm.complete(completion_body(request(num_predict=400)), interrupt)
+        smollm.chat(request(num_predict=400), 60)
+    monkeypatch.undo()
     assert smollm.chat(request(), 60).output_tokens == 8
 
 
-def test_a_fault_of_the_caller_is_not_swallowed(smollm):
-    with pytest.raises(ZeroDivisionError):
-        smollm.complete(completion_body(request()), lambda _: bool(1 / 0))
+def test_a_closed_model_says_so(smollm_file):
+    model = LlamaCpp(smollm_file, context=256, threads=1)
+    model.close()
+    with pytest.raises(LlmError, match="closed"):
+        model.chat(request(), 60)
 
 
 def test_a_model_may_be_closed_as_soon_as_it_is_loaded(smollm_file):

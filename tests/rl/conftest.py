@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -61,7 +60,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     def run(env: Any, player: Script | LocalServer, model: str = "scripted") -> Any:
         with ExitStack() as stack:
             if isinstance(player, LocalServer):
-                base_url = f"http://127.0.0.1:{player.server_address[1]}/v1"
+                base_url = f"{player.address}/v1"
             else:
                 base_url = stack.enter_context(serving(player))
             return asyncio.run(episode(env, base_url, model))
@@ -78,6 +77,4 @@ def local_server() -> Iterator[LocalServer]:
     except LlmError as error:
         pytest.skip(f"no model to test with: {error}")
     with LocalServer("127.0.0.1", 0, {SMOLLM: file}, threads=1) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
         yield server
-        server.shutdown()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from threading import Thread
 
 from pcgeval.llm.local_models import fetch
 from pcgeval.serve.server import LocalServer
@@ -25,10 +24,8 @@ RUNS = (
 
 def main() -> int:
     with LocalServer("127.0.0.1", 0, {name: fetch(name) for name in (SMALLEST, CODER)}, threads=1) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        base_url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+        base_url = f"{server.address}/v1"
         scored = [evaluate(base_url, *run) for run in RUNS]
-        server.shutdown()
     return 0 if all(scored) else 1
 
 

@@ -1,14 +1,18 @@
 """The HTTP side of `serve-local`, without a model: a file that has only a head is listed but never loaded."""
 
+import contextlib
 import hashlib
 import json
 import socket
+import subprocess
+import sys
 
 import ollama
 import pytest
 from toy_model import HEAD, ask
 
 from pcgeval.llm.protocol import LlmError
+from pcgeval.serve import requests
 from pcgeval.serve.server import LocalServer, serve
 
 
@@ -79,18 +83,32 @@ def test_other_ways_in_are_refused(server):
     ("headers", "status"),
     [
         ({"Content-Length": "99999999999"}, 413),
-        ({"Content-Length": "-1"}, 411),
-        ({"Content-Length": "1" * 6000}, 411),
-        ({"Content-Length": "٣"}, 411),
-        ({"Transfer-Encoding": "chunked"}, 411),
-        ({}, 411),
+        ({"Content-Length": "-1"}, 400),
+        ({"Content-Length": "1" * 6000}, 400),
+        ({"Content-Length": "٣"}, 400),
+        ({"X": "x" * 10**6}, 400),
+        ({}, 400),
     ],
 )
 def test_bodies_without_a_sane_length_are_refused(server, headers, status):
-    with socket.create_connection(server.server_address[:2], timeout=20) as connection:
+    with socket.create_connection((server.host, server.port), timeout=20) as connection:
         lines = ["POST /api/chat HTTP/1.1", "Host: x", *(f"{name}: {value}" for name, value in headers.items())]
-        connection.sendall("\r\n".join([*lines, "", ""]).encode())
+        with contextlib.suppress(ConnectionError):
+            connection.sendall("\r\n".join([*lines, "", "x"]).encode())
         assert connection.recv(100).startswith(f"HTTP/1.1 {status}".encode())
+
+
+def test_a_body_without_an_end_is_cut_off(server, monkeypatch):
+    monkeypatch.setattr(requests, "BODY_LIMIT", 2**16)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.3)
+    for piece, status in ((b"4000\r\n" + b"x" * 0x4000 + b"\r\n", 413), (b"1\r\nx\r\n", 408)):
+        with socket.create_connection((server.host, server.port), timeout=20) as connection:
+            connection.sendall(b"POST /api/chat HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(10 if status == 413 else 1):
+                    connection.sendall(piece)
+            assert connection.recv(100).startswith(f"HTTP/1.1 {status}".encode())
+    assert ask(server, "GET", "/api/version")[0] == 200
 
 
 def test_a_model_that_cannot_be_loaded_is_a_failure_of_the_server(server):
@@ -103,7 +121,7 @@ def test_a_model_that_cannot_be_loaded_is_a_failure_of_the_server(server):
 
 def test_a_taken_port_and_a_damaged_file_say_so(server, tmp_path):
     with pytest.raises(LlmError, match="Choose another --port"):
-        LocalServer("127.0.0.1", server.server_address[1], {})
+        LocalServer("127.0.0.1", server.port, {})
     (tmp_path / "bad.gguf").write_bytes(b"nothing")
     with pytest.raises(LlmError, match="not a readable GGUF"):
         LocalServer("127.0.0.1", 0, {"bad": tmp_path / "bad.gguf"})
@@ -113,3 +131,9 @@ def test_nothing_to_serve(monkeypatch, tmp_path):
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path))
     with pytest.raises(LlmError, match="pcgeval models fetch"):
         serve()
+
+
+def test_a_missing_extra_says_what_to_install():
+    hide = "import sys; sys.modules['uvicorn'] = None; import pcgeval.serve.server"
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    assert "pcgeval[local-llm]" in done.stderr

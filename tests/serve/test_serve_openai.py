@@ -9,7 +9,7 @@ from toy_model import ask
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message, unpinned_digest
 from pcgeval.llm.retry import ServedModel
-from pcgeval.serve.openai_api import CompletionBody
+from pcgeval.serve.openai import CompletionBody
 from pcgeval.serve.requests import parse_body
 
 openai = pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -79,7 +79,7 @@ def test_other_ways_in_are_refused(server):
     assert "message" in json.loads(ask(server, "GET", "/v1/nowhere")[1])["error"]
 
 
-def test_a_request_is_brought_to_ollama_s_form():
+def test_llama_cpp_is_asked_for_what_was_checked_only():
     body = {
         "model": "toy",
         "messages": [
@@ -95,10 +95,11 @@ def test_a_request_is_brought_to_ollama_s_form():
     }
     read = parse_body(CompletionBody, json.dumps(body).encode())
     assert [message.content for message in read.messages] == ["Be brief.", "Name one.", ""]
-    chat = read.as_chat()
-    assert (chat.options.num_predict, chat.options.stop, chat.options.top_k) == (5, ("END",), 3)
-    assert (chat.options.temperature, chat.options.top_p, chat.options.seed) == (1.0, 1.0, -1)
-    assert (chat.truncate, chat.stream, chat.response_format) == (False, False, {})
+    asked = read.wire
+    assert (asked["max_tokens"], asked["stop"], asked["top_k"], asked["stream"]) == (5, ["END"], 3, False)
+    assert (asked["temperature"], asked["top_p"], asked["seed"], asked["repeat_penalty"]) == (1.0, 1.0, -1, 1.1)
+    assert [message["role"] for message in asked["messages"]] == ["system", "user", "assistant"]
+    assert "unheard_of" not in asked
 
 
 @pytest.mark.llm
@@ -112,7 +113,7 @@ def test_the_same_seed_gives_the_text_that_llama_cpp_gives(local_server, smollm)
     assert (whole.model, whole.system_fingerprint) == (SMOLLM.name, f"fp_{SMOLLM.sha256[:16]}")
     usage = {"include_usage": True}
     *parts, end, costs = create(model=SMOLLM.name, messages=QUESTION, stream=True, stream_options=usage, **OPTIONS)
-    assert "".join(part.choices[0].delta.content for part in parts) == expected.text
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == expected.text
     assert {part.usage for part in [*parts, end]} == {None}
     assert (end.choices[0].finish_reason, costs.choices, costs.usage) == ("length", [], whole.usage)
     assert len({part.id for part in [*parts, end, costs]}) == 1
@@ -146,11 +147,11 @@ def test_stop_format_and_a_prompt_that_is_too_long(local_server):
 
 @pytest.mark.llm
 def test_the_stream_is_server_sent_events(local_server):
-    connection = http.client.HTTPConnection(*local_server.server_address[:2], timeout=60)
+    connection = http.client.HTTPConnection(local_server.host, local_server.port, timeout=60)
     body = {"model": SMOLLM.name, "messages": QUESTION, "max_tokens": 2, "num_ctx": 512, "stream": True}
     connection.request("POST", "/v1/chat/completions", json.dumps(body))
     answer = connection.getresponse()
-    assert answer.getheader("content-type") == "text/event-stream"
+    assert answer.getheader("content-type").startswith("text/event-stream")
     events = answer.read().decode().split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     assert all(json.loads(event.removeprefix("data: "))["object"] == "chat.completion.chunk" for event in events[:-2])
@@ -170,7 +171,7 @@ def test_the_openai_backend_asks_it(local_server, smollm):
             8,
             "length",
         )
-    with pytest.raises(CallError, match=r"refused the request \(400: the input length exceeds"):
+    with pytest.raises(CallError, match=r"400: .*input length exceeds"):
         model.chat(ChatRequest(SMOLLM.name, "d", (Message("user", "word " * 5000),), SAME), 60)
     with pytest.raises(LlmError, match=f"It has {SMOLLM.name}"):
         ServedModel("nobody", [OpenAiServer("nobody", f"{local_server.address}/v1")]).digest()

@@ -3,7 +3,6 @@
 import hashlib
 import http.client
 import json
-from threading import Thread
 
 import httpx
 import ollama
@@ -117,7 +116,7 @@ def test_the_oldest_messages_give_way_but_not_the_system_s_and_the_last(client):
 
 
 def test_a_client_that_goes_away_frees_the_model(local_server, client):
-    connection = http.client.HTTPConnection(*local_server.server_address[:2], timeout=60)
+    connection = http.client.HTTPConnection(local_server.host, local_server.port, timeout=60)
     body = {"model": SMOLLM, "messages": QUESTION, "options": {**OPTIONS, "num_predict": 450, "repeat_penalty": 1.5}}
     connection.request("POST", "/api/chat", json.dumps(body))
     assert json.loads(connection.getresponse().readline())["done"] is False
@@ -126,7 +125,7 @@ def test_a_client_that_goes_away_frees_the_model(local_server, client):
 
 
 def test_http_1_0_gets_its_stream_without_chunks(local_server):
-    connection = http.client.HTTPConnection(*local_server.server_address[:2], timeout=60)
+    connection = http.client.HTTPConnection(local_server.host, local_server.port, timeout=60)
     connection._http_vsn, connection._http_vsn_str = 10, "HTTP/1.0"
     connection.request("POST", "/api/chat", json.dumps({"model": SMOLLM, "messages": QUESTION, "options": OPTIONS}))
     lines = connection.getresponse().read().splitlines()
@@ -154,11 +153,9 @@ def test_the_ollama_backend_asks_it(local_server, smollm, smollm_file):
 
 def test_a_server_that_stops_ends_the_reply_in_progress(smollm_file):
     with LocalServer("127.0.0.1", 0, {SMOLLM: smollm_file}, threads=1) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
         options = {**OPTIONS, "num_predict": 450, "num_ctx": 512}
         stream = ollama.Client(server.address).chat(SMOLLM, QUESTION, options=options, stream=True)
         assert not next(stream).done
-        server.shutdown()
-    assert server.shelf.loaded is None
+    assert server.manager.loaded is None
     with pytest.raises(httpx.RemoteProtocolError):
         list(stream)

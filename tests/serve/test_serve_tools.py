@@ -1,21 +1,20 @@
 """Tools offered through `serve-local`: read from a model's text, and called by a real model for the official client."""
 
 import json
+from contextlib import asynccontextmanager
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toy_model import ask
 
-from pcgeval.llm.llamacpp import Completion
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import Message
 from pcgeval.llm.schemas import SchemaError
-from pcgeval.serve.answers import Finished
-from pcgeval.serve.openai_api import CompletionAnswers, CompletionBody, completion_ask
+from pcgeval.serve.openai import CompletionBody
 from pcgeval.serve.requests import parse_body
-from pcgeval.serve.shelf import ShelfModel
-from pcgeval.serve.tools import Offer, ToolBody, ToolCall
+from pcgeval.serve.tools import Offer, ToolBody
 
 NAN = float("nan")
 SMOLLM = LOCAL_MODELS[-1]
@@ -30,8 +29,14 @@ BASH = {
 END = {"type": "function", "function": {"name": "end", "strict": True}}
 OFFER = Offer((ToolBody.model_validate(BASH), ToolBody.model_validate(END)))
 LS = '{"name": "bash", "arguments": {"command": "ls"}}'
-CALL = ToolCall("bash", '{"command": "ls"}')
+CALL = ("bash", '{"command": "ls"}')
 USER = [{"role": "user", "content": "List the files with the tool."}]
+
+
+def read_by(offer, text):
+    said, calls = offer.read(text)
+    assert all(call["type"] == "function" and call["id"].startswith("call_") for call in calls)
+    return said, tuple((call["function"]["name"], call["function"]["arguments"]) for call in calls)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +51,12 @@ USER = [{"role": "user", "content": "List the files with the tool."}]
         (LS, "", (CALL,)),
         (f"{LS}\n{LS}", "", (CALL, CALL)),
         ('{"name": "bash", "parameters": {"command": "ls"}}', "", (CALL,)),
-        ('{"name": "end"}', "", (ToolCall("end", "{}"),)),
-        ('<tool_call>{"name": "bash", "arguments": {"command": "é"}}', "", (ToolCall("bash", '{"command": "é"}'),)),
+        ('{"name": "end"}', "", (("end", "{}"),)),
+        ('<tool_call>{"name": "bash", "arguments": {"command": "é"}}', "", (("bash", '{"command": "é"}'),)),
     ],
 )
 def test_calls_are_read_however_small_models_write_them(text, said, calls):
-    reply = OFFER.read(text)
-    assert (reply.text, reply.calls) == (said, calls)
+    assert read_by(OFFER, text) == (said, calls)
 
 
 @pytest.mark.parametrize(
@@ -77,22 +81,21 @@ def test_calls_are_read_however_small_models_write_them(text, said, calls):
     ],
 )
 def test_what_is_no_call_stays_text(text):
-    assert OFFER.read(text) == type(OFFER.read(""))(text)
+    assert read_by(OFFER, text) == (text, ())
 
 
 @given(st.lists(st.sampled_from(["<tool_call>", "</tool_call>", "```json\n", "```", LS, "\n", "x"])).map("".join))
 def test_any_text_is_read_in_whole(text):
-    reply = OFFER.read(text)
-    assert all(call == CALL for call in reply.calls)
-    assert reply.calls or reply.text == text
+    said, calls = read_by(OFFER, text)
+    assert all(call == CALL for call in calls)
+    assert calls or said == text
 
 
 def test_one_call_where_parallel_ones_are_not_wanted():
-    assert Offer(OFFER.tools, parallel=False).read(f"{LS}\n{LS}").calls == (CALL,)
+    assert read_by(Offer(OFFER.tools, parallel=False), f"{LS}\n{LS}") == ("", (CALL,))
 
 
 def test_a_call_that_must_be_made_has_a_schema():
-    assert OFFER.schema is None
     named = Offer(OFFER.tools, ("bash",)).schema
     assert named["properties"]["name"] == {"const": "bash"}
     assert named["properties"]["arguments"] == BASH["function"]["parameters"]
@@ -106,12 +109,11 @@ def read(**fields):
     return parse_body(CompletionBody, json.dumps({"model": "toy", "messages": USER, **fields}).encode())
 
 
-def shown(tmp_path, **fields):
-    (tmp_path / "toy.gguf").write_bytes(b"")
-    return completion_ask(read(**fields), ShelfModel("toy", tmp_path / "toy.gguf")).messages
+def shown(**fields):
+    return tuple(Message(**message) for message in read(**fields).wire["messages"])
 
 
-def test_a_conversation_with_tools_is_shown_as_text(tmp_path):
+def test_a_conversation_with_tools_is_shown_as_text():
     called = {"id": "a", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
     broken = {"id": "b", "type": "function", "function": {"name": "bash", "arguments": "{"}}
     history = [
@@ -122,7 +124,7 @@ def test_a_conversation_with_tools_is_shown_as_text(tmp_path):
         {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "no JSON"}], "name": "bash"},
         {"role": "assistant", "content": "Done.", "tool_calls": None},
     ]
-    messages = shown(tmp_path, messages=history, tools=[BASH], unheard_of=1)
+    messages = shown(messages=history, tools=[BASH], unheard_of=1)
     assert messages[0].role == "system"
     assert messages[0].content.startswith("You work alone.\n\n# Tools")
     assert '"name": "bash"' in messages[0].content
@@ -135,36 +137,56 @@ def test_a_conversation_with_tools_is_shown_as_text(tmp_path):
         Message("user", "<tool_response>\na.txt\n</tool_response>\n<tool_response>\nno JSON\n</tool_response>"),
         Message("assistant", "Done."),
     )
-    assert shown(tmp_path, tools=[BASH])[0].role == "system"
-    assert shown(tmp_path, tools=[BASH], tool_choice="none") == (Message("user", USER[0]["content"]),)
+    assert shown(tools=[BASH])[0].role == "system"
+    assert shown(tools=[BASH], tool_choice="none") == (Message("user", USER[0]["content"]),)
 
 
-def test_arguments_that_no_json_can_say_are_shown_as_text(tmp_path):
+def test_arguments_that_no_json_can_say_are_shown_as_text():
     called = {"function": {"name": "bash", "arguments": '{"n": NaN}'}}
-    (message,) = shown(tmp_path, messages=[{"role": "assistant", "tool_calls": [called]}])
+    (message,) = shown(messages=[{"role": "assistant", "tool_calls": [called]}])
     assert '"arguments": "{\\"n\\": NaN}"' in message.content
 
 
-def answers(offer):
-    return CompletionAnswers("toy", "fp", include_usage=True, offer=offer)
+class Engine:
+    """Answers as llama.cpp does, always with the same text."""
+
+    def __init__(self, text):
+        self.text, self.asked = text, []
+
+    @asynccontextmanager
+    async def post(self, _, body):
+        self.asked.append(body)
+        choice = {"index": 0, "message": {"role": "assistant", "content": self.text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
+        yield httpx.Response(200, json={"id": "1", "created": 1, "model": "toy", "choices": [choice], "usage": usage})
 
 
-def finished(text, reason="stop"):
-    return Finished(Completion(text, 5, 3, reason, 0.0, 0.0), 1, 1)
+@pytest.fixture
+def answered(server, monkeypatch):
+    def post(text, **fields):
+        monkeypatch.setattr(server.manager, "_load", lambda *_: Engine(text))
+        body = json.dumps({"model": "toy", "messages": USER, "tools": [BASH, END], **fields}).encode()
+        status, content = ask(server, "POST", "/v1/chat/completions", body)
+        assert status == 200
+        return content.decode()
+
+    return post
 
 
-def test_calls_are_worded_whole_and_streamed():
-    choice = answers(OFFER).whole(finished(LS))["choices"][0]
+def test_calls_are_worded_whole_and_streamed(answered):
+    choice = json.loads(answered(LS))["choices"][0]
     assert (choice["message"]["content"], choice["finish_reason"]) == (None, "tool_calls")
     assert choice["message"]["tool_calls"][0]["function"] == {"name": "bash", "arguments": '{"command": "ls"}'}
-    assert answers(OFFER).piece("{").startswith(b":")  # a comment: it may become a call
-    events = answers(OFFER).end(finished(f"I look. <tool_call>{LS}</tool_call>")).decode().split("\n\n")
-    said, call, end, _ = (json.loads(event.removeprefix("data: ")) for event in events[:-2])
-    assert said["choices"][0]["delta"]["content"] == "I look."
+    text = f"I look. <tool_call>{LS}</tool_call>"
+    events = answered(text, stream=True, stream_options={"include_usage": True}).split("\n\n")
+    call, end, costs = (json.loads(event.removeprefix("data: ")) for event in events[:-2])
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert call["choices"][0]["delta"]["content"] == "I look."
     assert call["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
     assert end["choices"][0]["finish_reason"] == "tool_calls"
-    text = answers(OFFER).whole(finished("Hello", "length"))["choices"][0]
-    assert (text["message"]["content"], text["finish_reason"]) == ("Hello", "length")
+    assert costs["usage"]["total_tokens"] == 8
+    text = json.loads(answered("Hello"))["choices"][0]
+    assert (text["message"]["content"], text["finish_reason"]) == ("Hello", "stop")
     assert "tool_calls" not in text["message"]
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.params import Model
-from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
@@ -24,42 +23,32 @@ def open_backend(model: Model, recording: Path, report: Callable[[str], None] = 
         LlmError: The recording, the model file, a package, or an option is missing or wrong; the message says what to
             do.
     """
+    # what makes HTTP requests is imported where it is needed: a replay need not load it
     match model.backend:
         case "recorded":
             return RecordedModel(recording, model.digest)
         case "llamacpp":
-            return LlamaCpp(model_file(model.name, model.digest), context=_context(model))
+            from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp  # noqa: PLC0415
+
+            context = model.options.get("num_ctx", CONTEXT)
+            if isinstance(context, bool) or not isinstance(context, int) or context < 1:
+                raise LlmError(
+                    f"model {model.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}."
+                )
+            return LlamaCpp(model_file(model.name, model.digest), context=context)
         case "ollama":
-            return _ollama(model, report)
+            from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
+
+            check_options(model.name, model.options)
+            servers = [
+                OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive)
+                for host in model.hosts or (model.host,)
+            ]
+            return ServedModel(model.name, servers, report=report)
         case "openai":
-            return _openai(model, report)
+            from pcgeval.llm.openai import OpenAiServer, wire_fields  # noqa: PLC0415
 
-
-# The HTTP clients are imported where they are needed: a replay need not load them.
-
-
-def _ollama(model: Model, report: Callable[[str], None]) -> Backend:
-    from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
-
-    check_options(model.name, model.options)
-    servers = [
-        OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive)
-        for host in model.hosts or (model.host,)
-    ]
-    return ServedModel(model.name, servers, report=report)
-
-
-def _openai(model: Model, report: Callable[[str], None]) -> Backend:
-    from pcgeval.llm.openai import OpenAiServer, wire_fields  # noqa: PLC0415
-
-    wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
-    assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
-    server = OpenAiServer(model.name, model.base_url, stream=model.stream, report=report)
-    return ServedModel(model.name, [server], report=report)
-
-
-def _context(model: Model) -> int:
-    context = model.options.get("num_ctx", CONTEXT)
-    if isinstance(context, bool) or not isinstance(context, int) or context < 1:
-        raise LlmError(f"model {model.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}.")
-    return context
+            wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
+            assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
+            server = OpenAiServer(model.name, model.base_url, stream=model.stream, report=report)
+            return ServedModel(model.name, [server], report=report)

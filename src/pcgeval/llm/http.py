@@ -30,7 +30,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, silence: float) -> None:
         """Set the longest silence within an answer in seconds; the time until it begins is not bounded here."""
-        super().__init__(verify=_certificates())
+        super().__init__(verify=certificates())
         self._silence = silence
         self.retry_after: float | None = None  # seconds that the last answer asked to wait
 
@@ -90,13 +90,8 @@ class HttpServer:
             UnreachableError: Nobody listens.
             TransientError: The exchange broke off, or the answer has another shape than the interface's.
         """
-
-        async def bounded() -> _T:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                return await work(BoundedTransport(self._silence))
-
         try:
-            return _run(bounded)
+            return run_until(deadline, lambda: work(BoundedTransport(self._silence)))
         except TimeoutError as error:
             raise TransientError("no full answer came in time") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
@@ -143,9 +138,17 @@ async def each_part(answer: Any) -> AsyncIterator[Any]:
         yield answer
 
 
-def _run(work: Callable[[], Awaitable[_T]]) -> _T:
+def run_until(deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
+    """Run a coroutine, here or within a coroutine that may not wait; raises TimeoutError at the deadline.
+
+    Args:
+        deadline: A time of the monotonic clock.
+        work: Makes the coroutine.
+    """
+
     async def main() -> _T:
-        return await work()
+        async with asyncio.timeout(deadline - time.monotonic()):
+            return await work()
 
     try:
         asyncio.get_running_loop()
@@ -170,7 +173,7 @@ def _system_error(error: BaseException | None) -> OSError | None:
 
 
 @functools.cache
-def _certificates() -> ssl.SSLContext:
+def certificates() -> ssl.SSLContext:
     """Return the authorities that are trusted; to read them takes a tenth of a second, so once for all servers."""
     return httpx.create_ssl_context()
 

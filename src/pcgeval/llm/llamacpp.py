@@ -4,24 +4,25 @@ Options carry Ollama's names and Ollama's defaults, so that the same request mea
 of threads and the size of the context do not change a text; a cached prompt does, so the cache stays off.
 """
 
-import http.client
 import json
 import os
-import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from pcgeval.core.files import sha256_file
 from pcgeval.core.untrusted import well_formed
+from pcgeval.llm.http import certificates, run_until
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
 from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
+_HTTP_THREADS = 64  # calls that wait for their turn hold one each, and texts are to be counted meanwhile
 _COUNTING = 300.0  # seconds; a text of a megabyte takes a few
 # Ollama's documented defaults (its API reference, "Parameters"), under llama.cpp's names
 _SAMPLING: dict[str, tuple[str, Option]] = {
@@ -37,9 +38,6 @@ _SAMPLING: dict[str, tuple[str, Option]] = {
     "seed": ("seed", 0),
 }
 KNOWN_OPTIONS = frozenset({*_SAMPLING, "num_ctx", "stop"})
-_STREAMED: dict[str, Any] = {"cache_prompt": False, "stream": True, "stream_options": {"include_usage": True}}
-
-OnText = Callable[[str], bool]  # is given each new piece of a reply and says whether to go on
 
 
 class PromptTooLongError(RefusedError):
@@ -56,7 +54,7 @@ class PromptTooLongError(RefusedError):
 
 @dataclass(frozen=True)
 class Completion:
-    """What llama.cpp answered; `done_reason` is stop, length, or cancelled when the caller would not go on."""
+    """What llama.cpp answered; `done_reason` is stop or length."""
 
     text: str
     prompt_tokens: int
@@ -67,7 +65,10 @@ class Completion:
 
 
 class LlamaCpp:
-    """One loaded GGUF model; calls from several threads are served one after another."""
+    """One loaded GGUF model; llama.cpp answers calls from several threads one after another.
+
+    It is asked at the port that it opens on 127.0.0.1.
+    """
 
     def __init__(self, path: Path, *, context: int = CONTEXT, threads: int | None = None) -> None:
         """Load a model; raises LlmError if the file or the llama.cpp package is missing."""
@@ -75,7 +76,6 @@ class LlamaCpp:
             raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
         self.path = path
         self._digest: str | None = None
-        self._turn = threading.Lock()
         self._server: Any = _start(path, context, threads or min(os.cpu_count() or 1, 2))
 
     def close(self) -> None:
@@ -88,64 +88,96 @@ class LlamaCpp:
         return self._digest
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer one request; the same request gives the same text.
+        """Answer one request within `timeout` seconds, waiting for other calls included.
 
-        The deadline, waiting for other calls included, is looked at with every token; while llama.cpp reads the prompt
-        it cannot be interrupted.
+        The same request gives the same text.
         """
-        deadline = time.monotonic() + timeout
-        if not self._turn.acquire(timeout=timeout):
-            raise CallError(f"model {request.model}: other calls took all of the {timeout:g} s")
+        started = time.monotonic()
+
+        async def whole() -> Completion:
+            parts = [part async for part in self.stream(completion_body(request))]
+            assert isinstance(parts[-1], Completion)  # noqa: S101 - as `stream` promises
+            return parts[-1]
+
         try:
-            started = time.monotonic()
-            found = self.complete(completion_body(request), lambda _: time.monotonic() < deadline)
-            seconds = round(time.monotonic() - started, 3)
+            found = run_until(started + timeout, whole)
+        except TimeoutError as error:
+            raise CallError(f"model {request.model}: no full reply within {timeout:g} s") from error
         except CallError as error:
             kind = RefusedError if isinstance(error, RefusedError) else CallError
             raise kind(f"model {request.model}: {error}") from error
-        finally:
-            self._turn.release()
-        if found.done_reason == "cancelled":
-            raise CallError(f"model {request.model}: no full reply within {timeout:g} s")
+        seconds = round(time.monotonic() - started, 3)
         return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has within a message; raises LlmError if the model is closed.
-
-        It asks the port that llama.cpp opens on 127.0.0.1, which also answers while a reply is being written.
-        """
-        if self._server is None:
-            raise LlmError(f"{self.path}: the model is closed.")
-        address = urllib.parse.urlsplit(self._server.listening_address)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_COUNTING)
+        """Return how many tokens a text has within a message; raises LlmError if the model is closed."""
         body = {"content": well_formed(text), "add_special": False, "parse_special": True}
         try:
-            connection.request("POST", "/tokenize", json.dumps(body), {"Content-Type": "application/json"})
-            return len(json.loads(connection.getresponse().read())["tokens"])
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+            answer = httpx.post(
+                self._url("/tokenize"), json=body, timeout=_COUNTING, trust_env=False, verify=certificates()
+            )
+            return len(answer.json()["tokens"])
+        except (httpx.HTTPError, ValueError, KeyError) as error:
             raise LlmError(f"{self.path}: llama.cpp does not count tokens ({error!r}).") from error
-        finally:
-            connection.close()
 
-    def complete(self, body: Mapping[str, Any], on_text: OnText) -> Completion:
-        """Answer a body with `messages`, or with an untemplated `prompt`, and the fields of `sampling`.
+    async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[str | Completion]:
+        """Yield the pieces of an answer to a body with `messages`, or with an untemplated `prompt`, then its whole.
 
         Raises:
             PromptTooLongError: The prompt does not fit.
             RefusedError: llama.cpp refused the body.
             CallError: It failed.
         """
-        collector = _Collector(on_text)
-        handle = self._server.handle_completions if "prompt" in body else self._server.handle_chat_completions
-        with ThreadPoolExecutor(1) as worker:  # a Ctrl-C in the main thread's callbacks would be lost, with a token
-            call = worker.submit(handle, {**body, **_STREAMED}, collector)
-            try:
-                call.result()
-            except (ValueError, TypeError, RuntimeError) as error:  # such as a JSON schema that makes no grammar
-                raise RefusedError(f"llama.cpp refused the request: {_one_line(error)}") from error
-            finally:
-                collector.stop()
-        return collector.completion()
+        pieces: list[str] = []
+        reason: str | None = None
+        usage: Mapping[str, Any] = {}
+        timings: Mapping[str, Any] = {}
+        path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
+        async with self.post(path, {**body, "stream": True, "stream_options": {"include_usage": True}}) as answer:
+            async for line in answer.aiter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                chunk = json.loads(line.removeprefix("data: "))
+                if "error" in chunk:
+                    raise _failure(chunk["error"])
+                usage = chunk.get("usage") or usage
+                timings = chunk.get("timings") or timings
+                for choice in chunk["choices"]:
+                    reason = choice["finish_reason"] or reason
+                    if piece := choice["text"] if "text" in choice else choice["delta"].get("content"):
+                        pieces.append(piece)
+                        yield piece
+        if reason is None or not usage:
+            raise CallError("llama.cpp broke off its reply")
+        yield Completion(
+            text="".join(pieces),
+            prompt_tokens=int(usage["prompt_tokens"]),
+            output_tokens=int(usage["completion_tokens"]),
+            done_reason=reason,
+            prompt_seconds=timings.get("prompt_ms", 0.0) / 1000,
+            output_seconds=timings.get("predicted_ms", 0.0) / 1000,
+        )
+
+    @asynccontextmanager
+    async def post(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
+        """Post a body to llama.cpp without its cache of prompts; hanging up ends its work. Raises as `stream` does."""
+        content = json.dumps({**body, "cache_prompt": False})
+        try:
+            async with (
+                httpx.AsyncClient(timeout=None, trust_env=False, verify=certificates()) as client,  # noqa: S113
+                client.stream("POST", self._url(path), content=content) as answer,
+            ):
+                if answer.status_code != 200:
+                    await answer.aread()
+                    raise _failure(answer.json()["error"])
+                yield answer
+        except httpx.TransportError as error:
+            raise CallError(f"llama.cpp broke off ({type(error).__name__})") from error
+
+    def _url(self, path: str) -> str:
+        if self._server is None:
+            raise LlmError(f"{self.path}: the model is closed.")
+        return f"{self._server.listening_address}{path}"
 
 
 def completion_body(request: ChatRequest) -> dict[str, Any]:
@@ -181,65 +213,14 @@ def sampling(options: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-class _Collector:
-    """Gathers the chunks of one streamed reply; llama.cpp stops when a call of it returns True."""
-
-    def __init__(self, on_text: OnText) -> None:
-        self._on_text = on_text
-        self._pieces: list[str] = []
-        self._error: Mapping[str, Any] | None = None
-        self._stopped = False
-        self._raised: BaseException | None = None
-        self._reason = "cancelled"
-        self._usage: Mapping[str, Any] = {}
-        self._timings: Mapping[str, Any] = {}
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def __call__(self, chunk: Mapping[str, Any]) -> bool:
-        try:
-            return self._stopped or self._take(chunk)
-        except BaseException as error:  # noqa: BLE001 - llama.cpp swallows exceptions: `completion` raises it again
-            self._raised = error
-            return True
-
-    def _take(self, chunk: Mapping[str, Any]) -> bool:
-        if "error" in chunk:
-            self._error = chunk["error"]
-            return True
-        self._usage = chunk.get("usage") or self._usage
-        self._timings = chunk.get("timings") or self._timings
-        for choice in chunk["choices"]:
-            self._reason = choice["finish_reason"] or self._reason
-            piece = choice["text"] if "text" in choice else choice["delta"].get("content")
-            if piece:
-                self._pieces.append(piece)
-                return not self._on_text(piece)
-        return False
-
-    def completion(self) -> Completion:
-        if self._raised is not None:
-            raise self._raised
-        if self._error is not None:
-            if self._error.get("type") == "exceed_context_size_error":
-                raise PromptTooLongError(self._error["n_prompt_tokens"], self._error["n_ctx"])
-            kind = RefusedError if self._error.get("code") == 400 else CallError
-            raise kind(_one_line(self._error.get("message", self._error)))
-        if self._reason != "cancelled" and not self._usage:
-            raise CallError("llama.cpp did not say how many tokens it used")
-        return Completion(
-            text="".join(self._pieces),
-            prompt_tokens=int(self._usage.get("prompt_tokens", 0)),
-            output_tokens=int(self._usage.get("completion_tokens", 0)),
-            done_reason=self._reason,
-            prompt_seconds=self._timings.get("prompt_ms", 0.0) / 1000,
-            output_seconds=self._timings.get("predicted_ms", 0.0) / 1000,
-        )
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())[:500]
+def _failure(error: Mapping[str, Any]) -> CallError:
+    """Return what llama.cpp's error object means."""
+    if error.get("type") == "exceed_context_size_error":
+        return PromptTooLongError(error["n_prompt_tokens"], error["n_ctx"])
+    text = " ".join(str(error.get("message", error)).split())[:500]
+    if error.get("code") == 400:  # such as a JSON schema that makes no grammar
+        return RefusedError(f"llama.cpp refused the request: {text}")
+    return CallError(text)
 
 
 def _start(path: Path, context: int, threads: int) -> Any:
@@ -256,6 +237,7 @@ def _start(path: Path, context: int, threads: int) -> Any:
     for processor in (settings.cpuparams, settings.cpuparams_batch):
         processor.n_threads = threads
         processor.poll = 0  # busy polling collapses on a loaded machine
+    settings.n_threads_http = _HTTP_THREADS
     settings.endpoint_metrics = True
     try:
         server = xllamacpp.Server(settings)

@@ -7,9 +7,8 @@ for every text of human language, code or data that was tried.
 
 import math
 import re
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.protocol import Backend
 
 MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most; a default system message included
@@ -27,15 +26,23 @@ class TokenCounter(Protocol):
         """Return how many tokens a text is within a message; an estimate is rather too high."""
 
 
+@runtime_checkable
+class HasTokenizer(Protocol):
+    """A backend that counts tokens itself."""
+
+    def count_tokens(self, text: str) -> int:
+        """Return how many tokens a text has within a message."""
+
+
 def token_counter(backend: Backend) -> TokenCounter:
     """Return the best counter for a backend: its own tokenizer's where that is in this process, else the estimate."""
-    return OwnTokens(backend) if isinstance(backend, LlamaCpp) else EstimatedTokens()
+    return OwnTokens(backend) if isinstance(backend, HasTokenizer) else EstimatedTokens()
 
 
 class OwnTokens:
     """Count with the tokenizer of a model in this process, which must not be closed meanwhile."""
 
-    def __init__(self, model: LlamaCpp) -> None:
+    def __init__(self, model: HasTokenizer) -> None:
         self._model = model
 
     def count(self, text: str) -> int:

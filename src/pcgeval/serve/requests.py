@@ -1,15 +1,26 @@
-"""The bodies of Ollama's requests, checked at the edge (Ollama's API reference, "Generate a (chat) completion")."""
+"""Requests to `serve-local`: read within bounds, and checked at the edge.
 
+The bodies are those of Ollama's API reference, "Generate a (chat) completion".
+"""
+
+import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.llm.llamacpp import schema_format
+from pcgeval.llm.llamacpp import PromptTooLongError, schema_format
 
+Json = dict[str, Any]
+BODY_LIMIT = 16 * 2**20  # bytes
+BODY_SECONDS = 60.0  # for a whole body
 _KEEP_ALIVE = 300.0  # seconds; Ollama's default
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}  # Go's durations
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -137,12 +148,80 @@ def refuse(values: Any, names: Iterable[str]) -> None:
         raise ValueError(f"{asked[0]} is not supported by this server")
 
 
-def parse_body(kind: type[B], content: bytes) -> B:
-    """Read a request's body.
+async def read_body(request: Request, kind: type[B]) -> B:
+    """Read and check a request's body.
 
     Raises:
+        HTTPException: It is too long, or takes too long.
         RequestError: It is empty, no JSON, or lacks something; the message names the field.
     """
+    content = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                content += chunk
+                if max(len(content), int(request.headers.get("content-length", 0))) > BODY_LIMIT:
+                    raise HTTPException(413, f"the body is over {BODY_LIMIT // 2**20} MB")
+    except TimeoutError as error:
+        raise HTTPException(408, f"the body took more than {BODY_SECONDS:g} s") from error
+    return parse_body(kind, bytes(content))
+
+
+@dataclass(frozen=True)
+class StreamFormat:
+    """How a stream of JSON values is written."""
+
+    media_type: str
+    value: str
+    end: str = ""
+
+
+NDJSON = StreamFormat("application/x-ndjson", "{}\n")
+SERVER_SENT_EVENTS = StreamFormat("text/event-stream", "data: {}\n\n", "data: [DONE]\n\n")  # HTML, "9.2"
+
+
+async def respond(request: Request, values: AsyncIterator[Json], stream: StreamFormat | None) -> Response:
+    """Answer with the only value, or with a stream of all; what fails before the first one has a status of its own.
+
+    Work ends when the client hangs up: before the first value, ClientDisconnect is raised.
+    """
+    first_value = asyncio.ensure_future(anext(values))
+    hung_up = asyncio.ensure_future(request.receive())  # the body was read: nothing else can come
+    try:
+        await asyncio.wait({first_value, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not first_value.done():
+            raise ClientDisconnect
+        first = await first_value
+    finally:
+        hung_up.cancel()
+        if first_value.cancel():
+            await asyncio.wait({first_value})
+    if stream is None:
+        return JSONResponse(first)
+
+    async def written() -> AsyncIterator[str]:
+        yield stream.value.format(json.dumps(first))
+        try:
+            async for value in values:
+                yield stream.value.format(json.dumps(value))
+        except PcgevalError as error:
+            yield stream.value.format(json.dumps(error_value(request, error)))
+        yield stream.end
+
+    return StreamingResponse(written(), media_type=stream.media_type)
+
+
+def error_value(request: Request, error: Exception) -> Json:
+    """Return an error as the interface that was asked words it."""
+    text = error.detail if isinstance(error, HTTPException) else str(error)
+    if not request.url.path.startswith("/v1/"):
+        return {"error": text}
+    code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else None
+    return {"error": {"message": text, "type": "api_error", "param": None, "code": code}}
+
+
+def parse_body(kind: type[B], content: bytes) -> B:
+    """Check a request's body; raises RequestError as `read_body` does."""
     if not content:
         raise RequestError("missing request body")
     try:

@@ -8,7 +8,7 @@ so that any model can be offered tools, also one whose own template knows none. 
 import json
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -109,31 +109,6 @@ class ToolCallBody(Body):
 
 
 @dataclass(frozen=True)
-class ToolCall:
-    """One call that a model made; `arguments` is a JSON object as text."""
-
-    name: str
-    arguments: str
-
-    def as_value(self, index: int | None = None) -> dict[str, Any]:
-        """Return it as an answer has it, within a stream with its index."""
-        value = {
-            "id": f"call_{secrets.token_hex(12)}",
-            "type": "function",
-            "function": {"name": self.name, "arguments": self.arguments},
-        }
-        return value if index is None else {"index": index, **value}
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A reply taken apart: what it says, and which tools it calls."""
-
-    text: str
-    calls: tuple[ToolCall, ...] = ()
-
-
-@dataclass(frozen=True)
 class Offer:
     """The tools of one request; `must` names those of which one must be called."""
 
@@ -147,25 +122,31 @@ class Offer:
         return _INTRODUCTION.format(signatures="\n".join(tool.signature for tool in self.tools))
 
     @property
-    def schema(self) -> dict[str, Any] | None:
-        """The JSON schema of a reply that must be a call; None where it may be any text."""
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of a reply that must be a call."""
         schemas = [tool.call_schema for tool in self.tools if tool.function.name in self.must]
-        return {"anyOf": schemas} if len(schemas) > 1 else next(iter(schemas), None)
+        return {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
 
-    def read(self, text: str) -> Reply:
-        """Take a reply apart; what is no well-formed call of a tool that was offered stays text."""
-        if not self.tools:
-            return Reply(text)
+    def read(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+        """Take a reply apart: what it says, and the calls as an answer has them.
+
+        What is no well-formed call of a tool that was offered stays text.
+        """
         names = {tool.function.name for tool in self.tools}
-        calls: list[ToolCall] = []
+        calls: list[dict[str, Any]] = []
         rest: list[str] = []
-        for piece, whole in _pieces(text):
-            found = _calls(piece, names)
-            calls += found
-            rest += [] if found else [whole]
+        place = 0
+        for match in _CALL.finditer(text):
+            before = text[place : match.start()]
+            for piece, whole in ((before, before), (match[1] or match[2] or "", match[0])):
+                calls += (found := _calls(piece, names))
+                rest += [] if found else [whole]
+            place = match.end()
+        calls += (found := _calls(text[place:], names))
+        rest += [] if found else [text[place:]]
         if not calls:
-            return Reply(text)
-        return Reply("".join(rest).strip(), tuple(calls if self.parallel else calls[:1]))
+            return text, []
+        return "".join(rest).strip(), calls if self.parallel else calls[:1]
 
 
 def call_texts(calls: Sequence[ToolCallBody]) -> str:
@@ -182,38 +163,24 @@ def _call_text(call: str) -> str:
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yield a text's parts in order: what may be a call, and the same with its marks."""
-    place = 0
-    for match in _CALL.finditer(text):
-        yield text[place : match.start()], text[place : match.start()]
-        yield match[1] or match[2] or "", match[0]
-        place = match.end()
-    yield text[place:], text[place:]
-
-
-def _calls(piece: str, names: set[str]) -> list[ToolCall]:
+def _calls(piece: str, names: set[str]) -> list[dict[str, Any]]:
     """Read a piece that consists of nothing but calls; none where anything else is in it."""
-    calls: list[ToolCall] = []
+    calls: list[dict[str, Any]] = []
     rest = piece.strip()
     while rest:
         try:
             value, end = json.JSONDecoder().raw_decode(rest)
-            call = _call(value, names)
+            if not isinstance(value, dict) or not isinstance(name := value.get("name"), str) or name not in names:
+                return []
+            arguments = value.get("arguments", value.get("parameters", {}))
+            if not isinstance(arguments, dict):
+                return []
+            function = {"name": name, "arguments": _json(arguments)}
         except (ValueError, RecursionError):
             return []
-        if call is None:
-            return []
-        calls.append(call)
+        calls.append({"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function})
         rest = rest[end:].strip()
     return calls
-
-
-def _call(value: Any, names: set[str]) -> ToolCall | None:
-    if not isinstance(value, dict) or not isinstance(name := value.get("name"), str) or name not in names:
-        return None
-    arguments = value.get("arguments", value.get("parameters", {}))
-    return ToolCall(name, _json(arguments)) if isinstance(arguments, dict) else None
 
 
 def _json(value: Any) -> str:

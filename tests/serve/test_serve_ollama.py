@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -6,8 +7,7 @@ from hypothesis import strategies as st
 
 from pcgeval.llm.llamacpp import Completion, PromptTooLongError
 from pcgeval.llm.protocol import Message
-from pcgeval.serve.answers import OllamaAnswers
-from pcgeval.serve.ask import Ask, chat_ask, complete, generate_ask
+from pcgeval.serve.ollama import complete
 from pcgeval.serve.requests import ChatBody, GenerateBody, RequestError, parse_body
 
 MESSAGES = st.lists(
@@ -28,12 +28,12 @@ class Engine:
     def __init__(self, context):
         self.context, self.served, self.refused = context, None, 0
 
-    def complete(self, body, _):
+    async def stream(self, body):
         if tokens(body["messages"]) >= self.context:
             self.refused += 1
             raise PromptTooLongError(tokens(body["messages"]), self.context)
         self.served = body
-        return Completion("x", 1, 1, "stop", 0.0, 0.0)
+        yield Completion("x", 1, 1, "stop", 0.0, 0.0)
 
 
 def ollama_keeps(messages, context):
@@ -45,9 +45,13 @@ def ollama_keeps(messages, context):
     return None
 
 
-def ask(messages, **fields):
+def ask(engine, messages, **fields):
     body = ChatBody.model_validate({"model": "toy", **fields})
-    return Ask(body, messages, None, OllamaAnswers("toy", lambda text: {"text": text}))
+
+    async def parts():
+        return [part async for part in complete(engine, body, messages)]
+
+    return asyncio.run(parts())
 
 
 @given(MESSAGES, st.integers(1, 120))
@@ -55,15 +59,15 @@ def test_the_messages_that_ollama_would_keep_are_kept(messages, context):
     engine, expected = Engine(context), ollama_keeps(messages, context)
     if expected is None:
         with pytest.raises(PromptTooLongError):
-            complete(engine, ask(messages), lambda _: True)
+            ask(engine, messages)
     else:
-        complete(engine, ask(messages), lambda _: True)
+        ask(engine, messages)
         assert [message["content"] for message in engine.served["messages"]] == expected
 
 
 def test_thousands_of_messages_need_few_attempts():
     engine = Engine(4096)
-    complete(engine, ask(tuple(Message("user", "word") for _ in range(10_000))), lambda _: True)
+    ask(engine, tuple(Message("user", "word") for _ in range(10_000)))
     assert tokens(engine.served["messages"]) > 4080
     assert engine.refused < 100
 
@@ -71,29 +75,20 @@ def test_thousands_of_messages_need_few_attempts():
 def test_a_client_may_forbid_truncation():
     engine = Engine(20)
     with pytest.raises(PromptTooLongError):
-        complete(engine, ask((Message("user", "x" * 20), Message("user", "y")), truncate=False), lambda _: True)
+        ask(engine, (Message("user", "x" * 20), Message("user", "y")), truncate=False)
     assert engine.refused == 1
 
 
 def test_options_go_under_llama_cpp_s_names():
     engine = Engine(99)
     options = {"num_predict": 3, "seed": 4, "stop": ["a"], "num_gpu": 1, "unheard_of": 2}
-    complete(engine, ask((Message("user", "x"),), options=options, format="json"), lambda _: True)
+    ask(engine, (Message("user", "x"),), options=options, format="json")
     assert (engine.served["max_tokens"], engine.served["seed"], engine.served["stop"]) == (3, 4, ["a"])
     assert engine.served["response_format"] == {"type": "json_object"}
     assert engine.served["repeat_penalty"] == 1.1
     assert not {"num_gpu", "unheard_of", "num_ctx"} & set(engine.served)
-    complete(engine, ask((Message("user", "x"),)), lambda _: True)
+    ask(engine, (Message("user", "x"),))
     assert engine.served["seed"] == -1  # as Ollama: another text each time
-
-
-def test_generate_is_read():
-    plain = generate_ask(GenerateBody(model="toy", prompt="hi", system="Be brief."))
-    assert plain.messages == (Message("system", "Be brief."), Message("user", "hi"))
-    raw = generate_ask(GenerateBody(model="toy", prompt="hi", raw=True))
-    assert (raw.messages, raw.raw_prompt, raw.empty) == ((), "hi", False)
-    assert generate_ask(GenerateBody(model="toy", system="Be brief.")).empty
-    assert chat_ask(ChatBody(model="toy")).empty
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,28 @@
-"""OpenAI's chat completions for `serve-local`: the request brought to Ollama's form, and the words of the answer.
+"""OpenAI's routes of `serve-local`: `/v1/models` and `/v1/chat/completions`, which llama.cpp's own server answers.
 
-Beside the interface's own fields it reads Ollama's options (`top_k`, `min_p`, `repeat_penalty`, `num_ctx`, ...) from
-the body, as llama.cpp's server does; what is absent has Ollama's value there: temperature 1, top_p 1, else its
+What it is passed is checked and complete. Beside the interface's own fields these are Ollama's options (`top_k`,
+`min_p`, `repeat_penalty`, `num_ctx`, ...); what is absent has Ollama's value: temperature 1, top_p 1, else its
 defaults. A prompt that is too long is refused, never cut. Fields that would change what an answer has in it are refused
 where they are not supported; other unknown ones, such as a sampler's of another server, are ignored.
 
-While tools are offered a stream has only comments until the reply has ended: whether it is a call shows only then.
+Tools are ours: llama.cpp does not enforce `tool_choice` and ignores tools where a model's template knows none. While
+tools are offered a stream begins when the reply has ended: whether it is a call shows only then.
 """
 
 import json
-import secrets
-import time
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from pcgeval.llm.llamacpp import PromptTooLongError
+from pcgeval.llm.llamacpp import CONTEXT, message_bodies, sampling, schema_format
 from pcgeval.llm.protocol import Message
-from pcgeval.serve.answers import Finished, Json
-from pcgeval.serve.ask import Ask
-from pcgeval.serve.requests import Body, ChatBody, OptionsBody, refuse
-from pcgeval.serve.shelf import ShelfModel
+from pcgeval.serve.models import ModelFile, ModelManager
+from pcgeval.serve.ollama import found
+from pcgeval.serve.requests import SERVER_SENT_EVENTS, Body, Json, OptionsBody, read_body, refuse, respond
 from pcgeval.serve.tools import NamedTool, Offer, ToolBody, ToolCallBody, call_texts, result_text
 
 _UNSUPPORTED = (
@@ -121,96 +122,94 @@ class CompletionBody(OptionsBody):
             must = tuple(tool.function.name for tool in self.tools)
         return Offer(self.tools, must, self.parallel_tool_calls)
 
-    def as_chat(self) -> ChatBody:
-        """Return the same request to /api/chat."""
+    @property
+    def wire(self) -> Json:
+        """What llama.cpp is asked; raises SchemaError where a schema may not be put to it."""
         options = self.model_dump(include=set(OptionsBody.model_fields), exclude_none=True)
-        most = self.max_completion_tokens or self.max_tokens
-        return ChatBody(
-            model=self.model,
-            stream=self.stream,
-            options=OptionsBody(**options, **({"num_predict": most} if most else {})),
-            format=self._format(),
-            truncate=False,
-        )
-
-    def _format(self) -> Any:
-        match self.response_format:
-            case {"type": "json_object"}:
-                return "json"
-            case {"type": "json_schema", "json_schema": {"schema": schema}}:
-                return schema
-        return self.offer.schema or ""
-
-
-@dataclass(frozen=True)
-class CompletionAnswers:
-    """Answers of /v1/chat/completions; a stream is server-sent events (the HTML standard's text/event-stream)."""
-
-    model: str
-    fingerprint: str
-    include_usage: bool
-    offer: Offer
-    stream_type: str = "text/event-stream"
-    id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
-    created: int = field(default_factory=lambda: int(time.time()))
-
-    def piece(self, text: str) -> bytes:
-        """Return a piece of a streamed reply; while it may be a call, a comment that keeps the connection in use."""
-        return b": going on\n\n" if self.offer.tools else self._text(text)
-
-    def end(self, finished: Finished) -> bytes:
-        """Return the chunk with the reason of the end, the one with the usage if it was asked for, and the end mark."""
-        held_back = b""
-        reason = finished.completion.done_reason
-        if self.offer.tools:
-            reply = self.offer.read(finished.completion.text)
-            calls = [call.as_value(index) for index, call in enumerate(reply.calls)]
-            held_back = self._text(reply.text) if reply.text else b""
-            if calls:
-                held_back += self._chunk([_choice({"role": "assistant", "tool_calls": calls}, None)])
-                reason = "tool_calls"
-        costs = self._chunk([], usage=_usage(finished)) if self.include_usage else b""
-        return held_back + self._chunk([_choice({}, reason)]) + costs + b"data: [DONE]\n\n"
-
-    def whole(self, finished: Finished) -> Json:
-        """Return the one value of a reply that is not streamed."""
-        found = finished.completion
-        reply = self.offer.read(found.text)
-        message: Json = {"role": "assistant", "content": reply.text, "refusal": None}
-        if reply.calls:
-            message["content"] = reply.text or None
-            message["tool_calls"] = [call.as_value() for call in reply.calls]
-        reason = "tool_calls" if reply.calls else found.done_reason
-        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(finished)}
-
-    def fault(self, text: str) -> bytes:
-        """Return an error as the last event."""
-        return _event(error_value(text))
-
-    def _text(self, text: str) -> bytes:
-        return self._chunk([_choice({"role": "assistant", "content": text}, None)])
-
-    def _chunk(self, choices: list[Json], **more: Any) -> bytes:
-        usage = {"usage": None} if self.include_usage else {}
-        return _event({**self._head("chat.completion.chunk"), "choices": choices, **usage, **more})
-
-    def _head(self, kind: str) -> Json:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
+        fields = {
+            **sampling({**options, "num_predict": self.max_completion_tokens or self.max_tokens or -1}),
             "model": self.model,
-            "system_fingerprint": self.fingerprint,
+            "messages": message_bodies(_messages(self)),
+            "stop": list(self.stop),
+            "stream": self.stream and not self.offer.tools,
+            "stream_options": {"include_usage": self.stream_options.include_usage},
         }
+        if self.offer.must:
+            return {**fields, **schema_format(self.offer.schema)}
+        match self.response_format:
+            case {"type": "json_schema", "json_schema": {"schema": schema}}:
+                return {**fields, **schema_format(schema)}
+        return {**fields, "response_format": self.response_format}
 
 
-def completion_ask(body: CompletionBody, model: ShelfModel) -> Ask:
-    """Read a request to /v1/chat/completions; the fingerprint in its answers is the model file's."""
-    answers = CompletionAnswers(
-        body.model, f"fp_{model.digest[:16]}", body.stream_options.include_usage, offer=body.offer
-    )
-    return Ask(body.as_chat(), _messages(body), None, answers)
+class OpenAiRoutes:
+    """The endpoints over one model manager."""
+
+    def __init__(self, manager: ModelManager) -> None:
+        self._manager = manager
+        self.routes = [
+            Route("/v1/models", self._models),
+            Route("/v1/models/{name:path}", self._model),
+            Route("/v1/chat/completions", self._complete, methods=["POST"]),
+        ]
+
+    async def _models(self, _: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [_model_value(file) for file in self._manager.files]})
+
+    async def _model(self, request: Request) -> Response:
+        return JSONResponse(_model_value(found(self._manager, request.path_params["name"])))
+
+    async def _complete(self, request: Request) -> Response:
+        body = await read_body(request, CompletionBody)
+        values = self._values(body, found(self._manager, body.model))
+        return await respond(request, values, SERVER_SENT_EVENTS if body.stream else None)
+
+    async def _values(self, body: CompletionBody, file: ModelFile) -> AsyncIterator[Json]:
+        """Yield the chunks of a streamed answer, or one whole, in which llama.cpp would name the model's path."""
+        identity = {"model": body.model, "system_fingerprint": f"fp_{file.digest[:16]}"}
+        async with (
+            self._manager.borrow(file, body.num_ctx or CONTEXT) as engine,
+            engine.post("/v1/chat/completions", body.wire) as answer,
+        ):
+            if body.wire["stream"]:
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: {"):
+                        yield {**json.loads(line.removeprefix("data: ")), **identity}
+                return
+            whole = {**json.loads(await answer.aread()), **identity}
+        if body.offer.tools:
+            _take_calls(whole, body.offer)
+        if not body.stream:
+            yield whole
+            return
+        for chunk in _chunks(whole, include_usage=body.stream_options.include_usage):
+            yield chunk
+
+
+def _take_calls(answer: Json, offer: Offer) -> None:
+    """Move the calls of tools from the text of a whole answer to their place."""
+    choice = answer["choices"][0]
+    message = choice["message"]
+    text, calls = offer.read(message["content"] or "")
+    message["content"] = text or (None if calls else "")
+    if calls:
+        message["tool_calls"] = calls
+        choice["finish_reason"] = "tool_calls"
+
+
+def _chunks(answer: Json, *, include_usage: bool) -> list[Json]:
+    """Return a whole answer as the chunks of a stream."""
+    choice = answer["choices"][0]
+    delta = dict(choice["message"])
+    if "tool_calls" in delta:
+        delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(delta["tool_calls"])]
+    head = {name: answer[name] for name in ("id", "created", "model", "system_fingerprint")}
+    head["object"] = "chat.completion.chunk"
+    return [
+        {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]},
+        *([{**head, "choices": [], "usage": answer["usage"]}] if include_usage else []),
+    ]
 
 
 def _messages(body: CompletionBody) -> tuple[Message, ...]:
@@ -228,29 +227,6 @@ def _messages(body: CompletionBody) -> tuple[Message, ...]:
     return (Message("system", body.offer.introduction), *messages)
 
 
-def model_value(model: ShelfModel) -> Json:
+def _model_value(file: ModelFile) -> Json:
     """Return a model's entry in the list of models."""
-    return {"id": model.name, "object": "model", "created": int(model.modified.timestamp()), "owned_by": "library"}
-
-
-def error_value(text: str, error: Exception | None = None) -> Json:
-    """Return an error as OpenAI's interface words it."""
-    code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else None
-    return {"error": {"message": text, "type": "api_error", "param": None, "code": code}}
-
-
-def _choice(delta: Json, reason: str | None) -> Json:
-    return {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-
-
-def _usage(finished: Finished) -> Json:
-    found = finished.completion
-    return {
-        "prompt_tokens": found.prompt_tokens,
-        "completion_tokens": found.output_tokens,
-        "total_tokens": found.prompt_tokens + found.output_tokens,
-    }
-
-
-def _event(value: Json) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
+    return {"id": file.name, "object": "model", "created": int(file.modified.timestamp()), "owned_by": "library"}
