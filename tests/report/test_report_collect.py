@@ -119,7 +119,7 @@ def test_a_missing_or_broken_file_is_named(repaired, path):
 
 def test_a_missing_reply_is_named(workspace):
     (workspace / RAW / "T" / "builders_T_1.txt").unlink()
-    with pytest.raises(FileError, match="builders_T_1"):
+    with pytest.raises(FileError, match=r"builders_T_1.*dvc repro"):
         collect(PARAMS, workspace)
 
 

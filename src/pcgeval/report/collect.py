@@ -36,7 +36,7 @@ from pcgeval.core.stage_files import (
     read_outcomes,
 )
 from pcgeval.core.trials import read_usage
-from pcgeval.core.untrusted import files_below, read_start
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_start
 from pcgeval.report.formats import shortened
 from pcgeval.report.results import (
     FAILURE_WORDS,
@@ -220,5 +220,8 @@ def failure(outcome: TrialOutcome) -> Failure:
 
 def _start_of(path: Path, characters: int) -> str:
     """Return a text, cut to so many characters and an ellipsis; U+FFFD stands for bytes that are not UTF-8."""
-    text = read_start(path, 4 * (characters + 1), follow_link=True).decode("utf-8", errors="replace")
+    try:
+        text = read_start(path, 4 * (characters + 1), follow_link=True).decode("utf-8", errors="replace")
+    except UntrustedFileError as error:
+        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
     return text if len(text) <= characters else f"{text[:characters]}…"
