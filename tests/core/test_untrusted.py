@@ -65,6 +65,9 @@ def test_only_regular_files_are_opened_and_none_is_waited_for(tmp_path: Path):
     for name in ("link", "dangling", "loop"):
         assert reason(tmp_path / name) == "is a link"
     assert read_bounded(tmp_path / "link", 1, follow_link=True) == b"x"
+    for name in ("dangling", "loop"):  # they are not missing
+        with pytest.raises(UntrustedFileError, match="is a link"):
+            read_bounded(tmp_path / name, 1, follow_link=True)
 
 
 @pytest.mark.parametrize("name", ["missing", "file/below", "a\0b", "\ud800"])

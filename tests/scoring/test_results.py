@@ -201,7 +201,7 @@ def test_a_large_file_is_refused_unread(team, monkeypatch):
 def test_what_is_no_file_is_refused_without_waiting(team, make):
     stability(team).unlink()
     make(stability(team))
-    with pytest.raises(FileError, match=r"not a regular file|is missing"):
+    with pytest.raises(FileError, match=r"not a regular file|is a link"):
         read_source(team.parent, RULES)
 
 

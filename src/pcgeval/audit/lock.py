@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.audit.errors import AuditError
 from pcgeval.core.files import FileError, read_text
+from pcgeval.core.untrusted import printable_line
 
 LOCK_FILE = "dvc.lock"
 _REMEDY = (
@@ -57,4 +58,4 @@ def read_lock(root: Path) -> dict[str, LockedStage]:
         faults = [f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
         raise AuditError(f"{path}: not a lock file of DVC 3 ({'; '.join(faults[:3])}). {_REMEDY}") from error
     except (ParseError, FileError, RecursionError, ValueError) as error:
-        raise AuditError(f"{path}: cannot be read ({' '.join(str(error).split())}). {_REMEDY}") from error
+        raise AuditError(f"{path}: cannot be read ({printable_line(str(error))}). {_REMEDY}") from error

@@ -21,6 +21,7 @@ from dvc.utils.serialize import load_yaml
 
 from pcgeval.audit.errors import AuditError
 from pcgeval.audit.lock import LockedPath, LockedStage, read_lock
+from pcgeval.core.untrusted import printable_line
 
 PIPELINE_FILE = "dvc.yaml"
 Walk = Callable[[Path], Iterator[tuple[Path, list[str], list[str]]]]
@@ -96,7 +97,7 @@ def read_pipeline(root: Path) -> Pipeline:
                 lambda path: bool(repository.dvcignore.is_ignored_file(str(path))),
             )
     except (DvcException, RecursionError) as error:
-        raise AuditError(f"{PIPELINE_FILE}: {' '.join(str(error).split())}. Mend what it names, then audit.") from error
+        raise AuditError(f"{PIPELINE_FILE}: {printable_line(str(error))}. Fix what it names, then audit.") from error
 
 
 def _walker(repository: Repo) -> Walk:

@@ -10,7 +10,8 @@ import typer
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError, read_text, write_bytes
+from pcgeval.core.files import FileError, write_bytes
+from pcgeval.core.untrusted import read_bounded_text
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 
@@ -110,6 +111,4 @@ def _print_each(files: list[Path], evaluate: Callable[[Path], dict[str, Any]], s
 
 
 def _read(path: Path) -> str:
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise FileError(f"{path}: over {MAX_BYTES // 2**20} MB. No response or level is that large.")
-    return read_text(path)
+    return read_bounded_text(path, MAX_BYTES, follow_link=True)

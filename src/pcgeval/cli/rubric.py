@@ -116,10 +116,10 @@ def leaves(
 ) -> None:
     """List the criteria of a rubric that are graded."""
     from pcgeval.core.layout import RUBRICS
+    from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.explanation import NodeShare
     from pcgeval.rubric.grades import Verdict, grade_tree
     from pcgeval.rubric.loading import load_rubric
-    from pcgeval.rubric.text import printable
     from pcgeval.rubric.tree import leaves as leaves_of
 
     folder = RUBRICS / rubric
@@ -132,12 +132,12 @@ def leaves(
         fields = {"path": leaf.path, "share": shares[leaf.path], "task_category": leaf.task_category}
         values.append({**fields, "requirements": leaf.requirements, "check": check})
         if form:
-            lines += textwrap.wrap(printable(leaf.requirements), 100, initial_indent="# ", subsequent_indent="# ")
+            lines += textwrap.wrap(one_line(leaf.requirements), 100, initial_indent="# ", subsequent_indent="# ")
             path = to_json(leaf.path)  # a JSON string is valid YAML too
             lines += [f"- path: {path}", "  score:", "  author:", "  reason:"]
         else:
             by = f", check {leaf.check.name}" if leaf.check else ""
-            lines.append(printable(f"{100 * shares[leaf.path]:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
+            lines.append(one_line(f"{100 * shares[leaf.path]:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
     sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
 
 

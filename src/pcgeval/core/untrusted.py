@@ -231,10 +231,14 @@ def well_formed(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """Return the text on one line, with a space for each character that cannot be printed."""
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
 def printable_line(text: str, limit: int = MAX_LINE) -> str:
-    """Return prose on one line of at most `limit` characters, with spaces for all that cannot be printed."""
-    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * limit])
-    line = " ".join(printable.split())
+    """Return prose on one line of at most `limit` characters, without unprintable characters."""
+    line = " ".join(one_line(text[: 4 * limit]).split())
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
 
 
@@ -258,7 +262,7 @@ def _not_regular(path: Path) -> UntrustedFileError:
 
 
 def _unreadable(path: Path, error: OSError) -> UntrustedFileError:
-    if error.errno == errno.ELOOP:
+    if error.errno == errno.ELOOP or os.path.islink(path):  # noqa: PTH114 - never raises; it leads to no file
         return UntrustedFileError(path, "not regular", "is a link", "Put the file itself there.")
     if error.errno == errno.ENXIO:  # a socket
         return _not_regular(path)

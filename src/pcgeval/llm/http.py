@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import httpx
 
+from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.protocol import CallError, LlmError, RefusedError
 from pcgeval.llm.retry import RetryPolicy, TransientError, UnreachableError
 
@@ -122,7 +123,7 @@ class HttpServer:
 
     def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""
-        return " ".join(str(text).split())[:300]
+        return printable_line(str(text))
 
     @abstractmethod
     def _missing_model(self, detail: str) -> LlmError:

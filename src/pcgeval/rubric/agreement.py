@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement_figures import LEVEL, Figures, Measure, agreement_figures
 from pcgeval.rubric.grades import GradedTask, GradeError, extract_leaf_grades
-from pcgeval.rubric.text import printable
 from pcgeval.rubric.tree import CATEGORIES
 
 PASS_AT = 0.5
@@ -224,10 +224,10 @@ def agreement_lines(found: Agreement) -> Iterator[str]:
     for why, paths in vars(left_out).items():
         if paths:
             yield f"  {why.replace('_', ' ')}: {len(paths)}"
-            yield from _first([f"    {printable(path)}" for path in paths])
+            yield from _first([f"    {one_line(path)}" for path in paths])
     if found.disagreements:
         yield f"disagreements: {len(found.disagreements)}"
-        yield from _first([f"  A {each.a:.2f}  B {each.b:.2f}  {printable(each.path)}" for each in found.disagreements])
+        yield from _first([f"  A {each.a:.2f}  B {each.b:.2f}  {one_line(each.path)}" for each in found.disagreements])
 
 
 def _notes(name: str, measure: Measure) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pcgeval.core.files import FileError, read_json
+from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import HEURISTIC, GradedTask, GradeError, JudgeOutput, rescored
 from pcgeval.rubric.tree import MAX_DEPTH, child_paths
 
@@ -22,7 +22,7 @@ def read_grade(path: Path) -> JudgeOutput:
         GradeError: It is neither, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    value = _read(path)
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
     if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
         value = {"judge_type": "unknown", "graded_task_tree": value}
     try:
@@ -38,7 +38,7 @@ def read_graded_tree(path: Path) -> GradedTask:
         GradeError: There is none, or it is a guess.
         FileError: The file is missing or unreadable.
     """
-    value = _read(path)
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
     if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
         raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
     try:
@@ -88,12 +88,6 @@ def graded_task_from_json(value: Any) -> GradedTask:
         place = node["path"] if isinstance(node, Mapping) else "a node"
         found = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
         raise GradeError(f"{place}: {found}{fault['msg']:.200}. Give a tree as in grade.json.") from error
-
-
-def _read(path: Path) -> Any:
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise FileError(f"{path}: has more than {MAX_BYTES // 2**20} MB. Give a grade.json.")
-    return read_json(path)
 
 
 def _paths(parent: str, values: list[Any]) -> list[str]:

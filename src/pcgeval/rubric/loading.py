@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from pcgeval.checks.checks import LeafCheck, check_fault
-from pcgeval.core.files import read_text
+from pcgeval.core.untrusted import read_bounded_text, well_formed
 from pcgeval.rubric.tree import (
     CATEGORIES,
     FINEGRAINED_CATEGORIES,
@@ -39,13 +39,10 @@ def load_rubric(path: Path | str) -> TaskNode:
 
     Raises:
         RubricError: The file is no rubric; the message lists every fault with the path of its node.
-        FileError: The file is missing, unreadable or not UTF-8.
+        FileError: The file is missing, too large, unreadable or not UTF-8.
     """
     path = Path(path)
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        message = f"{path.stat().st_size} bytes are more than the {MAX_BYTES} that a rubric may have. Shorten it."
-        raise RubricError(str(path), [RubricFault("(file)", message)])
-    text = read_text(path).removeprefix("\ufeff")
+    text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     try:
         value = json.loads(text, object_pairs_hook=_Object, parse_int=_whole_number)
     except json.JSONDecodeError as error:
@@ -154,7 +151,7 @@ class _RubricReader:
             text = value.get(key, "-")
             if not isinstance(text, str):
                 self.fault(path, f"{key!r} must be text, not {_quote(text)}.")
-            elif any("\ud800" <= character <= "\udfff" for character in text):
+            elif text != well_formed(text):
                 self.fault(path, f"{key!r} holds a lone surrogate: {_quote(text)}. Remove it.")
             elif key == "id" and not _is_id(text):
                 self.fault(path, f"'id' must be printable text of 1 to {MAX_ID} characters, not {_quote(text)}.")

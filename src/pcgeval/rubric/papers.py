@@ -12,7 +12,8 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.errors import PcgevalError, listed
-from pcgeval.core.files import FileError, read_text
+from pcgeval.core.files import FileError
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import RubricError, TaskNode
 
@@ -99,16 +100,11 @@ class _PaperReader:
 
     def text(self, name: str, *, required: bool = False, most: int = MAX_TEXT_BYTES) -> str:
         """Return a file's text; an empty one for a file that need not be there, or that is faulty."""
-        path = self._folder / name
-        if not path.exists() and not path.is_symlink() and not required:
-            return ""
         try:
-            if path.is_file() and path.stat().st_size > most:
-                self.faults.append(f"{name} has {path.stat().st_size} bytes, more than {most}. Shorten it.")
-                return ""
-            text = read_text(path).removeprefix("\ufeff")
-        except FileError as error:
-            self.faults.append(str(error))
+            text = read_bounded_text(self._folder / name, most, follow_link=True).removeprefix("\ufeff")
+        except UntrustedFileError as error:
+            if required or error.kind != "missing":
+                self.faults.append(str(error))
             return ""
         if text.startswith(_LFS_POINTER):
             self.faults.append(f"{name} is only a pointer to Git LFS. Fetch the file: `git lfs pull`.")

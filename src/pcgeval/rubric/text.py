@@ -6,6 +6,7 @@ Text from submissions and models loses its control characters.
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import GradedTask, JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import CallUsage, foreign_text, record_of
@@ -13,21 +14,16 @@ from pcgeval.rubric.record import CallUsage, foreign_text, record_of
 WIDTH = 120
 
 
-def printable(text: str) -> str:
-    """Return a text on one line, without control characters."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 def summary_lines(output: JudgeOutput) -> list[str]:
     """Return the lines that stand above a tree: the score, its bounds, the judge, the cost, and the warnings."""
     counts, bounds = get_grade_summary(output.graded_task_tree), output.score_bounds
-    lines = [f"WARNING: {printable(warning)}" for warning in output.warnings]
+    lines = [f"WARNING: {one_line(warning)}" for warning in output.warnings]
     line = f"{_score(output.score)} by the judge {output.judge_type}"
-    lines.append(printable(line + (f" with the model {output.model}" if output.model else "")))
+    lines.append(one_line(line + (f" with the model {output.model}" if output.model else "")))
     if output.model:
         votes = f", {output.votes} votes a leaf" if output.votes > 1 else ""
         digest, prompts = output.model_digest or "unknown", output.prompt_version or "unknown"
-        lines.append(printable(f"model digest {digest}, prompts {prompts}{votes}"))
+        lines.append(one_line(f"model digest {digest}, prompts {prompts}{votes}"))
     lines.append(
         f"{output.num_leaf_nodes} leaves: {counts.passed} passed, {counts.partial} in part, {counts.failed} failed, "
         f"{counts.invalid} without a grade"
@@ -47,7 +43,7 @@ def tree_lines(node: GradedTask, width: int = WIDTH, level: int = 0) -> Iterator
     lines = [f"{_score(node.score)} x{node.weight:g}  {node.requirements}"]
     lines += [f"      {node.explanation}"] if node.is_leaf else []
     for line in lines:
-        shown = printable("  " * level + line)
+        shown = one_line("  " * level + line)
         yield shown if len(shown) <= width else f"{shown[: width - 3]}..."
     for each in node.sub_tasks:
         yield from tree_lines(each, width, level + 1)
@@ -57,7 +53,7 @@ def share_lines(output: JudgeOutput) -> Iterator[str]:
     """Yield the summary and one line a criterion: its score, its share of the root's score, and its path."""
     yield from [*summary_lines(output), "", "score  share of all"]
     for each in NodeShare.of_root(output.graded_task_tree).walk():
-        yield f"{_score(each.node.score)}  {100 * each.share:5.1f} %  {printable(each.node.path)}"
+        yield f"{_score(each.node.score)}  {100 * each.share:5.1f} %  {one_line(each.node.path)}"
 
 
 def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
@@ -65,15 +61,15 @@ def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator
     yield from [*summary_lines(output), ""]
     for each, next_node in zip(way, (*(below.node for below in way[1:]), None), strict=True):
         node = each.node
-        yield f"{_score(node.score)}  {printable(node.path)}"
-        yield from textwrap.wrap(printable(node.requirements), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
+        yield f"{_score(node.score)}  {one_line(node.path)}"
+        yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
         if node.sub_tasks:
             yield f"       {node.explanation or 'its sub-tasks'}:"
         for below in each.below:
             mark, share = "→" if below.node is next_node else " ", f"{100 * below.share:.1f} % of all"
             yield (
                 f"     {mark} {_score(below.node.score)} × weight {below.node.weight:g}, {share}: "
-                f"{printable(below.node.id)}"
+                f"{one_line(below.node.id)}"
             )
         if node.sub_tasks:
             yield ""
@@ -84,10 +80,10 @@ def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator
         else "       It has no grade and is left out of the whole; its siblings share its weight."
     )
     if last.node.task_category:
-        yield f"       Category: {printable(last.node.task_category)}"
+        yield f"       Category: {one_line(last.node.task_category)}"
     if last.node.is_leaf:
-        yield f"       Why: {printable(last.node.explanation)}"
-        yield from (f"       {printable(line)}" for line in _record_lines(last.node))
+        yield f"       Why: {one_line(last.node.explanation)}"
+        yield from (f"       {one_line(line)}" for line in _record_lines(last.node))
 
 
 def _record_lines(leaf: GradedTask) -> Iterator[str]:
