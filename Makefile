@@ -9,7 +9,7 @@ export PYTHONUTF8 := 1
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test lint bench environments clean
+.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint bench environments clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,8 +38,14 @@ report: $(READY)  ## make the page results/report/index.html
 audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered
 	@$(BIN)/pcgeval audit
 
-test: $(READY)  ## run all tests
-	@$(BIN)/python -m pytest
+test: $(READY)  ## run all tests on all cores; PCGEVAL_SOAK=1 runs the long ones in full
+	@$(BIN)/python -m pytest -n auto --dist loadfile
+
+test-fast: $(READY)  ## run the tests that need no other process, model or DVC: for the inner loop
+	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not e2e and not llm"
+
+test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
+	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/ruff check .

@@ -1,11 +1,12 @@
 """What all tests share: a profile for hypothesis, Ctrl-C, and one line about what this machine could not test."""
 
-import os
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from soak import SOAK
 
 # A shell starts what runs in the background with Ctrl-C ignored, and so would be every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -14,14 +15,44 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The machine may be busy, so no example has a deadline; `make test-soak` draws as many examples as hypothesis would.
 settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", settings.get_profile("default"), max_examples=200)
-settings.load_profile("soak" if os.environ.get("PCGEVAL_SOAK") == "1" else "default")
+settings.load_profile("soak" if SOAK else "default")
+
+# folders and modules below tests/ that start other processes, load a network, or take seconds: not for the inner loop
+SLOW = {
+    "audit",
+    "end_to_end",
+    "sandbox",
+    "generation/test_environments.py",
+    "generation/test_generate.py",
+    "generation/test_generate_programs.py",
+    "generation/test_guest.py",
+    "generation/test_resume.py",
+    "generation/test_runners.py",
+    "judge/test_example_recording.py",
+    "judge/test_rubric_resume.py",
+    "llm/test_local_models.py",
+    "llm/test_schemas.py",
+    "rl",
+    "similarity/test_classifier.py",
+    "similarity/test_classify_stage.py",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow tests."""
+    for item in items:
+        path = item.path.relative_to(Path(__file__).parent)
+        if not SLOW.isdisjoint(map(str, [path, *path.parents])):
+            item.add_marker("slow")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line what was skipped for want of a sandbox, and how to get it."""
-    skipped = [report for report in terminalreporter.stats.get("skipped", []) if "bubblewrap" in str(report.longrepr)]
-    if skipped and shutil.which("bwrap") is None:
+    """Say in one line each what was skipped for want of a sandbox or of time, and how to run it."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    if long := sum("make test-soak" in reason for reason in reasons):
+        terminalreporter.write_line(f"{long} long tests were skipped, and others ran shortened: make test-soak")
+    if shutil.which("bwrap") is None and (contained := sum("bubblewrap" in reason for reason in reasons)):
         terminalreporter.write_line(
-            f"{len(skipped)} tests of the programs' sandbox were skipped: bubblewrap is missing. "
+            f"{contained} tests of the programs' sandbox were skipped: bubblewrap is missing. "
             "On Linux: apt install bubblewrap (or dnf, pacman); macOS has no such sandbox."
         )

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from soak import soak_only
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
@@ -167,6 +168,7 @@ def test_recordings_of_the_judge_are_copies_of_what_the_stage_kept():
     assert judge_recording_file("zero-shot").read_text() == "{}\n"
 
 
+@soak_only
 @pytest.mark.llm
 def test_a_small_real_model_judges_and_is_asked_once(competition, capsys):
     pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from soak import soak_only
 from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
 pytestmark = pytest.mark.e2e
@@ -59,6 +60,7 @@ def test_a_team_changes_its_prompt(workspace: Workspace, first_run: list[str]):
     assert {"generate@beta-small", "generate@beta-large", "extract@beta-small", "rank", "grade@beta", "report"} <= ran
 
 
+@soak_only
 def test_a_model_gets_another_digest(workspace: Workspace, first_run: list[str]):
     assert first_run
     workspace.change_params("models", "small", "digest", value=OTHER_DIGEST)
@@ -68,6 +70,7 @@ def test_a_model_gets_another_digest(workspace: Workspace, first_run: list[str])
     assert {"generate@alpha-small", "generate@beta-small", "rank", "report"} <= ran
 
 
+@soak_only
 def test_a_physics_parameter_changes(workspace: Workspace, first_run: list[str]):
     assert first_run
     workspace.change_params("physics", "trials", value=1)
@@ -104,6 +107,7 @@ def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run
     assert scratch.outputs() == before
 
 
+@soak_only
 def test_another_round_leaves_the_final_alone(workspace: Workspace, first_run: list[str]):
     assert first_run
     before = workspace.outputs()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import DIGEST, SlowOllama
+from soak import soak_only
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
@@ -113,8 +114,15 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-@pytest.mark.parametrize("environment", [TRUST, {}], ids=["trusted", "contained"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("environment", "how"),
+    [
+        pytest.param(TRUST, signal.SIGINT, id="trusted, Ctrl-C"),
+        pytest.param({}, signal.SIGTERM, id="contained, SIGTERM"),
+        pytest.param(TRUST, signal.SIGTERM, id="trusted, SIGTERM", marks=soak_only),
+        pytest.param({}, signal.SIGINT, id="contained, Ctrl-C", marks=soak_only),
+    ],
+)
 def test_an_interruption_ends_the_programs_and_fails_no_trial(
     tmp_path: Path, how: signal.Signals, environment: dict[str, str]
 ):

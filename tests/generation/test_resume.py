@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
+from soak import SOAK
 
-MOMENTS = 20
+MOMENTS = 20 if SOAK else 6
 AT_ONCE = 2  # calls
 LARGE = {"letters": "ABCDEFGHIJ", "trials": 12}
 MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4}

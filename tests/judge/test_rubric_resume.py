@@ -15,6 +15,7 @@ import pytest
 import yaml
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, SlowJudgeServer
+from soak import SOAK
 
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import RUBRICS, grade_file, judge_recording_file, judgement_file
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 TEAM = "team-one"
 AT_ONCE = 2  # calls
 LEAVES = 24
-MOMENTS = 12
+MOMENTS = 12 if SOAK else 4
 CHECK = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from simple_parts import FILES, RUBRIC, leaf_of, subject, write_files
+from soak import soak_only
 
 from pcgeval.judge import prompts
 from pcgeval.judge.fencing import harmless
@@ -39,6 +40,7 @@ class RealAsker:
         return reply
 
 
+@soak_only
 def test_a_submission_that_asks_for_the_full_score_is_graded_or_not_with_a_reason(smollm, tmp_path, monkeypatch):
     monkeypatch.setattr(prompts, "RANK_TOKENS", 40)
     monkeypatch.setattr(prompts, "GRADE_TOKENS", 60)
