@@ -11,6 +11,8 @@ import pytest
 from soak import soak_only
 from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
+from pcgeval.core.layout import Trial, recording_file, stage_dir, trial_file
+
 pytestmark = pytest.mark.e2e
 
 INPUTS = {"submissions", "recordings", "rubrics", "classifier", "grade_history.jsonl"}
@@ -48,6 +50,20 @@ def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, firs
 def test_a_second_run_runs_nothing(workspace: Workspace, first_run: list[str]):
     assert first_run
     assert workspace.repro() == []
+
+
+def test_a_recording_is_edited(workspace: Workspace, first_run: list[str]):
+    assert first_run
+    path = workspace.folder / recording_file("small", "alpha")
+    first, *others = path.read_text().splitlines()
+    call = json.loads(first)
+    call["reply"]["text"] = "No code at all."
+    path.write_text("\n".join([json.dumps(call), *others]))
+    ran = set(workspace.repro())
+    assert ran <= steps("alpha", "small") | {"score@small", "rank", "grade@alpha", "report"}
+    trial = Trial(call["letter"], call["trial"])
+    replayed = trial_file(workspace.folder / stage_dir("raw", "small", "alpha"), "raw", "alpha", trial)
+    assert replayed.read_text() == "No code at all."
 
 
 def test_a_team_changes_its_prompt(workspace: Workspace, first_run: list[str]):
