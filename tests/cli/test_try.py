@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.cli.main import main
 from pcgeval.cli.output_folder import OutputFolderError
@@ -21,7 +22,8 @@ from pcgeval.cli.try_output import COLUMNS, describe, drawing, to_json, to_text
 from pcgeval.cli.try_submission import TryResult, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.layout import Trial, recording_file
-from pcgeval.core.params import Params, load_params
+from pcgeval.core.params import Model, Params, load_params
+from pcgeval.generation.generate import generate_stage
 from pcgeval.llm.backends import open_backend
 from pcgeval.submissions.load import Program, Prompt, load_submission
 
@@ -204,3 +206,18 @@ def test_fewer_trials_show_no_diversity_of_an_older_run(demo: Params, tmp_path: 
     assert (fewer.diversity, asked) == ({}, [False])
     assert not (tmp_path / "diversity/I.json").exists()
     assert try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[1] == [False] * 3, "the replies were kept"
+
+
+def test_a_try_and_the_competition_share_the_replies_of_the_models(
+    demo: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    submission = load_submission(ROOT / "data/submissions" / TEAM)
+    with SlowOllama(0) as server:
+        model = Model(backend="ollama", name="m:1", host=server.address, digest=DIGEST)
+        params = params_for_try(demo, model, "L", 1)
+        backend = open_backend(model, Path())
+        for folder in ("one", "other"):
+            try_submission(params, model_key(model), submission, backend, Path(folder), lambda *_: None)
+        generate_stage(params, model_key(model), submission, backend, Path("raw"), lambda *_: None)
+        assert len(server.log.asked) == 1
