@@ -62,13 +62,6 @@ def test_what_is_no_json_is_named(tmp_path: Path, content: bytes):
         files.read_json(path)
 
 
-def test_the_line_of_a_broken_record_is_named(tmp_path: Path):
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"a": 1}\n\n{"a":\n')
-    with pytest.raises(files.FileError, match=r"records\.jsonl:3"):
-        list(files.read_json_lines(path))
-
-
 def test_an_output_never_replaces_its_input(tmp_path: Path):
     source = tmp_path / "out" / "in"
     source.mkdir(parents=True)

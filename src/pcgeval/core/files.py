@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +76,6 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON ({error}). Make it again with the stage that wrote it.") from error
-
-
-def read_json_lines(path: Path) -> Iterator[Any]:
-    """Yield one value per line of a JSON-lines file.
-
-    Raises:
-        FileError: A line is not JSON; the message names it.
-    """
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line:
-            try:
-                yield json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise FileError(
-                    f"{path}:{number}: not valid JSON ({error}). Restore the file or drop the line."
-                ) from error
 
 
 def empty_folder(folder: Path, *, keep: Path) -> None:

@@ -7,12 +7,13 @@ a trial that is simply done again. A submission cannot write it, but what a flag
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.files import FileError, sha256_bytes, to_json
 from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.stage_files import read_stage_file, refusal
 from pcgeval.core.untrusted import well_formed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
@@ -21,7 +22,6 @@ MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are l
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0)]
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -214,9 +214,9 @@ def read_record(path: Path) -> TrialRecord:
         FileError: The file is missing or is not a record.
     """
     try:
-        return _parsed(_RECORD, path.read_bytes(), str(path), "Delete it and run `dvc repro`.")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
+        return _RECORD.validate_json(read_stage_file(path))
+    except ValidationError as error:
+        raise refusal(path, error) from error
 
 
 def read_usage(folder: Path, team: str, trial: Trial) -> TrialUsage | None:
@@ -254,20 +254,14 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
     trials: dict[Trial, RecordedTrial] = {}
     for number, line in enumerate(lines, start=1):
         if line:
-            each = _parsed(_RECORDED, line, f"{path}:{number}", "Restore the file from git.")
+            try:
+                each = _RECORDED.validate_json(line)
+            except ValidationError as error:
+                raise refusal(Path(f"{path}:{number}"), error) from error
             if each.record.response_sha256 != sha256_bytes(each.response.encode("utf-8", errors="replace")):
                 raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
             trials[Trial(each.letter, each.trial)] = each
     return trials
-
-
-def _parsed(model: TypeAdapter[_Value], content: bytes, place: str, advice: str) -> _Value:
-    try:
-        return model.validate_json(content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        fault = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:400]
-        raise FileError(f"{place}: not the record of a trial ({fault}). {advice}") from error
 
 
 def _write_unsynced(path: Path, text: str) -> None:
