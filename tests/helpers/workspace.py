@@ -124,7 +124,7 @@ def _write_recordings(folder: Path) -> None:
     for model, team in itertools.product(params.models, params.teams):
         submission = load_submission(folder / "data" / "submissions" / team)
         exchanges = []
-        for prompt, digest in itertools.product((submission.prompt, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
+        for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
             task = Task(shown, params.models[model], digest, params.limits, params.competition.seed)
             exchanges += [_exchange(task, trial, next(replies)) for trial in trials(params)]

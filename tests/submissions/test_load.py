@@ -12,6 +12,7 @@ from pcgeval.submissions.load import (
     MAX_ENTRY_BYTES,
     MAX_NOTES_BYTES,
     Program,
+    Prompt,
     SubmissionError,
     load_submission,
     prompt_findings,
@@ -39,7 +40,8 @@ def test_a_prompt_alone_is_enough(folder: Path):
         "participant",
         None,
     )
-    assert submission.prompt_for("Q") == "Draw Q, please.\n"
+    assert isinstance(submission.work, Prompt)
+    assert submission.work.for_letter("Q") == "Draw Q, please.\n"
     assert submission.prompt_length == len("Draw <OBJECT>, please.\n")
 
 
@@ -89,9 +91,7 @@ def program(folder: Path, name: str = "main.py", notes: str = "") -> Program:
     (folder / "submission.yaml").write_text(notes)
     found = load_submission(folder)
     assert isinstance(found.work, Program)
-    assert (found.prompt, found.prompt_length) == (None, None)
-    with pytest.raises(SubmissionError, match="is a program"):
-        found.prompt_for("A")
+    assert found.prompt_length is None
     return found.work
 
 
@@ -99,12 +99,12 @@ def test_a_program_may_have_a_file_prompt_txt(folder: Path):
     assert program(folder) == Program(folder, "main.py")
     assert program(folder, notes="kind: program") == Program(folder, "main.py")
     (folder / "submission.yaml").write_text("kind: prompt")
-    assert load_submission(folder).prompt == "Draw <OBJECT>, please.\n"
+    assert load_submission(folder).work == Prompt("Draw <OBJECT>, please.\n")
 
 
 def test_python_beside_a_prompt_does_not_make_a_program(folder: Path):
     (folder / "count_words.py").write_text("if __name__ == '__main__':\n    print(len(open('prompt.txt').read()))\n")
-    assert load_submission(folder).prompt is not None
+    assert isinstance(load_submission(folder).work, Prompt)
     (folder / "submission.yaml").write_text("kind: program")
     with pytest.raises(SubmissionError, match="holds no program"):
         load_submission(folder)

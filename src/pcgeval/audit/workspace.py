@@ -7,12 +7,12 @@ by relpath, with `.dir` behind it.
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.audit.pipeline import Walk
+from pcgeval.core.untrusted import UntrustedFileError, open_regular
 
 _BLOCK = 1 << 20
 
@@ -130,19 +130,17 @@ def _link(path: str) -> Trouble:
 
 
 def hash_file(place: Path, path: str) -> FileHash | Trouble:
-    """Hash a file, which may be a link to one; what is no plain file is never opened, as a pipe would block."""
+    """Hash a file, which may be a link to one."""
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     try:
-        status = place.stat()
-        if not stat.S_ISREG(status.st_mode):
-            return Trouble(path, "is neither a file nor a folder", "Delete it.", hides=True)
-        md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-        with place.open("rb") as file:
+        with open_regular(place, follow_link=True) as file:
             while block := file.read(_BLOCK):
                 md5.update(block)
                 sha256.update(block)
-    except OSError as error:
-        return Trouble(path, f"cannot be read ({error.strerror})", "Check what it is and its permissions.", hides=True)
-    return FileHash(path, status.st_size, md5.hexdigest(), sha256.hexdigest())
+                size += len(block)
+    except UntrustedFileError as error:
+        return Trouble(path, error.reason, "Check what it is and its permissions.", hides=True)
+    return FileHash(path, size, md5.hexdigest(), sha256.hexdigest())
 
 
 def folder_md5(md5s: Mapping[str, str]) -> str:

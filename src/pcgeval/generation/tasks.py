@@ -60,7 +60,8 @@ class Task:
 
     def request(self, trial: Trial) -> ChatRequest:
         """Return the one request of a prompt submission's trial."""
-        return self._request(trial, Message("user", self.submission.prompt_for(trial.letter)))
+        assert isinstance(self.submission.work, Prompt)  # noqa: S101 - the caller knows
+        return self._request(trial, Message("user", self.submission.work.for_letter(trial.letter)))
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of all that decides a trial's response."""

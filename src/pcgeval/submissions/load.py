@@ -75,27 +75,12 @@ class Submission:
     work: Prompt | Program
 
     @property
-    def prompt(self) -> str | None:
-        """The prompt's text; None for a program."""
-        return self.work.text if isinstance(self.work, Prompt) else None
-
-    @property
     def prompt_length(self) -> int | None:
         """Length of the prompt in characters: equal scores are ranked by it, the shorter first.
 
         None for a program, whose prompts are made while it runs; that breaks no tie.
         """
         return len(self.work.text) if isinstance(self.work, Prompt) else None
-
-    def prompt_for(self, letter: str) -> str:
-        """Return the prompt with every placeholder replaced by the letter.
-
-        Raises:
-            SubmissionError: The submission is a program.
-        """
-        if isinstance(self.work, Program):
-            raise SubmissionError(f"{self.work.folder}: is a program, which has no prompt of its own. Run it.")
-        return self.work.for_letter(letter)
 
 
 def load_submission(folder: Path) -> Submission:
