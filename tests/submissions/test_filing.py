@@ -140,6 +140,16 @@ def test_what_a_killed_run_left_is_removed(competition: Path):
     assert not list(SUBMISSIONS.glob(".*"))
 
 
+def test_killed_between_two_renames_the_old_one_comes_back(competition: Path):
+    submit(competition / "alpha")
+    before = contents(SUBMISSIONS / "alpha")
+    (SUBMISSIONS / "alpha").rename(SUBMISSIONS / ".alpha.x1y2.old.part")
+    write_folder(SUBMISSIONS / ".alpha.x1y2.part", {"README.md": "whole, but not yet in place"})
+    submit(competition / "program", "beta")
+    assert contents(SUBMISSIONS / "alpha") == before
+    assert not list(SUBMISSIONS.glob(".*"))
+
+
 def test_a_submission_with_errors_is_not_filed(competition: Path):
     (competition / "alpha" / "README.md").unlink()
     filed = submit(competition / "alpha")

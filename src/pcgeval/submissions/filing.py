@@ -22,7 +22,7 @@ from pcgeval.core.files import write_text
 from pcgeval.core.layout import SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import files_below, printable_name
+from pcgeval.core.untrusted import printable_name, walk
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes
 from pcgeval.submissions.names import name_fault
@@ -108,7 +108,7 @@ def _replaceable(folder: Path, *, force: bool) -> Notes:
     if folder.is_symlink() or not folder.is_dir():
         raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
     notes = load_notes(folder)
-    if not force and any(files_below(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
+    if not force and any(True for _ in walk(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
         changed = (_git("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(b"\0")
         if len(changed) > 1 or not _git("ls-files", "-z", "--", str(folder)):
             raise FilingError(
@@ -120,9 +120,13 @@ def _replaceable(folder: Path, *, force: bool) -> Notes:
 
 @contextmanager
 def _staging(team: str) -> Iterator[Path]:
-    """Make a folder beside the teams' folders, and remove what a killed run left there."""
+    """Make a folder beside the teams' folders, and clean up after a killed run."""
     for left_behind in SUBMISSIONS.glob(".*.part"):  # DVC does not look at such names
-        shutil.rmtree(left_behind)
+        earlier = SUBMISSIONS / left_behind.name.split(".")[1]  # a team's name has no dot
+        if left_behind.name.endswith(".old.part") and not earlier.exists():
+            left_behind.rename(earlier)  # killed between the two renames of `_publish`
+        else:
+            shutil.rmtree(left_behind)
     folder = Path(tempfile.mkdtemp(prefix=f".{team}.", suffix=".part", dir=SUBMISSIONS))
     try:
         yield folder
@@ -183,12 +187,9 @@ def _to_do(team: str, folder: Path) -> Iterator[str]:
         params = load_params(PARAMS)
         if team not in params.teams:
             yield f"add the team to {PARAMS}: teams: [{', '.join([*params.teams, team])}]"
-        if silent := [
-            model
-            for model, settings in params.models.items()
-            if settings.backend == "recorded" and not recording_file(model, team).is_file()
-        ]:
-            yield f"generate its trials: there are no recordings of this team with {', '.join(silent)}"
+        recorded = [model for model, settings in params.models.items() if settings.backend == "recorded"]
+        if missing := [model for model in recorded if not recording_file(model, team).is_file()]:
+            yield f"generate its trials: there are no recordings of this team with {', '.join(missing)}"
 
 
 def _git(*words: str) -> bytes | None:
