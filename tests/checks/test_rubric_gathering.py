@@ -173,7 +173,7 @@ WITHOUT_PROBABILITIES = json.dumps(
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
         ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
-        ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "not the record of a trial"),
+        ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "fingerprint: Field required"),
     ],
 )
 def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):
