@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from mini_competition import ODD_NAME, PARAMS, run, write
 
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
+from pcgeval.audit.text import audit_text
 from pcgeval.core.params import ParamsError
 
 REPLACED = PARAMS.replace('{backend: recorded, name: "two:2b"', '{backend: ollama, name: "two:2b"')
@@ -29,7 +31,7 @@ def sha256(path: Path) -> str:
 
 def test_each_line_shows_the_inputs_of_its_team_alone(workspace: Path) -> None:
     first, second = audit(workspace).lines
-    assert (first.team, first.rank, first.total) == ("aa", 1, "0.12345678901234567890")
+    assert (first.team, first.rank, first.total) == ("aa", 1, Decimal("0.12345678901234567890"))
     assert (second.team, second.rank) == ("bb", None)
     assert paths(first.inputs, "submission") == [
         "data/submissions/aa/prompt.txt",
@@ -125,9 +127,9 @@ def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
 
 
 def test_text_says_what_a_person_asks(workspace: Path) -> None:
-    lines = audit(workspace).to_text().splitlines()
-    assert "rank 1  aa: total 0.123457, normalised 50.000 (participant)" in lines
-    assert "unranked  bb: total 0.123457, normalised 50.000 (participant)" in lines
+    lines = audit_text(audit(workspace)).splitlines()
+    assert "rank 1  aa: total 0.123457, normalised 50.000 (ranked)" in lines
+    assert "unranked  bb: total 0.123457, normalised 50.000 (baseline)" in lines
     prompt = sha256(workspace / "data/submissions/aa/prompt.txt")[:12]
     assert [line for line in lines if "data/submissions/aa/prompt.txt" in line and f"sha256 {prompt}" in line]
     assert [line for line in lines if "data/recordings/m2/aa/calls.jsonl  3 exchanges" in line]
@@ -141,7 +143,7 @@ def test_text_of_many_faults_stays_short(workspace: Path) -> None:
         write(workspace, f"data/raw/m1/aa/{number}.txt", "")
     found = audit(workspace)
     assert len(found.faults) == 500
-    lines = found.to_text().splitlines()
+    lines = audit_text(found).splitlines()
     assert len(lines) < 80
     assert lines[-1].startswith("500 faults: workspace, dvc.lock and cache do not agree")
 
@@ -153,7 +155,7 @@ def test_json_holds_everything(workspace: Path) -> None:
     assert [line["team"] for line in read["lines"]] == ["aa", "bb"]
     assert read["lines"][0]["inputs"][1]["path"] == "data/submissions/aa/two\\nlines é.md"
     assert read["faults"] == [
-        {"kind": "stray", "path": "results/x", "message": "results/x: no stage made it. Delete it or move it away."}
+        {"kind": "untracked", "path": "results/x", "message": "results/x: no stage made it. Delete it or move it away."}
     ]
     assert read["git"]["changed"] == ["results/x"]
 
@@ -173,7 +175,7 @@ def test_git_is_told_when_it_is_there(workspace: Path) -> None:
     write(workspace, "stages/rank.py", "x")
     state = audit(workspace).git
     assert state.changed == ("notes\n1", "stages/rank.py")
-    assert "2 uncommitted changes: notes\\n1, stages/rank.py" in audit(workspace).to_text()
+    assert "2 uncommitted changes: notes\\n1, stages/rank.py" in audit_text(audit(workspace))
 
 
 def test_git_may_be_absent(workspace: Path) -> None:
@@ -181,12 +183,12 @@ def test_git_may_be_absent(workspace: Path) -> None:
     write(workspace, ".dvc/config", "[core]\n    no_scm = true\n")
     found = audit(workspace)
     assert found.faults == ()
-    assert "commit: no git" in found.to_text().splitlines()
+    assert "commit: no git" in audit_text(found).splitlines()
 
 
 def test_packages_are_compared_with_constraints(workspace: Path) -> None:
     found = audit(workspace)
-    assert [(each.name, each.pinned, each.installed) for each in found.surroundings.packages] == [
+    assert [(each.name, each.pinned, each.installed) for each in found.environment.packages] == [
         ("no-such-package-here", "1.0", None),
         ("pytest", "0.0.1", version("pytest")),
     ]

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pcgeval.audit.audit import AuditError, audit
-from pcgeval.audit.lock import read_lock
+from pcgeval.audit.pipeline import read_lock
+from pcgeval.audit.text import audit_text
 
 JUNK = [None, 0, -1, 1.5, True, "", "x", "../../etc/passwd", "a\0b", [], {}, [[]], [{}], {"": None}, "0" * 32 + ".dir"]
 BAD_LOCKS = {
@@ -77,7 +78,7 @@ def test_a_lock_with_junk_in_it_is_understood_or_refused(workspace: Path, data: 
     target[last] = data.draw(st.sampled_from(JUNK))
     try:
         (workspace / "dvc.lock").write_text(yaml.safe_dump(lock))
-        audit(workspace).to_text()
+        audit_text(audit(workspace))
     except AuditError as error:
         assert "dvc.lock" in str(error)  # noqa: PT017 - most junk is understood
     finally:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.audit.history import compare
-from pcgeval.audit.paths import Owner, overlap, owner_of, printable
-from pcgeval.audit.workspace import FileHash, Workspace, folder_md5, hash_file
+from pcgeval.audit.lineage import Owner, owner_of
+from pcgeval.audit.workspace import FileHash, Workspace, folder_md5, hash_file, overlap, printable
 
 NAMES = st.text(st.characters(exclude_characters="/\0"), min_size=1)
 TREES = st.dictionaries(NAMES, st.sampled_from(["a" * 32, "b" * 32]))

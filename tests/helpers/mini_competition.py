@@ -78,10 +78,15 @@ for step in steps:
 
 RANK = """\
 import json, pathlib
-line = {"status": "participant", "winner": False, "total": "0.12345678901234567890", "normalised": "50"}
-teams = [{"team": "aa", "rank": 1, **line}, {"team": "bb", "rank": None, **line}]
+line = {"total": "0.12345678901234567890", "normalised": "50", "winner": False}
+line |= dict.fromkeys(("interval", "prompt_length", "disqualified")) | {"models": {}}
+ranked, unranked = {"status": "ranked", "rank": 1}, {"status": "baseline", "rank": None}
+teams = [{"team": "aa", **ranked, **line}, {"team": "bb", **unranked, **line}]
+rules = {"version": 1, "letters": "IL", "trials": 2, "official_quirks": False}
+ranking = {"winners": [], "reason": "", "baseline": "bb", "rules": rules, "intervals": None}
+ranking |= {"engine": "", "classifier": "", "teams": teams}
 pathlib.Path("results").mkdir(exist_ok=True)
-pathlib.Path("results/ranking.json").write_text(json.dumps({"teams": teams}))
+pathlib.Path("results/ranking.json").write_text(json.dumps(ranking))
 """
 
 EVIDENCE = """\

@@ -230,5 +230,5 @@ def test_a_malformed_web_page_is_refused(published, content):
 
 def test_a_large_table_is_refused_unread(published, monkeypatch):
     monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 100)
-    with pytest.raises(FileError, match="larger than 100 bytes"):
+    with pytest.raises(FileError, match="100 bytes"):
         read_tables(published, RULES)

@@ -185,5 +185,5 @@ def test_embeddings_of_different_lengths_are_refused(tmp_path):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match="is missing"):
         diversity_stage(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")

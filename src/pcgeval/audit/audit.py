@@ -2,32 +2,84 @@
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from pcgeval.audit.agreement import Checker
-from pcgeval.audit.cache import check_cache
-from pcgeval.audit.errors import AuditError
-from pcgeval.audit.findings import AGAIN, Finding, finding
-from pcgeval.audit.git import Git
-from pcgeval.audit.history import History
-from pcgeval.audit.lineage import Input, Tracer, merge_inputs
-from pcgeval.audit.paths import printable
-from pcgeval.audit.pipeline import Pipeline, Stage, read_pipeline
-from pcgeval.audit.result import Audit, Checked, Line, ModelUsed, ParamUsed
-from pcgeval.audit.strays import find_strays
-from pcgeval.audit.surroundings import read_surroundings
-from pcgeval.audit.workspace import Workspace
-from pcgeval.core.files import FileError, read_json
+from pcgeval.audit.environment import Environment, read_environment
+from pcgeval.audit.history import Git, GitState, History
+from pcgeval.audit.lineage import Input, Tracer, merge_inputs, owner_of
+from pcgeval.audit.pipeline import AuditError, PipelineStage, read_pipeline
+from pcgeval.audit.status import AGAIN, AuditFinding, Checker, check_cache, find_untracked, finding
+from pcgeval.audit.workspace import Workspace, printable
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import to_json
 from pcgeval.core.layout import RANKING_JSON
 from pcgeval.core.params import Params, load_params
+from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
 
-__all__ = ["Audit", "AuditError", "audit"]
 
-RANKING_BYTES = 64 * 2**20  # far above any ranking; a larger file is not read
+@dataclass(frozen=True)
+class Line:
+    """One line of the ranking with the inputs that are its team's own; numbers exact."""
+
+    team: str
+    status: str
+    rank: int | None
+    winner: bool
+    total: Decimal | None
+    normalised: Decimal | None
+    stages: tuple[str, ...]
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class ModelUsed:
+    """A language model as the generate stages ran it; `settings` is its part of params.yaml by dotted name."""
+
+    model: str
+    settings: tuple["ParamUsed", ...]
+
+
+@dataclass(frozen=True)
+class ParamUsed:
+    """A value that stages ran with, as dvc.lock holds it."""
+
+    name: str
+    value: Any
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The numbers of compared stages, files and cache objects."""
+
+    stages: int
+    files: int
+    cache_objects: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Everything that an audit found out; nothing altered and nothing stale if there are no faults."""
+
+    competition: str
+    lines: tuple[Line, ...]
+    shared: tuple[Input, ...]  # the inputs of all lines
+    models: tuple[ModelUsed, ...]
+    seeds: tuple[ParamUsed, ...]
+    params: tuple[ParamUsed, ...]
+    environment: Environment
+    git: GitState
+    checked: Checked
+    faults: tuple[AuditFinding, ...]
+    notes: tuple[AuditFinding, ...]
+
+    def to_json(self) -> str:
+        """Return everything as JSON, control characters and undecodable bytes escaped."""
+        return to_json(_printable(asdict(self)))
 
 
 def audit(root: Path, team: str | None = None) -> Audit:
@@ -45,94 +97,62 @@ def audit(root: Path, team: str | None = None) -> Audit:
     params = load_params(root / "params.yaml")
     pipeline, git = read_pipeline(root), Git(root)
     workspace = Workspace(root, pipeline.walk)
-    strays = find_strays(pipeline.stages, workspace, params)
-    checked = Checker(pipeline, workspace, History(pipeline, git), git, strays.paths).check()
+    untracked = find_untracked(pipeline.stages, workspace, params)
+    checked = Checker(pipeline, workspace, History(pipeline, git), git, untracked.paths).check()
     cache = check_cache(pipeline, root)
-    surroundings, package_notes = read_surroundings(root)
+    environment, package_notes = read_environment(root)
     ranked, unreadable = _read_ranking(root)
-    traced = _trace_lines(_wanted(ranked, params, team), Tracer(pipeline, workspace, params), pipeline)
-    used = _params_used(traced.stages)
+    if team is not None:
+        ranked = _only(team, ranked, params)
+    tracer = Tracer(pipeline, workspace, params)
+    lines: list[Line] = []
+    shared: list[Input] = []
+    used: set[str] = set()  # names of stages
+    for each in ranked:  # an input that belongs to a team stays with its line, all others are shared
+        lineage = tracer.trace(each.team)
+        names = tuple(stage.name for stage in lineage.stages)
+        used |= set(names)
+        shared += [given for given in lineage.inputs if owner_of(given.path).team is None]
+        own = tuple(given for given in lineage.inputs if owner_of(given.path).team is not None)
+        lines.append(Line(each.team, each.status, each.rank, each.winner, each.total, each.normalised, names, own))
+    values = _params_used(stage for stage in pipeline.stages if stage.name in used)
+    settings = [each for each in values if each.name.startswith("models.")]
+    others = [each for each in values if not each.name.startswith("models.")]
     return Audit(
         competition=f"{params.competition.name} {params.competition.edition}, {params.competition.round}",
-        lines=traced.lines,
-        shared=traced.shared,
-        models=_models_used(used),
-        seeds=tuple(each for each in used if _is_seed(each.name)),
-        params=tuple(each for each in used if not _is_seed(each.name) and not _is_model(each.name)),
-        surroundings=surroundings,
+        lines=tuple(lines),
+        shared=merge_inputs(shared),
+        models=tuple(
+            ModelUsed(model, tuple(found)) for model, found in groupby(settings, lambda each: each.name.split(".")[1])
+        ),
+        seeds=tuple(each for each in others if each.name.rpartition(".")[2] == "seed"),
+        params=tuple(each for each in others if each.name.rpartition(".")[2] != "seed"),
+        environment=environment,
         git=git.state(),
         checked=Checked(len(pipeline.stages), workspace.hashed, cache.objects),
-        faults=(*unreadable, *checked, *strays.faults, *cache.faults),
-        notes=(*strays.notes, *cache.notes, *package_notes),
+        faults=(*unreadable, *checked, *untracked.faults, *cache.faults),
+        notes=(*untracked.notes, *cache.notes, *package_notes),
     )
 
 
-_Exact = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?$")]  # a decimal, as ranking.json writes it
-
-
-class _RankedTeam(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
-
-    team: str
-    status: str
-    rank: int | None
-    winner: bool
-    total: _Exact | None
-    normalised: _Exact | None
-
-
-class _RankingFile(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    teams: list[_RankedTeam]
-
-
-def _read_ranking(root: Path) -> tuple[list[_RankedTeam], tuple[Finding, ...]]:
-    path = root / RANKING_JSON
+def _read_ranking(root: Path) -> tuple[tuple[RankedTeam, ...], tuple[AuditFinding, ...]]:
     try:
-        if not path.is_file() or path.stat().st_size <= RANKING_BYTES:
-            return _RankingFile.model_validate(read_json(path)).teams, ()
-    except (FileError, ValidationError):
-        pass
-    message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
-    return [], (finding("result", RANKING_JSON.as_posix(), message),)
+        return RankingFile.read(root / RANKING_JSON).teams, ()
+    except FileError:
+        message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
+        return (), (finding("result", RANKING_JSON.as_posix(), message),)
 
 
-def _wanted(ranked: list[_RankedTeam], params: Params, team: str | None) -> list[_RankedTeam]:
-    if team is None:
-        return ranked
+def _only(team: str, ranked: Iterable[RankedTeam], params: Params) -> tuple[RankedTeam, ...]:
     known = sorted({each.team for each in ranked} | set(params.teams))
     if team not in known:
         close = difflib.get_close_matches(team, known, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
         raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
-    return [each for each in ranked if each.team == team]
+    return tuple(each for each in ranked if each.team == team)
 
 
-@dataclass(frozen=True)
-class _Traced:
-    lines: tuple[Line, ...]
-    shared: tuple[Input, ...]
-    stages: tuple[Stage, ...]
-
-
-def _trace_lines(ranked: Iterable[_RankedTeam], tracer: Tracer, pipeline: Pipeline) -> _Traced:
-    """Trace each line; an input that belongs to a team stays with its line, all others are shared."""
-    lines: list[Line] = []
-    shared: list[Input] = []
-    visited: set[str] = set()
-    for each in ranked:
-        lineage = tracer.trace(each.team)
-        own = tuple(given for given in lineage.inputs if tracer.is_own(given.path))
-        shared += [given for given in lineage.inputs if not tracer.is_own(given.path)]
-        names = tuple(stage.name for stage in lineage.stages)
-        visited |= set(names)
-        lines.append(Line(**each.model_dump(), stages=names, inputs=own))
-    stages = tuple(stage for stage in pipeline.stages if stage.name in visited)
-    return _Traced(tuple(lines), merge_inputs(shared), stages)
-
-
-def _params_used(stages: Iterable[Stage]) -> tuple[ParamUsed, ...]:
+def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:
     used: dict[str, dict[str, ParamUsed]] = {}
     for stage in stages:
         for param in stage.locked_params:
@@ -143,15 +163,11 @@ def _params_used(stages: Iterable[Stage]) -> tuple[ParamUsed, ...]:
     return tuple(used[name][value] for name in sorted(used) for value in sorted(used[name]))
 
 
-def _models_used(used: Iterable[ParamUsed]) -> tuple[ModelUsed, ...]:
-    settings = [each for each in used if _is_model(each.name)]
-    names = sorted({each.name.split(".")[1] for each in settings})
-    return tuple(ModelUsed(name, tuple(each for each in settings if each.name.split(".")[1] == name)) for name in names)
-
-
-def _is_model(name: str) -> bool:
-    return name.startswith("models.")
-
-
-def _is_seed(name: str) -> bool:
-    return not _is_model(name) and name.rpartition(".")[2] == "seed"
+def _printable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {printable(key): _printable(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(each) for each in value]
+    if isinstance(value, Decimal):
+        return plain(value)
+    return printable(value) if isinstance(value, str) else value

@@ -1,22 +1,24 @@
-"""The way back from a line of the ranking to its inputs: from an output to the stage that made it, to what it read."""
+"""Trace a line of the ranking to its inputs: from an output to the stage that made it, and on to what that read."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
-from pcgeval.audit.paths import Owner, is_below, overlap, owner_of
-from pcgeval.audit.pipeline import Artifact, Pipeline, Stage
-from pcgeval.audit.workspace import FileHash, Workspace
+from pcgeval.audit.pipeline import Artifact, Pipeline, PipelineStage
+from pcgeval.audit.workspace import FileHash, Workspace, is_below, overlap
 from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import (
     DATA,
+    EVIDENCE,
     GRADES,
     JUDGE_RECORDINGS,
     JUDGEMENTS,
+    OFFICIAL_RESULTS,
     RANKING_JSON,
     RECORDINGS,
     RUBRICS,
+    STAGE_DIRS,
     SUBMISSIONS,
     TRIALS_FILE,
 )
@@ -26,6 +28,35 @@ RAW = (DATA / "raw").as_posix()
 _LIST = "/" + TRIALS_FILE
 _BLOCK = 1 << 20
 InputKind = Literal["submission", "exchanges", "classifier", "rubric", "script", "source", "file"]
+
+
+# what the parts of a path after these folders name
+_NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
+    **{(DATA.name, step): ("model", "team") for step in STAGE_DIRS},
+    RECORDINGS.parts: ("model", "team"),
+    JUDGE_RECORDINGS.parts: ("team",),
+    JUDGEMENTS.parts: ("team",),
+    EVIDENCE.parts: ("team", "model"),
+    SUBMISSIONS.parts: ("team",),
+    GRADES.parts: ("team",),
+    OFFICIAL_RESULTS.parts: ("model",),
+}
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The model and the team that a path belongs to; None where the path does not say so."""
+
+    model: str | None = None
+    team: str | None = None
+
+
+def owner_of(path: str) -> Owner:
+    """Return whose a path is, as the layout names folders and files."""
+    parts = PurePosixPath(path).parts
+    length = 3 if parts[:3] in _NAMED else 2
+    named = dict(zip(_NAMED.get(parts[:length], ()), parts[length:], strict=False))
+    return Owner(**{key: name.split(".", maxsplit=1)[0] for key, name in named.items()})
 
 
 @dataclass(frozen=True, order=True)
@@ -52,7 +83,7 @@ class Input:
 class Lineage:
     """All stages and inputs behind some results, in the pipeline's and in path order."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     inputs: tuple[Input, ...]
 
 
@@ -75,7 +106,7 @@ class Tracer:
 
     def trace(self, team: str) -> Lineage:
         """Return what the team's line of the ranking and its grades were made from."""
-        visited: dict[str, Stage] = {}
+        visited: dict[str, PipelineStage] = {}
         inputs: list[Input] = []
         waiting = [RANKING_JSON.as_posix(), (GRADES / team).as_posix()]
         while waiting:
@@ -87,19 +118,14 @@ class Tracer:
         order = [stage for stage in self._stages if stage.name in visited]
         return Lineage(tuple(order), merge_inputs(inputs))
 
-    @staticmethod
-    def is_own(path: str) -> bool:
-        """Tell whether an input is one team's own."""
-        return owner_of(path).team is not None
-
-    def _makers(self, path: str, team: str) -> list[Stage]:
+    def _makers(self, path: str, team: str) -> list[PipelineStage]:
         """Return the stages with an output at, above or below a path that concerns the team."""
         return [stage for out, owner, stage in self._outputs if self._concerns(owner, team) and overlap(out, path)]
 
     def _concerns(self, owner: Owner, team: str) -> bool:
         return owner.team in (None, team) and (owner.model is None or owner.model in self._params.models)
 
-    def _given(self, stage: Stage, team: str) -> Iterator[Input]:
+    def _given(self, stage: PipelineStage, team: str) -> Iterator[Input]:
         """Yield the files that a stage reads and that no stage makes."""
         for dep in stage.deps:
             if dep.path not in self._made:
@@ -127,7 +153,7 @@ class Tracer:
         rubric = self._params.rubric
         return rubric.judge == "simple" and rubric.model is not None and rubric.model.backend in backends
 
-    def _asked(self, stage: Stage) -> Iterator[Input]:
+    def _asked(self, stage: PipelineStage) -> Iterator[Input]:
         """Yield the replies of a model that was asked for real: no other file holds them, so they are an input."""
         for out in stage.outs:
             if is_below(out.path, JUDGEMENTS.as_posix()) and self._judge_is("ollama", "openai", "llamacpp"):

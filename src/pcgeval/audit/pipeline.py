@@ -1,15 +1,15 @@
 """The pipeline as DVC understands dvc.yaml, joined with what dvc.lock says of its last run.
 
-This is the one module that asks DVC itself: for the stages that templates and matrices stand for, for the rules of
-.dvcignore and for the place of the cache. All hashes are computed elsewhere and afresh, because DVC trusts its records
-of sizes and times.
+Only this module asks DVC itself: for the stages that templates and matrices expand to, for the rules of .dvcignore and
+for the place of the cache. All hashes are computed elsewhere and afresh, because DVC trusts its records of sizes and
+times.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from dvc.dependency import ParamsDependency
 from dvc.exceptions import DvcException
@@ -17,14 +17,68 @@ from dvc.fs import localfs
 from dvc.output import Output
 from dvc.repo import Repo
 from dvc.stage import Stage as DvcStage
-from dvc.utils.serialize import load_yaml
+from dvc.utils.serialize import ParseError, load_yaml, parse_yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pcgeval.audit.errors import AuditError
-from pcgeval.audit.lock import LockedPath, LockedStage, read_lock
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import read_text
 from pcgeval.core.untrusted import printable_line
 
 PIPELINE_FILE = "dvc.yaml"
+LOCK_FILE = "dvc.lock"
+_REMEDY = (
+    "Restore it (`git restore dvc.lock`), or delete it and run `make final-eval`, which computes everything again."
+)
 Walk = Callable[[Path], Iterator[tuple[Path, list[str], list[str]]]]
+
+
+class AuditError(PcgevalError):
+    """There is nothing to audit, or dvc.lock or dvc.yaml is malformed."""
+
+
+class _LockPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class LockedPath(_LockPart):
+    """One file or folder with the hash it had; that of a folder ends in `.dir`."""
+
+    path: str
+    hash: Literal["md5"]
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
+    nfiles: int | None = None
+
+
+class LockedStage(_LockPart):
+    """One stage as it last ran; `params` holds for each file the values by dotted key."""
+
+    cmd: str | list[str]
+    deps: list[LockedPath] = []
+    params: dict[str, dict[str, Any]] = {}
+    outs: list[LockedPath] = []
+
+
+class _LockFile(_LockPart):
+    schema_version: Literal["2.0"] = Field(alias="schema")
+    stages: dict[str, LockedStage] = {}
+
+
+def read_lock(root: Path) -> dict[str, LockedStage]:
+    """Return the stages of dvc.lock by name.
+
+    Raises:
+        AuditError: The file is missing or is no lock file; the message names the first faults.
+    """
+    path = root / LOCK_FILE
+    if not path.is_file():
+        raise AuditError(f"{path}: is missing, so nothing has been evaluated yet. Run `make final-eval`.")
+    try:
+        return _LockFile.model_validate(parse_yaml(read_text(path), str(path))).stages
+    except ValidationError as error:
+        faults = [f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        raise AuditError(f"{path}: not a lock file of DVC 3 ({'; '.join(faults[:3])}). {_REMEDY}") from error
+    except (ParseError, FileError, RecursionError, ValueError) as error:
+        raise AuditError(f"{path}: cannot be read ({printable_line(str(error))}). {_REMEDY}") from error
 
 
 @dataclass(frozen=True)
@@ -51,7 +105,7 @@ class Param:
 
 
 @dataclass(frozen=True)
-class Stage:
+class PipelineStage:
     """One stage that dvc.yaml defines now."""
 
     name: str
@@ -67,7 +121,7 @@ class Stage:
 class Pipeline:
     """All stages of dvc.yaml in its order, and where DVC keeps what they make."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PipelineStage, ...]
     cache: Path
     walk: Walk  # os.walk of a folder without what .dvcignore names; links are not followed
     ignores: Callable[[Path], bool]  # whether .dvcignore names a file
@@ -131,7 +185,7 @@ class _ParamFiles:
         return found
 
 
-def _join(stage: DvcStage, locked: LockedStage | None, files: _ParamFiles) -> Stage:
+def _join(stage: DvcStage, locked: LockedStage | None, files: _ParamFiles) -> PipelineStage:
     known = locked or LockedStage(cmd="")
     params = [each for each in stage.deps if isinstance(each, ParamsDependency)]
     deps = [each for each in stage.deps if not isinstance(each, ParamsDependency)]
@@ -140,7 +194,7 @@ def _join(stage: DvcStage, locked: LockedStage | None, files: _ParamFiles) -> St
     same_paths = _paths(deps) == {each.path for each in known.deps} and _paths(stage.outs) == {
         each.path for each in known.outs
     }
-    return Stage(
+    return PipelineStage(
         name=stage.name,
         ran=locked is not None,
         redefined=locked is not None and not (same_paths and stage.cmd == known.cmd),

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from pcgeval.audit.findings import Finding
-from pcgeval.audit.git import GitState
+from pcgeval.audit.audit import Audit, Line, ModelUsed, ParamUsed
+from pcgeval.audit.environment import Environment
+from pcgeval.audit.history import GitState
 from pcgeval.audit.lineage import Input, Locked
-from pcgeval.audit.paths import printable
-from pcgeval.audit.result import Audit, Line, ModelUsed, ParamUsed
-from pcgeval.audit.surroundings import Surroundings
+from pcgeval.audit.status import AuditFinding
+from pcgeval.audit.workspace import printable
 from pcgeval.scoring.decimals import rounded
 
 _HASH = 12  # hexadecimal digits of a hash that are shown
@@ -23,7 +23,7 @@ def audit_text(audit: Audit) -> str:
         parts += [*_line(line), ""]
     if audit.lines:
         parts += ["Shared by all lines", *_shared(audit), ""]
-    parts += [*_surroundings(audit.surroundings), *_git(audit.git), ""]
+    parts += [*_environment(audit.environment), *_git(audit.git), ""]
     parts += _verdict(audit)
     return "\n".join(parts)
 
@@ -79,7 +79,7 @@ def _param(param: ParamUsed, section: str) -> str:
     return printable(f"{name} {value}" if name != section else value)
 
 
-def _surroundings(found: Surroundings) -> Iterator[str]:
+def _environment(found: Environment) -> Iterator[str]:
     agree = sum(each.agrees for each in found.packages)
     yield f"Python {found.python} on {found.platform}"
     absent = ", ".join(printable(each.name) for each in found.packages if each.installed is None)
@@ -111,7 +111,7 @@ def _verdict(audit: Audit) -> Iterator[str]:
         yield f"workspace, dvc.lock and cache agree ({compared})"
 
 
-def _findings(word: str, findings: Iterable[Finding]) -> Iterator[str]:
+def _findings(word: str, findings: Iterable[AuditFinding]) -> Iterator[str]:
     for kind, group in groupby(sorted(findings, key=lambda each: each.kind), key=lambda each: each.kind):
         found = list(group)
         yield from (f"{word}: {each.message}" for each in found[:_MOST])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.audit.pipeline import Walk
-from pcgeval.core.untrusted import UntrustedFileError, open_regular
+from pcgeval.core.untrusted import UntrustedFileError, open_regular, printable_name
 
 _BLOCK = 1 << 20
 
@@ -28,8 +28,8 @@ class FileHash:
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Something that is not the plain, readable file or folder that it should be: why, and what to do."""
+class PathProblem:
+    """Something that is not a readable regular file or folder: why, and what to do."""
 
     path: str
     reason: str  # goes on after "<path>: "
@@ -45,12 +45,12 @@ class Listing:
     exists: bool
     is_folder: bool
     files: tuple[FileHash, ...]
-    troubles: tuple[Trouble, ...]
+    problems: tuple[PathProblem, ...]
 
     @property
     def md5(self) -> str | None:
         """DVC's hash of the file or folder; None if it is not there or not all of it can be read."""
-        if not self.exists or any(each.hides for each in self.troubles):
+        if not self.exists or any(each.hides for each in self.problems):
             return None
         return folder_md5(self.by_name()) if self.is_folder else self.files[0].md5
 
@@ -67,7 +67,7 @@ class Workspace:
         self.root = root.resolve()
         self._walk = walk
         self._listings: dict[str, Listing] = {}
-        self._files: dict[str, FileHash | Trouble] = {}
+        self._files: dict[str, FileHash | PathProblem] = {}
 
     @property
     def hashed(self) -> int:
@@ -88,32 +88,32 @@ class Workspace:
     def _look(self, path: str) -> Listing:
         place = self.root / path
         if not os.path.lexists(place):
-            return Listing(path, exists=False, is_folder=False, files=(), troubles=())
+            return Listing(path, exists=False, is_folder=False, files=(), problems=())
         if not place.is_dir():
             found = [*self._file(place)]
-            return Listing(path, exists=True, is_folder=False, files=_hashes(found), troubles=_troubles(found))
+            return Listing(path, exists=True, is_folder=False, files=_hashes(found), problems=_problems(found))
         found = [*([_link(path)] if place.is_symlink() else []), *self._below(place)]
         files = tuple(sorted(_hashes(found), key=lambda each: each.path))
-        return Listing(path, exists=True, is_folder=True, files=files, troubles=_troubles(found))
+        return Listing(path, exists=True, is_folder=True, files=files, problems=_problems(found))
 
-    def _below(self, folder: Path) -> Iterator[FileHash | Trouble]:
+    def _below(self, folder: Path) -> Iterator[FileHash | PathProblem]:
         yield from self._hidden(folder)
         for place, _, files in self._walk(folder):
             for name in files:
                 yield from self._file(place / name)
 
-    def _hidden(self, folder: Path) -> Iterator[Trouble]:
+    def _hidden(self, folder: Path) -> Iterator[PathProblem]:
         """Yield what keeps DVC from seeing files: folders that are links or DVC workspaces, and rules for ignoring."""
         for parent, folders, files in os.walk(folder):
             for name in sorted(folders + files):
                 place = Path(parent, name)
                 if name in {".dvc", ".dvcignore"}:
-                    yield Trouble(self._relative(place), "hides files from DVC", "Delete it.", hides=True)
+                    yield PathProblem(self._relative(place), "hides files from DVC", "Delete it.", hides=True)
                 elif name in folders and place.is_symlink():
                     reason = "is a link to a folder, which DVC does not look into"
-                    yield Trouble(self._relative(place), reason, "Put the folder itself there.", hides=False)
+                    yield PathProblem(self._relative(place), reason, "Put the folder itself there.", hides=False)
 
-    def _file(self, place: Path) -> Iterator[FileHash | Trouble]:
+    def _file(self, place: Path) -> Iterator[FileHash | PathProblem]:
         path = self._relative(place)
         if place.is_symlink():
             yield _link(path)
@@ -125,11 +125,11 @@ class Workspace:
         return place.relative_to(self.root).as_posix()
 
 
-def _link(path: str) -> Trouble:
-    return Trouble(path, "is a link where the bytes themselves should be", "Put the bytes there.", hides=False)
+def _link(path: str) -> PathProblem:
+    return PathProblem(path, "is a link where the bytes themselves should be", "Put the bytes there.", hides=False)
 
 
-def hash_file(place: Path, path: str) -> FileHash | Trouble:
+def hash_file(place: Path, path: str) -> FileHash | PathProblem:
     """Hash a file, which may be a link to one."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
     try:
@@ -139,7 +139,7 @@ def hash_file(place: Path, path: str) -> FileHash | Trouble:
                 sha256.update(block)
                 size += len(block)
     except UntrustedFileError as error:
-        return Trouble(path, error.reason, "Check what it is and its permissions.", hides=True)
+        return PathProblem(path, error.reason, "Check what it is and its permissions.", hides=True)
     return FileHash(path, size, md5.hexdigest(), sha256.hexdigest())
 
 
@@ -149,9 +149,24 @@ def folder_md5(md5s: Mapping[str, str]) -> str:
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
 
 
-def _hashes(found: Iterable[FileHash | Trouble]) -> tuple[FileHash, ...]:
+def _hashes(found: Iterable[FileHash | PathProblem]) -> tuple[FileHash, ...]:
     return tuple(each for each in found if isinstance(each, FileHash))
 
 
-def _troubles(found: Iterable[FileHash | Trouble]) -> tuple[Trouble, ...]:
-    return tuple(each for each in found if isinstance(each, Trouble))
+def _problems(found: Iterable[FileHash | PathProblem]) -> tuple[PathProblem, ...]:
+    return tuple(each for each in found if isinstance(each, PathProblem))
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a path is a folder itself or lies below it."""
+    return path == folder or path.startswith(folder + "/")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Return whether one of two paths contains the other."""
+    return is_below(one, other) or is_below(other, one)
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for backslashes and for what cannot be printed, so that no other text looks the same."""
+    return printable_name(text.replace("\\", r"\\"), max(1, 2 * len(text)))

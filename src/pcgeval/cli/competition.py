@@ -137,9 +137,10 @@ def audit(
 ) -> None:
     """Name the ranking's inputs; check that nothing was altered."""
     from pcgeval.audit.audit import audit as audit_workspace
+    from pcgeval.audit.text import audit_text
 
     found = audit_workspace(Path(), team)
-    sys.stdout.write((found.to_json() if json else found.to_text()) + "\n")
+    sys.stdout.write((found.to_json() if json else audit_text(found)) + "\n")
     if found.faults:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

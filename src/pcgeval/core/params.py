@@ -18,7 +18,7 @@ _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
-# what a backend would not read, and a reader would take for obeyed
+# settings that a backend ignores, which a reader would believe to have an effect
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
     "ollama": frozenset({"base_url"}),
@@ -28,7 +28,7 @@ _FOREIGN: dict[str, frozenset[str]] = {
 
 
 class ParamsError(PcgevalError):
-    """params.yaml is missing, is no YAML, or says something that cannot be meant."""
+    """params.yaml is missing, is no YAML, or holds an invalid value."""
 
 
 class _Section(BaseModel):
@@ -54,7 +54,7 @@ class Competition(_Section):
 
 
 class Round(_Section):
-    """What another round of the same competition evaluates instead of `competition`'s letters and trials."""
+    """Letters and trials of another round of the same competition."""
 
     characters: str
     trials: int = Field(ge=2, le=1000)
@@ -91,13 +91,13 @@ class Model(_Section):
         places = ("host", "hosts", "base_url", "keep_alive")
         given = {field for field in places if getattr(self, field) not in {None, ()}}
         if foreign := sorted(given & _FOREIGN[self.backend]):
-            raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; take it out")
+            raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; remove it")
         if self.host is not None and self.hosts:
             raise ValueError("host and hosts are both given; put all addresses into hosts")
         if len(set(self.hosts)) < len(self.hosts):
-            raise ValueError("hosts: an address stands twice")
+            raise ValueError("hosts: an address is listed twice")
         if any("@" in address for address in (self.host or "", *self.hosts)):
-            raise ValueError("a host's address holds a password, which would stand in git; take it out")
+            raise ValueError("a host's address holds a password, which would be committed to git; remove it")
         self._check_openai()
         if self.backend == "llamacpp" and self.concurrency > 1:
             raise ValueError("the backend llamacpp answers one call at a time; set concurrency to 1")
@@ -111,11 +111,11 @@ class Model(_Section):
                 "the backend openai needs a base_url such as http://127.0.0.1:1234/v1, without a key or password in it"
             )
         if self.digest is not None:
-            raise ValueError("the backend openai shows no digest of its model, so none can be pinned; take it out")
+            raise ValueError("the backend openai shows no digest of its model, so none can be pinned; remove it")
 
 
 class Limits(_Section):
-    """What one trial may use; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
+    """Limits of one trial; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
 
     tokens: int = Field(ge=1)  # prompt and output together
     seconds: float = Field(gt=0)
@@ -123,7 +123,7 @@ class Limits(_Section):
 
 
 class PhysicsParams(_Section):
-    """How a level is simulated; lengths in metres, times in seconds."""
+    """Settings of the simulation; lengths in metres, times in seconds."""
 
     engine: Literal["pymunk"] = "pymunk"
     trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
@@ -152,7 +152,7 @@ class Diversity(_Section):
 
 
 class Scoring(_Section):
-    """How scores become a ranking."""
+    """Settings of the scores and the ranking."""
 
     baseline: str | None = None  # the winner must beat this team
     official_quirks: bool = False
@@ -184,7 +184,7 @@ class RubricParams(_Section):
         own = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
         for option in self.model.options if self.model else ():
             if option in own:
-                raise ValueError(f"model.options.{option}: this is said by {own[option]}; take it out")
+                raise ValueError(f"model.options.{option}: this is set by {own[option]}; remove it")
         return self
 
 
@@ -213,7 +213,7 @@ class Params(_Section):
             if model.lower() == RESERVED_MODEL:
                 raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
-            raise ValueError("teams: a name stands twice (upper and lower case count as the same, as some disks do)")
+            raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
         self._check_stage_names()
         if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
             raise ValueError(
@@ -247,7 +247,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
     Raises:
-        ParamsError: All that is wrong with the file, one line each, with a suggestion for misspelt keys.
+        ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
     try:
         values = yaml.safe_load(path.read_bytes())
@@ -256,7 +256,7 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             f"{path}: cannot be read ({error.strerror}). Run this in the competition's folder."
         ) from error
     except yaml.YAMLError as error:
-        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Mend that line.") from error
+        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct that line.") from error
     return parse_params(values, str(path))
 
 
@@ -264,7 +264,7 @@ def parse_params(values: Any, source: str) -> Params:
     """Check values as read from YAML; `source` is the name that messages give them.
 
     Raises:
-        ParamsError: All that is wrong, one line each.
+        ParamsError: Every problem, one line each.
     """
     try:
         return Params.model_validate(values)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
 
@@ -93,9 +93,6 @@ def refusal(path: Path, error: ValidationError) -> FileError:
     return FileError(f"{path}: {what[:400]}. Make the file again with the stage that wrote it (`dvc repro`).")
 
 
-# --- trials.json, beside the official files of every stage: what became of each trial ---
-
-
 class TrialOutcome(_Part):
     """One trial after one stage; a failed one keeps the stage and the reason of its first failure ever after."""
 
@@ -125,11 +122,8 @@ def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
 
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
     """Write `trials.json` into a stage's folder for a model and a team."""
-    write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in sorted(outcomes, key=_outcome_order)])
-
-
-def _outcome_order(outcome: TrialOutcome) -> Trial:
-    return outcome.key
+    ordered = sorted(outcomes, key=lambda each: each.key)
+    write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in ordered])
 
 
 def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
@@ -146,17 +140,13 @@ def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
         raise refusal(path, error) from error
 
 
-# --- the three measurements of a letter ---
+class TrialEntry(_Part):
+    """An entry of a list; its name ends in the number of a trial."""
+
+    name: str
 
 
-class NamedEntry(Protocol):
-    """An entry of a list whose name ends in the number of a trial."""
-
-    @property
-    def name(self) -> str: ...
-
-
-Entry = TypeVar("Entry", bound=NamedEntry)
+Entry = TypeVar("Entry", bound=TrialEntry)
 
 
 def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
@@ -173,7 +163,7 @@ def rate(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else 0.0
 
 
-class StabilityEntry(_Part):
+class StabilityEntry(TrialEntry):
     """One level; `name` is the path of its file."""
 
     name: str = Field(alias="tag")
@@ -192,7 +182,7 @@ class StabilityFile(StageFile):
     levels: tuple[StabilityEntry, ...] = Field(alias="raws")
 
 
-class SimilarityEntry(_Part):
+class SimilarityEntry(TrialEntry):
     """One picture: the probability of the letter that was asked for (`label`)."""
 
     name: str = Field(alias="id")
@@ -208,7 +198,7 @@ class LabelProbability(_Part):
     probability: Share = Field(alias="softmax_prob")
 
 
-class PicturePrediction(_Part):
+class PicturePrediction(TrialEntry):
     """All that the classifier says of one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
 
     name: str = Field(alias="id")
@@ -232,17 +222,10 @@ class TrialVector(_Part):
     vector: tuple[float, ...]
 
 
-class TrialPair(_Part):
-    """The names of two trials."""
-
-    trial1: str
-    trial2: str
-
-
 class PairDistance(_Part):
-    """The cosine distance of two trials."""
+    """The cosine distance of two trials, which are given by their names."""
 
-    pair: TrialPair
+    pair: dict[Literal["trial1", "trial2"], str]
     distance: float
 
 
@@ -253,9 +236,6 @@ class DiversityFile(StageFile):
     rate: float = Field(alias="diversityRate", ge=-_SLACK)
     trials: tuple[TrialVector, ...] = ()
     distances: tuple[PairDistance, ...] = Field((), alias="diversities")
-
-
-# --- beside the measurements: the tools that made them ---
 
 
 class SimulatedTrial(_Part):
@@ -309,9 +289,6 @@ class ClassifierFile(StageFile):
     name: str
     revision: str | None = None
     sha256: str
-
-
-# --- the official results of one model ---
 
 
 class OfficialWeight(_Part):
@@ -401,11 +378,8 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
         raise refusal(path, error) from error
 
 
-# --- the ranking ---
-
-
 class TeamModelScore(_Part):
-    """What a team got with one model; `normalised` in percent of that model's sum."""
+    """A team's result with one model; `normalised` in percent of that model's sum."""
 
     score: Exact
     normalised: Exact
@@ -444,7 +418,7 @@ class RankingRules(_Part):
 
 
 class RankingIntervals(_Part):
-    """How the intervals of the normalised totals were drawn."""
+    """Settings of the intervals of the normalised totals."""
 
     level: Share
     resamples: int

@@ -1,1 +1,1 @@
-"""What becomes of a level when gravity is let loose on it: stability by physics, and the picture of what stands."""
+"""Stage simulate: the stability of a level by physics, and a picture of its end."""

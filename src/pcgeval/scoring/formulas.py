@@ -33,7 +33,7 @@ RULES_VERSION = 1  # raise it with every change here or in ranking.py that chang
 
 @dataclass(frozen=True)
 class LetterWeight:
-    """How much a letter counts: the harder it was for all programs together, the more."""
+    """The weight of a letter: the harder it was for all programs together, the higher."""
 
     letter: str
     stability: Decimal

@@ -1,4 +1,4 @@
-"""What scoring works on: the measured values of every model, team and letter, and the rules.
+"""The inputs of scoring: the measured values of every model, team and letter, and the rules.
 
 An absent file is None and an absent trial is absent: only the formulas turn what is absent into 0, as the rules say.
 """
@@ -19,7 +19,7 @@ class ScoringError(PcgevalError):
 
 @dataclass(frozen=True)
 class ScoringRules:
-    """What a competition lays down about scores.
+    """The rules of a competition about scores.
 
     Attributes:
         letters: The C letters, capitals from A to Z, each once.

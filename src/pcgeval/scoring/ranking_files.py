@@ -20,7 +20,7 @@ _METRIC_DIGITS = 4
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How the intervals of a ranking were drawn; no resamples means no intervals."""
+    """Settings of the intervals of a ranking; no resamples means no intervals."""
 
     resamples: int = 0
     seed: int = 0

@@ -18,7 +18,7 @@ OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not 
 
 @dataclass(frozen=True)
 class Rescored:
-    """What a rescoring found; `reproductions` has an entry for each folder of published tables."""
+    """The result of a rescoring; `reproductions` has an entry for each folder of published tables."""
 
     scores: CompetitionScores
     ranking: Ranking

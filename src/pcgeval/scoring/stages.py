@@ -1,4 +1,4 @@
-"""What the stages `score` and `rank` call: from the pipeline's data folders to the official files and the ranking."""
+"""The stages score and rank: from the measurements to the official files and the ranking."""
 
 from pathlib import Path
 

@@ -78,7 +78,7 @@ class _Comparison:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """How published tables compare with what was computed from their measurements.
+    """The comparison of published tables with what was computed from their measurements.
 
     Attributes:
         folder: The tables.

@@ -1,4 +1,4 @@
-"""How far the normalised totals could have come out otherwise: a bootstrap over the trials.
+"""Uncertainty of the normalised totals: a bootstrap over the trials.
 
 Each resample draws, for every model, team and letter on its own, T of its T trials with replacement (stability and
 similarity of a trial stay together), and computes weights, scores and normalised totals from them by the rules. The

@@ -1,1 +1,1 @@
-"""How much a level's picture looks like the letter, and how much the trials of a letter differ from each other."""
+"""Stages classify and diversity: the similarity of a level's picture to its letter, and the diversity of a letter."""

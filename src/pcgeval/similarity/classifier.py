@@ -23,7 +23,7 @@ EMBEDDING_DECIMALS = 5
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What the classifier says of n pictures.
+    """The classifier's answers about n pictures.
 
     Attributes:
         probabilities: Shape (n, 26), float64, softmax in the order A to Z, rounded to 7 decimals.

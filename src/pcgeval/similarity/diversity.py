@@ -1,4 +1,4 @@
-"""How different the levels of one letter are: the mean cosine distance of what the classifier sees in them.
+"""The diversity of a letter: the mean cosine distance of the classifier's vectors of its levels.
 
 Diversity of a letter = sum over all pairs of trials of their cosine distance / (T (T + 1) / 2 - T), the number of
 pairs of T trials. T is the configured number: a trial that failed has no vector and makes no pair, so it counts as 0.
@@ -19,7 +19,6 @@ from pcgeval.core.stage_files import (
     PairDistance,
     PicturePrediction,
     SimilarityFile,
-    TrialPair,
     TrialVector,
 )
 
@@ -115,18 +114,14 @@ def diversity_stage(
 
 def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
     rows = [each.vector for each in trials]
-    pairs = [
-        TrialPair(trial1=one.trial, trial2=other.trial)
-        for place, one in enumerate(trials)
-        for other in trials[place + 1 :]
-    ]
+    pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
     return DiversityFile(
         count=len(trials),
         rate=round(diversity(rows, trials_per_letter), _DIGITS),
         trials=trials,
         distances=tuple(
-            PairDistance(pair=pair, distance=round(float(distance), _DIGITS))
-            for pair, distance in zip(pairs, pair_distances(rows), strict=True)
+            PairDistance(pair={"trial1": one, "trial2": other}, distance=round(float(distance), _DIGITS))
+            for (one, other), distance in zip(pairs, pair_distances(rows), strict=True)
         ),
     )
 

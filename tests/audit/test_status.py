@@ -10,6 +10,7 @@ import yaml
 from mini_competition import COPY, PARAMS, PIPELINE, run, write
 
 from pcgeval.audit.audit import Audit, audit
+from pcgeval.audit.text import audit_text
 
 LEVEL = "data/stability/m1/aa/I/aa_I_1.txt"
 Harm = Callable[[Path], object]
@@ -17,6 +18,12 @@ Harm = Callable[[Path], object]
 
 def faults(found: Audit) -> list[tuple[str, str | None]]:
     return [(each.kind, each.path) for each in found.faults]
+
+
+def edit(folder: Path, name: str, old: str, new: str) -> None:
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
 
 
 def same_size_and_times(folder: Path) -> None:
@@ -46,14 +53,14 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
     "output file missing": (lambda f: (f / LEVEL).unlink(), [("missing", LEVEL)]),
     "file added to an output": (
         lambda f: write(f, "data/images/m2/bb/L/x.png", "?"),
-        [("stray", "data/images/m2/bb/L/x.png")],
+        [("untracked", "data/images/m2/bb/L/x.png")],
     ),
     "output folder missing": (
         lambda f: shutil.rmtree(f / "data/raw/m1/aa"),
         [("missing", "data/raw/m1/aa")],
     ),
     "ranking edited": (
-        lambda f: write(f, "results/ranking.json", '{"teams": []}'),
+        lambda f: edit(f, "results/ranking.json", '"winner": false', '"winner": true'),
         [("changed", "results/ranking.json")],
     ),
     "ranking is no ranking": (
@@ -68,13 +75,13 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
         lambda f: (shutil.rmtree(f / "data/grades/aa"), write(f, "data/grades/aa", "")),
         [("changed", "data/grades/aa")],
     ),
-    "file beside outputs": (lambda f: write(f, "data/stability/x.txt", ""), [("stray", "data/stability/x.txt")]),
-    "file beside results": (lambda f: write(f, "results/new\nline", ""), [("stray", "results/new\nline")]),
-    "file beside a model's teams": (lambda f: write(f, "data/raw/m1/x", ""), [("stray", "data/raw/m1/x")]),
-    "file beside evidence": (lambda f: write(f, "data/evidence/x.json", ""), [("stray", "data/evidence/x.json")]),
+    "file beside outputs": (lambda f: write(f, "data/stability/x.txt", ""), [("untracked", "data/stability/x.txt")]),
+    "file beside results": (lambda f: write(f, "results/new\nline", ""), [("untracked", "results/new\nline")]),
+    "file beside a model's teams": (lambda f: write(f, "data/raw/m1/x", ""), [("untracked", "data/raw/m1/x")]),
+    "file beside evidence": (lambda f: write(f, "data/evidence/x.json", ""), [("untracked", "data/evidence/x.json")]),
     "undecodable name": (
         lambda f: (f / "data/raw/m1" / os.fsdecode(b"\xff")).write_bytes(b""),
-        [("stray", "data/raw/m1/\udcff")],
+        [("untracked", "data/raw/m1/\udcff")],
     ),
     "output is a link": (lambda f: link_to_the_same_bytes(f, LEVEL), [("link", LEVEL)]),
     "output folder is a link": (
@@ -148,7 +155,7 @@ def test_harm_is_named(workspace: Path, name: str) -> None:
     found = audit(workspace)
     assert faults(found) == expected
     assert all("\n" not in each.message and each.message.isprintable() for each in found.faults)
-    found.to_text().encode()
+    audit_text(found).encode()
     found.to_json().encode()
 
 

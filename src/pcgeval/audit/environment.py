@@ -1,4 +1,4 @@
-"""What else decides a result: Python, the platform and the versions of the installed packages."""
+"""The environment that also decides a result: Python, the platform and the versions of the installed packages."""
 
 import importlib.metadata
 import platform
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from pcgeval.audit.findings import Finding, finding
-from pcgeval.audit.paths import printable
+from pcgeval.audit.status import AuditFinding, finding
+from pcgeval.audit.workspace import printable
 from pcgeval.core.files import FileError, read_text
 
 CONSTRAINTS = "constraints.txt"
@@ -26,7 +26,7 @@ class Package:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """Python, the platform and the pinned packages that concern it."""
 
     python: str
@@ -34,10 +34,10 @@ class Surroundings:
     packages: tuple[Package, ...]
 
 
-def read_surroundings(root: Path) -> tuple[Surroundings, tuple[Finding, ...]]:
-    """Return the surroundings, and notes where they differ from constraints.txt."""
+def read_environment(root: Path) -> tuple[Environment, tuple[AuditFinding, ...]]:
+    """Return the environment, and notes where they differ from constraints.txt."""
     found: list[Package] = []
-    notes: list[Finding] = []
+    notes: list[AuditFinding] = []
     try:
         lines = read_text(root / CONSTRAINTS).splitlines()
     except FileError:
@@ -47,14 +47,14 @@ def read_surroundings(root: Path) -> tuple[Surroundings, tuple[Finding, ...]]:
         try:
             found += _packages(line)
         except InvalidRequirement:
-            message = f"{CONSTRAINTS}:{number}: not a requirement: {printable(line[:80])}. Mend or drop the line."
+            message = f"{CONSTRAINTS}:{number}: not a requirement: {printable(line[:80])}. Correct or remove the line."
             notes.append(finding("packages", None, message))
     for each in found:
         if each.installed is not None and not each.agrees:
             message = f"{each.name} {each.installed} is installed, {CONSTRAINTS} says {each.pinned}: run `make setup`."
             notes.append(finding("packages", None, message))
     packages = tuple(sorted(found, key=lambda each: each.name))
-    return Surroundings(platform.python_version(), platform.platform(), packages), tuple(notes)
+    return Environment(platform.python_version(), platform.platform(), packages), tuple(notes)
 
 
 def _packages(line: str) -> Iterator[Package]:
