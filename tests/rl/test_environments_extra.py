@@ -9,10 +9,10 @@ import pytest
 from module_imports import MODULES, SOURCE
 
 import pcgeval
-from pcgeval.rl import entry
-from pcgeval.rl.entry import EnvironmentsError
+from pcgeval.rl import loading
+from pcgeval.rl.loading import EnvironmentsError
 
-ENVIRONMENTS = {"pcgeval.rl.levels", "pcgeval.rl.papers", "pcgeval.rl.shell"}
+ENVIRONMENTS = {"pcgeval.rl.level_environment", "pcgeval.rl.paper_environment", "pcgeval.rl.shell_tool"}
 
 
 def imported(path: Path) -> set[str]:
@@ -54,6 +54,6 @@ def test_the_core_runs_where_verifiers_cannot_be_imported():
 
 
 def test_who_lacks_verifiers_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(entry, "find_spec", lambda _: None)
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)
     with pytest.raises(EnvironmentsError, match=r"pip install 'pcgeval\[verifiers\]'"):
         pcgeval.load_environment()

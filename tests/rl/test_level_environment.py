@@ -12,8 +12,8 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 from pydantic import ValidationError  # noqa: E402
 
 from pcgeval.core.params import PhysicsParams  # noqa: E402
-from pcgeval.rl.level_scores import loaded_classifier, score_reply  # noqa: E402
-from pcgeval.rl.levels import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
+from pcgeval.rl.level_environment import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
+from pcgeval.rl.level_score import loaded_classifier, score_reply  # noqa: E402
 from pcgeval.similarity.diversity import diversity  # noqa: E402
 from pcgeval.submissions.load import SubmissionError  # noqa: E402
 

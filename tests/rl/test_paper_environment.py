@@ -15,8 +15,8 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 import pcgeval  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
 from pcgeval.judge.run import grade_submission  # noqa: E402
-from pcgeval.rl.papers import PaperTask, PaperTaskset, model_by_name  # noqa: E402
-from pcgeval.rl.shell import AttemptState  # noqa: E402
+from pcgeval.rl.paper_environment import PaperTask, PaperTaskset, model_by_name  # noqa: E402
+from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.papers import PaperError, load_paper  # noqa: E402
 from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
@@ -78,7 +78,7 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path):
 def test_a_paper_that_is_not_there_is_named_at_once(tmp_path):
     with pytest.raises(PaperError, match="no paper 'rice'"):
         environment(paper_ids=["rice"])
-    with pytest.raises(pcgeval.rl.entry.EnvironmentsError, match="holds no papers"):
+    with pytest.raises(pcgeval.rl.loading.EnvironmentsError, match="holds no papers"):
         environment(papers_dir=tmp_path)
 
 

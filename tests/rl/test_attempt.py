@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.rl import attempts
-from pcgeval.rl.attempts import Attempt, CommandResult, prepare_attempt, run_command
+from pcgeval.rl import attempt as attempts
+from pcgeval.rl.attempt import Attempt, CommandResult, prepare_attempt, run_command
 from pcgeval.rubric.papers import Paper
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.sandbox import disk
@@ -102,7 +102,7 @@ def test_output_that_is_no_text_does_no_harm(shell):
     assert shell(r"printf 'a\xff\xfeb'").output == "a\ufffd\ufffdb"
 
 
-@pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * attempts.MOST_COMMAND_BYTES])
+@pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * attempts.MAX_COMMAND_BYTES])
 def test_a_command_that_no_shell_could_take_is_answered(shell, command):
     assert shell(command).reason.startswith("was not run")
 
@@ -140,7 +140,7 @@ def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
     ],
 )
 def test_a_folder_that_grows_too_large_ends_it_but_can_be_cleared(shell, attempt, monkeypatch, command):
-    monkeypatch.setattr(attempts, "MOST_FILES", 100)
+    monkeypatch.setattr(attempts, "MAX_FILES", 100)
     assert shell(command).reason == "made more than 100 files or 2 MB"
     assert shell("sleep 1; rm f*; ls").to_text() == "[exit code 0]"
     assert list(attempt.work.iterdir()) == []

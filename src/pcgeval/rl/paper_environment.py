@@ -13,9 +13,9 @@ from pcgeval.core.files import read_text
 from pcgeval.core.params import Model
 from pcgeval.judge.run import run_judge
 from pcgeval.llm.local_models import find_model
-from pcgeval.rl.attempts import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
-from pcgeval.rl.entry import JUDGE_MODEL, EnvironmentsError
-from pcgeval.rl.shell import AttemptState, Shell, ShellConfig
+from pcgeval.rl.attempt import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
+from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
+from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
 from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import Paper, list_papers, load_paper
 from pcgeval.sandbox.reproduction import SandboxComputer
@@ -27,32 +27,32 @@ _NOT_RUN = "It is read but not run: only the code is graded."
 
 
 class PaperData(vf.TaskData):
-    """One paper to be reproduced."""
+    """One paper to reproduce."""
 
     paper_id: str
 
 
 class PaperTaskConfig(vf.TaskConfig):
-    """How an attempt is run and graded."""
+    """Settings of an attempt and its grade."""
 
     papers_dir: Path = Path("data/papers")
     """Papers as PaperBench lays them out."""
     code_only: bool = False
     """Grade the code alone; reproduce.sh is not run."""
     judge_type: Literal["simple", "checks", "random", "dummy"] = "simple"
-    """Who grades."""
+    """The judge."""
     judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
     """The model of the judge `simple`, as in params.yaml."""
     reproduce_seconds: float = Field(600.0, gt=0)
-    """After so long reproduce.sh is stopped."""
+    """Time limit of reproduce.sh."""
     agent_seconds: float | None = Field(None, gt=0)
-    """After so long the agent is stopped, and graded as it is."""
+    """Time limit of the agent; what it left by then is graded."""
     shell: ShellConfig = ShellConfig()
     """The agent's tool."""
 
 
 class PaperTasksetConfig(vf.TasksetConfig):
-    """Which papers are tasks."""
+    """Settings of the tasks."""
 
     paper_ids: tuple[str, ...] | None = None
     """All papers of `task.papers_dir` by default."""
@@ -68,10 +68,10 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return [Shell(config.shell)]
 
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Make the attempt's folders, which end with the runtime.
+        """Make the attempt's folders inside the runtime's.
 
         Raises:
-            EnvironmentsError: The agent's program would run elsewhere than its shell.
+            EnvironmentsError: The runtime is not a process on this machine, where the shell runs.
             SandboxError: There is no sandbox for the agent's commands.
             PaperError: The paper is faulty.
         """
@@ -80,22 +80,27 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
                 f"The runtime is {runtime.type}, but the agent's commands run in pcgeval's sandbox on this machine. "
                 "Give --env.agent.runtime.type subprocess."
             )
-        await asyncio.to_thread(command_sandbox)  # a fault in the tool's own process would show after minutes
+        await asyncio.to_thread(command_sandbox)  # an error in the tool's own process would show after minutes
         paper = load_paper(self.config.papers_dir, self.data.paper_id)
         attempt = await asyncio.to_thread(prepare_attempt, paper, Path(runtime.workdir) / "attempt")
         trace.state.folder = str(attempt.folder)
 
     @vf.reward
     async def reproduction(self, trace: vf.Trace) -> float:
-        """Return the rubric's root score for what the agent left, and record the grade and its figures.
+        """Return the rubric's root score of the working folder, and record the grade.
 
         Raises:
-            EnvironmentsError: No grade could be made: the attempt then has no reward instead of a 0.
+            EnvironmentsError: There is no grade; the attempt then has no reward instead of a 0.
         """
         if not trace.state.folder:
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
         config = self.config
-        computer = None if config.code_only else await asyncio.to_thread(_computer, config.reproduce_seconds)
+        computer = None
+        if not config.code_only:
+            trusted = programs_are_trusted()
+            computer = await asyncio.to_thread(
+                SandboxComputer, seconds=config.reproduce_seconds, trust_programs=trusted
+            )
         output = await run_judge(
             Attempt(Path(trace.state.folder)).work,
             self.data.paper_id,
@@ -114,7 +119,7 @@ class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
     """A task for each paper."""
 
     def load(self) -> Iterator[PaperTask]:
-        """Yield the papers' tasks in the order that was asked for, else that of their ids.
+        """Yield the papers' tasks in the configured order, else by id.
 
         Raises:
             PaperError: There is no such paper, or a paper is faulty.
@@ -137,9 +142,9 @@ class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
 
 
 class PaperEnvConfig(vf.EnvConfig):
-    """One agent with a number of answers."""
+    """Settings of the agent."""
 
-    # the harness without tools of its own: the model's only way to this machine is our shell
+    # a harness without tools: the model reaches this machine only through our shell
     agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig(), max_turns=50)
 
 
@@ -147,7 +152,7 @@ class PaperEnv(vf.Env[PaperEnvConfig]):
     """One agent reproduces one paper."""
 
     async def run(self, task: PaperTask, agents: vf.Agents) -> None:
-        """Let the agent work until it ends or has given all its answers."""
+        """Run the agent until it ends or reaches its limit of answers."""
         await agents.agent.run(task)
 
 
@@ -169,17 +174,13 @@ def paper_environment(
     }
     taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
     env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))
-    next(iter(env.taskset))  # an unknown paper or a faulty one shows now
+    next(iter(env.taskset))  # an unknown or faulty paper is an error now
     return env
 
 
 def model_by_name(name: str) -> Model:
-    """Return a model of the shelf of local models, in this process, or else one of the Ollama server."""
+    """Return a local model, run in this process, or else a model of the Ollama server."""
     return Model(backend="ollama" if find_model(name) is None else "llamacpp", name=name)
-
-
-def _computer(seconds: float) -> SandboxComputer:
-    return SandboxComputer(seconds=seconds, trust_programs=programs_are_trusted())
 
 
 def _recorded(trace: vf.Trace, output: JudgeOutput) -> float:

@@ -1,4 +1,4 @@
-"""The way in: an environment by its settings, or what to install."""
+"""`load_environment`: the environment of paper reproduction, without importing verifiers before it is asked for."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,7 +14,7 @@ INSTALL = "python -m pip install 'pcgeval[verifiers]'"
 
 
 class EnvironmentsError(PcgevalError):
-    """An environment cannot be had or its attempts cannot be run or graded."""
+    """An environment cannot be loaded, or an attempt cannot be run or graded."""
 
 
 def load_environment(
@@ -28,10 +28,10 @@ def load_environment(
     """Return the environment of paper reproduction: an agent with a shell, graded by the paper's rubric.
 
     Args:
-        max_steps: The most answers that the agent may give; with each it can call the shell.
-        code_only: Grade the code alone: reproduce.sh is not run, leaves of other categories fall away.
+        max_steps: Limit of the agent's answers; each can call the shell.
+        code_only: Grade the code alone: reproduce.sh is not run, leaves of other categories are dropped.
         paper_ids: The papers, each a task; all in `papers_dir` by default.
-        judge_type: Who grades: simple, checks, random or dummy.
+        judge_type: simple, checks, random or dummy.
         judge_model: The model of the judge `simple`, as in params.yaml; a name alone means a local model, which
             runs in this process, or else a model of the Ollama server.
         papers_dir: A folder of papers as PaperBench lays them out.
@@ -47,8 +47,7 @@ def load_environment(
         raise EnvironmentsError(
             f"The environments need the package verifiers, which is not installed. Run `{INSTALL}`."
         )
-    papers = import_module("pcgeval.rl.papers")
-    return papers.paper_environment(
+    return import_module("pcgeval.rl.paper_environment").paper_environment(
         max_steps=max_steps,
         code_only=code_only,
         paper_ids=paper_ids,

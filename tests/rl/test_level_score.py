@@ -13,7 +13,7 @@ from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
-from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
+from pcgeval.rl.level_score import loaded_classifier, mean_distances, score_reply
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.similarity.stage import classify_stage

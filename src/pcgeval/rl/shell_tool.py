@@ -1,4 +1,4 @@
-"""The one tool of an agent that reproduces a paper: a shell, each of whose commands the programs' sandbox holds.
+"""The tool of an agent that reproduces a paper: a shell whose commands run in the sandbox.
 
 `verifiers` starts this module as a process of its own for each attempt (MCP over HTTP on this machine).
 """
@@ -11,19 +11,19 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 
-from pcgeval.rl.attempts import Attempt, command_sandbox, run_command
+from pcgeval.rl.attempt import Attempt, command_sandbox, run_command
 from pcgeval.sandbox.process import MEGABYTE
 
 
 class AttemptState(vf.State):
-    """What is known of an attempt while it lasts, in this process and in the shell's."""
+    """The state of an attempt, shared by this process and the shell's."""
 
     folder: str = ""
     """The attempt's folder on this machine."""
     commands: int = 0
-    """How many commands were run."""
+    """Number of commands so far."""
     grade: dict[str, Any] | None = None
-    """The grading as `JudgeOutput.to_json` has it, from the end of the attempt on."""
+    """`JudgeOutput.to_json()`, once the attempt has ended."""
 
     def __getitem__(self, key: str) -> Any:
         """Return a field by name: `state["grade"]`."""
@@ -33,24 +33,24 @@ class AttemptState(vf.State):
 
 
 class ShellConfig(vf.ToolsetConfig):
-    """What one command may use, beside the sandbox's limits on memory and processes."""
+    """Limits of a command beside the sandbox's own."""
 
     command_seconds: float = Field(300.0, gt=0)
-    """After so long a command is stopped."""
+    """Time limit of one command."""
     work_megabytes: int = Field(1_000, ge=1)
-    """The most that the working folder may hold."""
+    """Size limit of the working folder."""
 
 
 class Shell(vf.Toolset[ShellConfig, AttemptState]):
-    """Runs commands in an attempt's working folder."""
+    """Run commands in an attempt's working folder."""
 
     TOOL_PREFIX = None  # the tool's name is `shell` alone
 
     async def setup(self) -> None:
-        """Try the sandbox out.
+        """Open the sandbox.
 
         Raises:
-            SandboxError: There is none.
+            SandboxError: There is no sandbox.
         """
         self._sandbox = await asyncio.to_thread(command_sandbox)
 
@@ -62,9 +62,9 @@ class Shell(vf.Toolset[ShellConfig, AttemptState]):
         """
         self.state.commands += 1
         attempt, config = Attempt(Path(self.state.folder)), self.config
-        most_bytes = config.work_megabytes * MEGABYTE
+        max_bytes = config.work_megabytes * MEGABYTE
         result = await asyncio.to_thread(
-            run_command, self._sandbox, attempt, command, config.command_seconds, most_bytes
+            run_command, self._sandbox, attempt, command, config.command_seconds, max_bytes
         )
         return result.to_text()
 

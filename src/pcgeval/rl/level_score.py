@@ -1,4 +1,4 @@
-"""What one reply is worth as a level of a letter: the competition's steps from text to similarity, in memory."""
+"""The score of one reply as a level of a letter: the competition's stages from text to similarity, in memory."""
 
 import functools
 import threading
@@ -20,7 +20,7 @@ _loading = threading.Lock()
 
 @dataclass(frozen=True)
 class LevelScore:
-    """The scores of one reply; without a level all are 0, as the competition's rules say, and `reason` says why."""
+    """The scores of one reply; without a level all are 0, as the rules say, and `reason` is given."""
 
     stability: float  # share of blocks that stayed
     similarity: float  # probability of the letter
@@ -35,26 +35,24 @@ class LevelScore:
 
 
 def score_reply(reply: str, letter: str, classifier: Classifier, physics: PhysicsParams) -> LevelScore:
-    """Take a model's reply through extraction, conversion, physics, picture and classifier."""
+    """Score a model's reply: extract, convert, simulate, render, classify."""
     code = extract_code(reply)
     if code is None:
-        return _no_level(no_code_reason(reply))
+        return LevelScore(0.0, 0.0, 0, (), no_code_reason(reply))
     try:
         stability = simulate(level_xml(code), physics)
-    except LevelError as error:
-        return _no_level(error.reason)
-    except SimulationError as error:
-        return _no_level(str(error))
+    except (LevelError, SimulationError) as error:
+        return LevelScore(0.0, 0.0, 0, (), error.reason if isinstance(error, LevelError) else str(error))
     probabilities = classifier.predict([render(stability)]).probabilities[0]
     similarity = float(probabilities[LABELS.index(letter)])
     return LevelScore(stability.score, similarity, stability.total_blocks, tuple(probabilities.tolist()))
 
 
 def loaded_classifier(settings: Similarity) -> Classifier:
-    """Return the classifier, loaded once a process.
+    """Return the classifier, loaded once per process.
 
     Raises:
-        ClassifierError: It cannot be had.
+        ClassifierError: It cannot be loaded.
     """
     with _loading:
         return _loaded(settings.model, settings.revision, settings.device)
@@ -75,10 +73,6 @@ def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[f
         sums[one] += float(distance)
         sums[other] += float(distance)
     return tuple(each / (attempts - 1) for each in sums)
-
-
-def _no_level(reason: str) -> LevelScore:
-    return LevelScore(0.0, 0.0, 0, (), reason)
 
 
 @functools.cache

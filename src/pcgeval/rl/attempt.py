@@ -1,4 +1,4 @@
-"""An agent's attempt at a paper: its folders, and commands that run in the programs' sandbox and end with it."""
+"""An agent's attempt at a paper: its folders, and the commands that it runs in the sandbox."""
 
 import os
 import tempfile
@@ -12,45 +12,45 @@ from pcgeval.sandbox.disk import DiskAllowance, check_room, disk_use, limited_di
 from pcgeval.sandbox.process import MEGABYTE, Allowance
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 
-MOST_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
-SHOWN_BYTES = 8_000  # of the beginning and of the end of what a command prints
-MOST_FILES = 20_000
+MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
+SHOWN_BYTES = 8_000  # of the beginning and of the end of a command's output
+MAX_FILES = 20_000
 ALLOWANCE = Allowance(file_bytes=256 * MEGABYTE)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The folders of one attempt, side by side: the agent may change `work` alone."""
+    """The folders of one attempt, side by side; the agent can write only to `work`."""
 
     folder: Path
 
     @property
     def work(self) -> Path:
-        """Where commands are started: what lies here in the end is graded."""
+        """Where commands are started; its contents at the end are graded."""
         return self.folder / "work"
 
     @property
     def paper(self) -> Path:
-        """What the agent is given to read."""
+        """What the agent can read: the paper's texts."""
         return self.folder / "paper"
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command printed, shortened, and how it ended: its exit code, or why it was stopped."""
+    """The shortened output of a command, and its exit code or why it was stopped."""
 
     output: str
     code: int | None
     reason: str | None
 
     def to_text(self) -> str:
-        """Return it as the agent reads it."""
+        """Return the result as text for the agent."""
         ending = f"exit code {self.code}" if self.reason is None else f"the command {self.reason}"
         return f"{self.output.rstrip()}\n[{ending}]".lstrip("\n")
 
 
 def prepare_attempt(paper: Paper, folder: Path) -> Attempt:
-    """Make the folders of an attempt; of the paper only what those who reproduce it may see, thus no rubric."""
+    """Make the folders of an attempt, with the texts of the paper that an agent may see, so without the rubric."""
     attempt = Attempt(folder)
     attempt.work.mkdir(parents=True)
     texts = {"paper.md": paper.paper, "addendum.md": paper.addendum, "blacklist.txt": "\n".join(paper.blacklist)}
@@ -63,40 +63,41 @@ def prepare_attempt(paper: Paper, folder: Path) -> Attempt:
 
 
 def command_sandbox() -> Sandbox:
-    """Return the sandbox for an agent's commands; they are trusted only where programs are.
+    """Return the sandbox for an agent's commands.
 
     Raises:
-        SandboxError: There is none, and programs are not trusted.
+        SandboxError: There is no sandbox, and programs are not trusted.
     """
     return open_sandbox(ALLOWANCE, trust_programs=programs_are_trusted())
 
 
 def programs_are_trusted() -> bool:
-    """Whether programs may run without a sandbox where there is none."""
+    """Return whether programs may run without a sandbox where there is none."""
     return os.environ.get(TRUST_PROGRAMS) == "1"
 
 
-def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float, most_bytes: int) -> CommandResult:
+def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float, max_bytes: int) -> CommandResult:
     """Run one command line with bash in the working folder, without network.
 
-    Nothing of it goes on afterwards; what it wrote into the working folder stays.
+    None of its processes outlives it; the files that it wrote to the working folder stay.
 
     Args:
         sandbox: Where it runs.
-        attempt: Whose command it is.
-        command: What the agent wrote.
-        seconds: After so long it is stopped.
-        most_bytes: Stopped as well once the working folder is larger, unless it was before; and where hardly any of
-            the disk is free.
+        attempt: The folders that it sees.
+        command: The agent's command line.
+        seconds: Time limit.
+        max_bytes: Limit of the working folder's size; a folder that was larger before may not grow. A nearly full disk
+            stops the command too.
 
     Raises:
-        SandboxError: The sandbox itself could not be set up, or the disk is full already.
+        SandboxError: The sandbox could not be set up, or the disk is full.
     """
-    text = command.encode("utf-8", errors="replace").decode()  # a lone surrogate can be no argument
-    if "\0" in text or len(text.encode()) > MOST_COMMAND_BYTES:
-        return CommandResult("", None, f"was not run: give one without NUL and of at most {MOST_COMMAND_BYTES} bytes")
+    text = command.encode("utf-8", errors="replace").decode()  # an argument cannot hold a lone surrogate
+    if "\0" in text or len(text.encode()) > MAX_COMMAND_BYTES:
+        return CommandResult("", None, f"was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes")
     check_room(attempt.work)
-    allowed = _allowed(attempt.work, most_bytes)
+    before = disk_use(attempt.work)  # a folder that is too large already can still be cleared up
+    allowed = DiskAllowance(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
     with tempfile.TemporaryFile() as printed:
         number = printed.fileno()
         script = f'exec >&{number} 2>&1 {number}>&-; cd -- "$1" && exec /bin/bash -c "$2"'
@@ -112,14 +113,8 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
         return CommandResult(_shortened(printed), ending.code, ending.reason)
 
 
-def _allowed(folder: Path, most_bytes: int) -> DiskAllowance:
-    """Return what may lie in a folder; in one that is too large already, what clears it up may still run."""
-    before = disk_use(folder)
-    return DiskAllowance(max(most_bytes, before.total_bytes), max(MOST_FILES, before.files))
-
-
 def _shortened(printed: BinaryIO) -> str:
-    """Return the beginning and the end of a file."""
+    """Return the beginning and the end of a file, and between them how much is left out."""
     size = printed.seek(0, os.SEEK_END)
     printed.seek(0)
     head = printed.read(SHOWN_BYTES if size > 2 * SHOWN_BYTES else size)

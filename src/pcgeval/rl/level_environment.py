@@ -1,4 +1,4 @@
-"""The taskset of level generation: a task a letter, rewarded with stability times similarity; groups with diversity."""
+"""The taskset of level generation: one task per letter, rewarded by stability x similarity, and groups by diversity."""
 # mypy: disable-error-code="import-not-found, misc, untyped-decorator"
 
 import asyncio
@@ -12,30 +12,30 @@ import verifiers.v1 as vf
 from pydantic import Field, field_validator
 
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
+from pcgeval.rl.level_score import loaded_classifier, mean_distances, score_reply
 from pcgeval.submissions.load import Prompt, load_prompt
 
 
 class LevelData(vf.TaskData):
-    """One letter that a model is asked to build."""
+    """One letter to build."""
 
     letter: str
 
 
 class LevelTaskConfig(vf.TaskConfig):
-    """How levels are scored; the same sections as in params.yaml."""
+    """Settings of the score, with the sections of params.yaml."""
 
     physics: PhysicsParams = PhysicsParams()
-    """How a level is simulated."""
+    """The physics engine's parameters."""
     similarity: Similarity = Similarity()
     """The classifier: a folder, or a hub id with its revision."""
 
 
 class LevelTasksetConfig(vf.TasksetConfig):
-    """Which letters are asked for, and in which words."""
+    """Settings of the tasks: the letters and the prompt."""
 
     letters: str = string.ascii_uppercase
-    """Capital letters, a task each."""
+    """Capital letters, one task each."""
     prompt: Path = Path(__file__).parent / "prompts" / "level.txt"
     """A file with a prompt in which `<OBJECT>` stands for the letter, such as a team's prompt.txt."""
     task: LevelTaskConfig = LevelTaskConfig()
@@ -56,7 +56,7 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
         """Return stability times similarity of the last reply; 0 without a level, and `trace.info` says why.
 
         Raises:
-            ClassifierError: The classifier cannot be had: then there is no reward instead of a wrong one.
+            ClassifierError: The classifier cannot be loaded; the attempt then has no reward.
         """
         reply, letter, config = trace.last_reply, self.data.letter, self.config
         classifier = await asyncio.to_thread(loaded_classifier, config.similarity)
@@ -82,9 +82,9 @@ class LevelTaskset(vf.Taskset[LevelTask, LevelTasksetConfig]):
 
 
 class LevelEnvConfig(vf.EnvConfig):
-    """How many attempts make a group, and what their diversity is worth."""
+    """Settings of a group of attempts and the weight of its diversity."""
 
-    # the harness without tools of its own, and no cloud: nothing that a model says is run
+    # a harness without tools, on this machine: no reply is executed
     agent: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime=vf.SubprocessConfig())
     attempts: int = Field(4, ge=1)
     """Independent attempts at each letter; diversity compares them with each other."""
@@ -93,19 +93,19 @@ class LevelEnvConfig(vf.EnvConfig):
 
 
 class LevelEnv(vf.Env[LevelEnvConfig]):
-    """A group of attempts at one letter, whose diversity is seen when all have ended."""
+    """A group of attempts at one letter, whose diversity is computed when all have ended."""
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
-        """Let the agent try as often as the group is large."""
+        """Run all attempts of the group at once."""
         async with asyncio.TaskGroup() as attempts:
             for _ in range(self.config.attempts):
                 attempts.create_task(agents.agent.run(task))
 
     async def finalize(self, task: LevelTask, episode: vf.Episode) -> None:
-        """Record the group's diversity; none where an attempt was not scored, or there was only one.
+        """Record the group's diversity, unless an attempt was not scored or there was only one.
 
-        Each attempt's reward is its own part of it, so that attempts of one group can be told apart, and a different
-        but bad level gains nothing. The metric `letter_score` is the competition's: diversity times mean score.
+        Each attempt is rewarded by its own score times its mean distance to the others, so that a level that is
+        different but bad gains nothing. The metric `letter_score` is the competition's: diversity times mean score.
         """
         del task
         traces = episode.traces
