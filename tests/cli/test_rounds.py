@@ -27,16 +27,16 @@ def test_a_round_and_the_final_share_the_replies_of_the_models(tmp_path: Path):
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
         params = with_round(competition, "AC")
         competition.generate()
-        assert len(server.log.asked) == 4
+        assert len(server.asked) == 4
         midterm = CompetitionFolder(prepare_round("midterm", params))
         midterm.generate()
-        assert len(server.log.asked) == 6  # two trials of the letter C
+        assert len(server.asked) == 6  # two trials of the letter C
         prepare_round("midterm", params)  # refreshed
         for each in (competition, midterm):
             for path in each.folder.glob("data/raw/m/alpha/*/*.json"):
                 path.unlink()
             each.generate()
-        assert len(server.log.asked) == 6
+        assert len(server.asked) == 6
     for name in ("A/alpha_A_1.txt", "A/alpha_A_2.json"):
         assert competition.outputs()[f"m/alpha/{name}"] == midterm.outputs()[f"m/alpha/{name}"]
 

@@ -91,7 +91,7 @@ def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Pat
     assert record.tokens == 3 * 16
     response = (tmp_path / "data/raw/m/alpha/A/alpha_A_1.txt").read_text()
     assert response == record.exchanges[-1].reply.text
-    assert {exchange.key for exchange in record.exchanges} <= set(server.log.asked)
+    assert {exchange.key for exchange in record.exchanges} <= set(server.asked)
 
 
 def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Path):
@@ -101,16 +101,16 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
         _, said = process.communicate(timeout=300)
         assert process.returncode == 2
         assert "--trust-programs" in said
-        assert not server.log.asked
+        assert not server.asked
         process = competition.command(*STAGE, "--trust-programs", **NO_TOOLS)
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
         assert [record.get("contained") for record in records(competition)] == [False, False]
-        before = len(server.log.asked)
+        before = len(server.asked)
         finished = competition.command(*STAGE, **NO_TOOLS)  # what is finished needs no sandbox
         finished.communicate(timeout=300)
         assert finished.returncode == 0
-        assert len(server.log.asked) == before
+        assert len(server.asked) == before
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")

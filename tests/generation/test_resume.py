@@ -24,7 +24,7 @@ def undisturbed(folder: Path, work: dict[str, str], size: dict[str, object]) -> 
     with SlowOllama(0.002) as server:
         competition = competition_folder(folder, server.address, work, **size)  # type: ignore[arg-type]
         competition.generate()
-        assert len(server.log.asked) == len(set(server.log.asked))
+        assert len(server.asked) == len(set(server.asked))
     return competition
 
 
@@ -35,31 +35,31 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
         competition = competition_folder(tmp_path / "killed", server.address, work, **size)  # type: ignore[arg-type]
         interrupted = 0
         for _ in range(MOMENTS):
-            finished, asked_before = competition.finished_calls(), len(server.log.asked)
+            finished, asked_before = competition.finished_calls(), len(server.asked)
             process = competition.command(*STAGE)
             if chance.random() < 0.2:
                 time.sleep(chance.uniform(0, 0.6))  # while it starts
             else:
-                enough = server.log.answered + chance.randint(1, 6)
-                while server.log.answered < enough and process.poll() is None:
+                enough = server.answered + chance.randint(1, 6)
+                while server.answered < enough and process.poll() is None:
                     time.sleep(0.002)
                 time.sleep(chance.uniform(0, 0.03))
             process.kill()
             process.communicate()
             interrupted += process.returncode == -signal.SIGKILL
-            assert not finished & set(server.log.asked[asked_before:])
-        finished, asked_before = competition.finished_calls(), len(server.log.asked)
+            assert not finished & set(server.asked[asked_before:])
+        finished, asked_before = competition.finished_calls(), len(server.asked)
         competition.generate()
-        assert not finished & set(server.log.asked[asked_before:])
+        assert not finished & set(server.asked[asked_before:])
         assert interrupted > MOMENTS / 2
-        assert len(server.log.asked) - len(set(server.log.asked)) <= interrupted * AT_ONCE  # calls under way are lost
+        assert len(server.asked) - len(set(server.asked)) <= interrupted * AT_ONCE  # calls under way are lost
     assert competition.timeless_outputs() == undisturbed(tmp_path / "undisturbed", work, size).timeless_outputs()
     outputs = competition.outputs()
     shutil.rmtree(tmp_path / "killed" / "data" / "raw")
     with SlowOllama() as unasked:
         competition.change_model(host=unasked.address)
         competition.generate()  # from the call log alone
-        assert not unasked.log.asked
+        assert not unasked.asked
     assert competition.outputs() == outputs
 
 
@@ -79,7 +79,7 @@ def test_a_replay_gives_the_same_bytes(
     with SlowOllama(0.002, is_fickle=is_fickle, refused=refused) as server:
         competition = competition_folder(tmp_path, server.address, work, **SMALL)  # type: ignore[arg-type]
         competition.generate()
-        assert is_fickle == (len(server.log.asked) > len(set(server.log.asked)))
+        assert is_fickle == (len(server.asked) > len(set(server.asked)))
     before = competition.outputs()
     assert sum(b'"reason": null' not in content for name, content in before.items() if "alpha_" in name) == 4 + failed
     competition.run("-m", "pcgeval", "record")
@@ -95,7 +95,7 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Si
     with SlowOllama(seconds=60) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
         process = competition.command(*STAGE)
-        while len(server.log.asked) < AT_ONCE:
+        while len(server.asked) < AT_ONCE:
             time.sleep(0.01)
         process.send_signal(how)
         _, said = process.communicate(timeout=300)
@@ -108,7 +108,7 @@ def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
     with SlowOllama(seconds=60) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
         first = competition.command(*STAGE)
-        while not server.log.asked:
+        while not server.asked:
             time.sleep(0.01)
         second = competition.command(*STAGE)
         _, said = second.communicate(timeout=300)
@@ -169,7 +169,7 @@ def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
     with SlowOllama() as server:
         competition = competition_folder(tmp_path / "c", server.address, PROMPT, **SMALL)
         said = on_a_full_disk(competition, size=40_000_000, filler=35_000_000)
-        assert len(server.log.asked) == len(set(server.log.asked)) == 4
+        assert len(server.asked) == len(set(server.asked)) == 4
     assert said.count("error: ") == 1
     assert "MB are free on its disk" in said
     assert "Traceback" not in said

@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
+
+from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.core.files import sha256_json
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 
-DIGEST = "ab" * 32
 GRADE = "# Expectations\nThat it is there.\n# Reality\nIt is {there}.\n# Score\n{score}\n"
 
 
@@ -85,72 +85,11 @@ def refuses(words: str) -> Callable[[int, ChatRequest], None]:
     return fails
 
 
-class SlowJudgeServer(ThreadingHTTPServer):
-    """Serves the model `m:1` as Ollama does; a context manager that counts the questions and the answers sent whole."""
+class SlowJudgeServer(SlowOllama):
+    """A slow Ollama server whose model `m:1` judges."""
 
-    daemon_threads = True
+    def key(self, asked: dict[str, Any]) -> str:
+        return sha256_json([asked["messages"], asked["options"], asked.get("format")])
 
-    def __init__(self, seconds: float = 0.02) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.seconds = seconds
-        self.asked: list[str] = []
-        self.answered = 0
-        self.is_down = False
-        self.lock = threading.Lock()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.is_down = True  # connections that are open already would be served for ever
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """Clients are killed in these tests."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: SlowJudgeServer
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self._begin()
-        self._send({"models": [{"model": "m:1", "name": "m:1", "digest": DIGEST, "size": 1}]})
-        self._chunk(b"")
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        with self.server.lock:
-            self.server.asked.append(sha256_json([asked["messages"], asked["options"], asked.get("format")]))
-        time.sleep(self.server.seconds)
-        if self.server.is_down:
-            self.close_connection = True
-            return
-        self._begin()
-        text = answer(asked.get("format"), asked["messages"][-1]["content"])
-        self._send({"model": "m:1", "message": {"role": "assistant", "content": text}, "done": False})
-        end = {"done": True, "done_reason": "stop", "prompt_eval_count": 70, "eval_count": 9}
-        self._send({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
-        self._chunk(b"")
-        with self.server.lock:
-            self.server.answered += 1
-
-    def _begin(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-
-    def _send(self, value: dict[str, Any]) -> None:
-        self._chunk(json.dumps(value).encode() + b"\n")
-
-    def _chunk(self, content: bytes) -> None:
-        self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
+    def words(self, asked: dict[str, Any], *_: object) -> list[str]:
+        return [answer(asked.get("format"), asked["messages"][-1]["content"])]

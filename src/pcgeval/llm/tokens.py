@@ -1,4 +1,4 @@
-"""How many tokens a text is, so that a prompt fits; and texts made to fit.
+"""Count tokens, so that a prompt fits, and shorten texts that do not.
 
 A model in this process counts with its own tokenizer. For all others there is an estimate that is meant to be too high:
 a tokenizer that works on bytes has no token shorter than one. The tokenizers of the local models needed fewer tokens
@@ -7,6 +7,7 @@ for every text of human language, code or data that was tried.
 
 import math
 import re
+from bisect import bisect_right
 from typing import Protocol, runtime_checkable
 
 from pcgeval.llm.protocol import Backend
@@ -98,7 +99,7 @@ def _left_out(characters: int) -> str:
 
 
 def _fits(text: str, most: int, counter: TokenCounter) -> bool:
-    """Whether a text has at most `most` tokens; a long one is not counted to its end."""
+    """Tell whether a text has at most `most` tokens; a long one is not counted to its end."""
     least = 0
     for place in range(0, len(text), _CHUNK):
         least += counter.count(text[place : place + _CHUNK]) - _SEAM
@@ -111,22 +112,12 @@ def _longest(text: str, budget: int, counter: TokenCounter, *, from_end: bool) -
     """Return how many characters from a text's start, or from its end, have `budget` tokens at most."""
 
     def part(begin: int, end: int) -> str:
-        return text[len(text) - end : len(text) - begin] if from_end else text[begin:end]
+        return text[max(len(text) - end, 0) : len(text) - begin] if from_end else text[begin:end]
 
     place = 0
-    while place < len(text):
-        tokens = counter.count(part(place, min(place + _CHUNK, len(text))))
-        if tokens > budget:
-            break
+    while place < len(text) and (tokens := counter.count(part(place, place + _CHUNK))) <= budget:
         budget -= tokens
         place += _CHUNK
-    else:
-        return len(text)
-    fits, too_long = place, min(place + _CHUNK, len(text))
-    while too_long - fits > 1:
-        middle = (fits + too_long) // 2
-        if counter.count(part(place, middle)) <= budget:
-            fits = middle
-        else:
-            too_long = middle
-    return fits
+    lengths = range(1, min(_CHUNK, len(text) - place) + 1)
+    fitting = bisect_right(lengths, budget, key=lambda characters: counter.count(part(place, place + characters)))
+    return min(place + fitting, len(text))

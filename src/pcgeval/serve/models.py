@@ -58,7 +58,7 @@ class LoadedModel:
 
 
 class ModelManager:
-    """Loads models and hands them out, to one request at a time."""
+    """Load models and lend them to one request at a time."""
 
     def __init__(self, models: Mapping[str, Path], threads: int | None = None) -> None:
         """Offer model files by name; `threads` is llama.cpp's number of threads. Raises LlmError for a damaged file."""
@@ -76,7 +76,7 @@ class ModelManager:
 
     @asynccontextmanager
     async def borrow(self, file: ModelFile, context: int, *, keep: bool = True) -> AsyncIterator[LlamaCpp]:
-        """Wait for a turn, load the model unless it is loaded with this context, and hand it out.
+        """Wait for a turn, load the model unless it is loaded with this context, and lend it.
 
         Raises:
             LlmError: The model cannot be loaded.

@@ -57,7 +57,7 @@ class OllamaRoutes:
         return JSONResponse({"models": [entry]})
 
     async def _show(self, request: Request) -> Response:
-        file = found(self._manager, (await read_body(request, ShowBody)).wanted)
+        file = find_model_file(self._manager, (await read_body(request, ShowBody)).wanted)
         info = dict(file.header)
         return JSONResponse(
             {
@@ -91,7 +91,7 @@ class OllamaRoutes:
         self, request: Request, body: AskBody, prompt: tuple[Message, ...] | str | None, shape: Callable[[str], Json]
     ) -> Response:
         """Answer a prompt, streamed or whole; without one the model is only loaded, or unloaded."""
-        file = found(self._manager, body.wanted)
+        file = find_model_file(self._manager, body.wanted)
         if prompt is None and body.keep_alive == 0:
             await self._manager.unload(file)
         stream = NDJSON if prompt is not None and body.stream else None
@@ -180,7 +180,7 @@ def _without_oldest(messages: tuple[Message, ...], excess: int) -> tuple[Message
     return (*kept, messages[-1])
 
 
-def found(manager: ModelManager, name: str) -> ModelFile:
+def find_model_file(manager: ModelManager, name: str) -> ModelFile:
     """Return the model of this name; raises HTTPException where there is none."""
     file = manager.find(name)
     if file is None:

@@ -1,9 +1,9 @@
 """OpenAI's routes of `serve-local`: `/v1/models` and `/v1/chat/completions`, which llama.cpp's own server answers.
 
-What it is passed is checked and complete. Beside the interface's own fields these are Ollama's options (`top_k`,
-`min_p`, `repeat_penalty`, `num_ctx`, ...); what is absent has Ollama's value: temperature 1, top_p 1, else its
-defaults. A prompt that is too long is refused, never cut. Fields that would change what an answer has in it are refused
-where they are not supported; other unknown ones, such as a sampler's of another server, are ignored.
+The request is checked, and completed with the defaults. Beside the interface's own fields these are Ollama's options
+(`top_k`, `min_p`, `repeat_penalty`, `num_ctx`, ...); what is absent has Ollama's value: temperature 1, top_p 1, else
+its defaults. A prompt that is too long is refused, never cut. Fields that would change what an answer has in it are
+refused where they are not supported; other unknown ones, such as a sampler's of another server, are ignored.
 
 Tools are ours: llama.cpp does not enforce `tool_choice` and ignores tools where a model's template knows none. While
 tools are offered a stream begins when the reply has ended: whether it is a call shows only then.
@@ -21,7 +21,7 @@ from starlette.routing import Route
 from pcgeval.llm.llamacpp import CONTEXT, message_bodies, sampling, schema_format
 from pcgeval.llm.protocol import Message
 from pcgeval.serve.models import ModelFile, ModelManager
-from pcgeval.serve.ollama import found
+from pcgeval.serve.ollama import find_model_file
 from pcgeval.serve.requests import SERVER_SENT_EVENTS, Body, Json, OptionsBody, read_body, refuse, respond
 from pcgeval.serve.tools import NamedTool, Offer, ToolBody, ToolCallBody, call_texts, result_text
 
@@ -124,7 +124,7 @@ class CompletionBody(OptionsBody):
 
     @property
     def wire(self) -> Json:
-        """What llama.cpp is asked; raises SchemaError where a schema may not be put to it."""
+        """The body for llama.cpp; raises SchemaError for a schema that it cannot obey."""
         options = self.model_dump(include=set(OptionsBody.model_fields), exclude_none=True)
         fields = {
             **sampling({**options, "num_predict": self.max_completion_tokens or self.max_tokens or -1}),
@@ -157,11 +157,11 @@ class OpenAiRoutes:
         return JSONResponse({"object": "list", "data": [_model_value(file) for file in self._manager.files]})
 
     async def _model(self, request: Request) -> Response:
-        return JSONResponse(_model_value(found(self._manager, request.path_params["name"])))
+        return JSONResponse(_model_value(find_model_file(self._manager, request.path_params["name"])))
 
     async def _complete(self, request: Request) -> Response:
         body = await read_body(request, CompletionBody)
-        values = self._values(body, found(self._manager, body.model))
+        values = self._values(body, find_model_file(self._manager, body.model))
         return await respond(request, values, SERVER_SENT_EVENTS if body.stream else None)
 
     async def _values(self, body: CompletionBody, file: ModelFile) -> AsyncIterator[Json]:

@@ -24,12 +24,12 @@ BODY_SECONDS = 60.0  # for a whole body
 _KEEP_ALIVE = 300.0  # seconds; Ollama's default
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}  # Go's durations
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
-# what Ollama offers and this server does not: refused, so that no client takes silence for obedience
+# what Ollama offers and this server does not: refused rather than ignored
 _REFUSED = ("tools", "think", "images", "suffix", "template", "context", "logprobs")
 
 
 class RequestError(PcgevalError):
-    """A body that is no request of this interface; answered with status 400."""
+    """A request's body is invalid; answered with status 400."""
 
 
 class Body(BaseModel):
@@ -89,7 +89,7 @@ class ShowBody(Body):
 
 
 class AskBody(ShowBody):
-    """What chat and generate have in common."""
+    """The fields that chat and generate share."""
 
     stream: bool = True
     options: OptionsBody = OptionsBody()
@@ -169,7 +169,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
 
 @dataclass(frozen=True)
 class StreamFormat:
-    """How a stream of JSON values is written."""
+    """The framing of a stream of JSON values."""
 
     media_type: str
     value: str

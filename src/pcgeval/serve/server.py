@@ -48,7 +48,7 @@ class LocalServer:
         """Bind an address (port 0: any free one) and offer model files by name.
 
         Raises:
-            LlmError: The address cannot be had, or a file is no GGUF.
+            LlmError: The address cannot be used, or a file is no GGUF.
         """
         self.manager = ModelManager(models, threads)
         try:
@@ -101,7 +101,7 @@ def serve(host: str = "127.0.0.1", port: int = PORT, models: Mapping[str, Path] 
     """Serve model files by name, or the fetched local models, until interrupted.
 
     Raises:
-        LlmError: Nothing is fetched, or the address cannot be had.
+        LlmError: Nothing is fetched, or the address cannot be used.
     """
     if models is None:
         models = {model.name: cached_path(model) for model in LOCAL_MODELS if cached_path(model).is_file()}

@@ -118,7 +118,7 @@ class Offer:
 
     @property
     def introduction(self) -> str:
-        """What the system message says of them."""
+        """The part of the system message that describes them."""
         return _INTRODUCTION.format(signatures="\n".join(tool.signature for tool in self.tools))
 
     @property
