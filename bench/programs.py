@@ -13,9 +13,9 @@ from pathlib import Path
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.generation.runners import ProgramRunner
-from pcgeval.generation.tasks import TrialCall
+from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import ChatReply, ChatRequest
-from pcgeval.sandbox.sandbox import Allowance, SandboxError, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program
 
 TRIALS = 50
@@ -50,7 +50,7 @@ class AtOnce:
 def milliseconds(runner: ProgramRunner, number: int) -> float:
     """Return the wall time of one trial."""
     model = AtOnce()
-    call = TrialCall("bench", Trial("A", number), Model(backend="ollama", name="bench"), model.digest(), 1, model)
+    call = TrialJob("bench", Trial("A", number), Model(backend="ollama", name="bench"), model.digest(), 1, model)
     start = time.perf_counter()
     done = runner.run_trial(call)
     taken = 1000 * (time.perf_counter() - start)
@@ -62,7 +62,7 @@ def milliseconds(runner: ProgramRunner, number: int) -> float:
 def main() -> None:
     limits = Limits(tokens=10**9, seconds=60, prompt_words=900)
     try:
-        sandbox = open_sandbox(Allowance(), trust_programs=False)
+        sandbox = open_sandbox(ResourceLimits(), trust_programs=False)
     except SandboxError as error:
         print(f"programs skipped: {error}")
         return

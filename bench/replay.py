@@ -8,7 +8,7 @@ from typing import Any
 from pcgeval.core.layout import trials
 from pcgeval.core.params import Params, parse_params
 from pcgeval.generation.generate import generate_stage
-from pcgeval.generation.tasks import Task
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.llm.recorded import RecordedModel
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def record(params: Params, submission: Submission, path: Path) -> None:
-    task = Task(submission, params.models["m"], DIGEST, params.limits, params.competition.seed)
+    task = GenerationTask(submission, params.models["m"], DIGEST, params.limits, params.competition.seed)
     each = ((trial, task.request(trial).key) for trial in trials(params))
     write_recording(path, (LoggedCall(key=key, reply=REPLY) for trial, key in each))
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program_trials import SEED, TestModel, echo, limits, reply, trial_call
+from program_trials import SEED, TestModel, echo, limits, reply, trial_job
 
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
@@ -24,7 +24,7 @@ class Guest:
 
     def __init__(self, model: TestModel, rules: Limits) -> None:
         self.pipe = Pipe()
-        self.broker = Broker(trial_call(model), rules, self.pipe)
+        self.broker = Broker(trial_job(model), rules, self.pipe)
 
     def says(self, **values: object) -> "Guest":
         os.write(self.pipe.guest_ends[0], json.dumps(values).encode() + b"\n")
@@ -89,7 +89,7 @@ def test_the_same_call_again_has_the_same_seed_and_several_replies_have_the_next
 def test_seeds_of_several_replies_stay_in_range(model: TestModel) -> None:
     guest = Guest(model, limits())
     with guest.pipe:
-        guest.broker._call = broker_module.replace(guest.broker._call, seed=2**31 - 1)
+        guest.broker._job = broker_module.replace(guest.broker._job, seed=2**31 - 1)
         guest.chats("Build.", n=2).answers("")
     assert [request.options["seed"] for request in model.requests] == [2**31 - 1, 0]
 

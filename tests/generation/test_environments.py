@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.generation.environments import environments_folder, interpreter_for
-from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.submissions.requirements import MAX_BYTES, RequirementsError, read_requirements
 
 
@@ -174,10 +174,10 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
     assert not marker.exists()
     for path in (tmp_path, *tmp_path.parents[:2]):
         path.chmod(0o755)
-    sandbox = open_sandbox(Allowance(), trust_programs=False)
+    sandbox = open_sandbox(ResourceLimits(), trust_programs=False)
     ending = sandbox.start([str(python), "-c", "import example"], folder=tmp_path / "program").wait(20)
     assert ending.code == 0, ending
-    assert ending.error_tail.splitlines()[-1] == "hostile"  # it did run, inside
+    assert ending.stderr_tail.splitlines()[-1] == "hostile"  # it did run, inside
     assert not marker.exists()
     again = interpreter_for(program(tmp_path, "llm4pcg\nexample == 1.0  # as before\n"))
     assert again == python

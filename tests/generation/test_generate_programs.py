@@ -17,7 +17,7 @@ from soak import soak_only
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import read_record
-from pcgeval.generation.tasks import Task
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import Program, Submission
 
 TRIAL = Trial("A", 1)
@@ -30,17 +30,17 @@ ENDLESS = {
 
 
 @pytest.fixture
-def task(tmp_path: Path) -> Task:
+def task(tmp_path: Path) -> GenerationTask:
     folder = tmp_path / "alpha"
     (folder / "prompts").mkdir(parents=True)
     for name in ("main.py", "prompts/build.txt", "submission.yaml"):
         (folder / name).write_text("1")
     limits = Limits(tokens=100, seconds=10, prompt_words=900)
     submission = Submission("alpha", "alpha", "participant", None, Program(folder, "main.py"))
-    return Task(submission, Model(backend="ollama", name="m:1"), DIGEST, limits, 6280)
+    return GenerationTask(submission, Model(backend="ollama", name="m:1"), DIGEST, limits, 6280)
 
 
-def edited(task: Task, name: str, text: str = "2") -> Task:
+def edited(task: GenerationTask, name: str, text: str = "2") -> GenerationTask:
     assert isinstance(task.submission.work, Program)
     path = task.submission.work.folder / name
     path.parent.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def edited(task: Task, name: str, text: str = "2") -> Task:
     return replace(task)
 
 
-def test_all_that_makes_a_trial_is_in_its_fingerprint(task: Task):
+def test_all_that_makes_a_trial_is_in_its_fingerprint(task: GenerationTask):
     before = task.fingerprint(TRIAL)
     assert replace(task).fingerprint(TRIAL) == before
     others = [
@@ -67,11 +67,11 @@ def test_all_that_makes_a_trial_is_in_its_fingerprint(task: Task):
 
 
 @pytest.mark.parametrize("name", ["submission.yaml", "__pycache__/main.cpython-311.pyc"])
-def test_what_the_program_does_not_consist_of_is_no_reason_to_run_it_again(task: Task, name: str):
+def test_what_the_program_does_not_consist_of_is_no_reason_to_run_it_again(task: GenerationTask, name: str):
     assert edited(task, name).fingerprint(TRIAL) == task.fingerprint(TRIAL)
 
 
-def test_where_a_model_runs_and_how_long_a_prompt_may_be_is_not_in_it(task: Task):
+def test_where_a_model_runs_and_how_long_a_prompt_may_be_is_not_in_it(task: GenerationTask):
     elsewhere = replace(task, model=Model(backend="ollama", name="m:1", host="http://other:1", concurrency=4))
     shorter = replace(task, limits=task.limits.model_copy(update={"prompt_words": 1}))
     assert elsewhere.fingerprint(TRIAL) == shorter.fingerprint(TRIAL) == task.fingerprint(TRIAL)

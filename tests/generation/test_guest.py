@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program_trials import SEED, TestModel, echo, limits, loop, trial_call, write_program
+from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write_program
 
 from pcgeval.generation.runners import GUEST, ProgramRunner
-from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 
 SAID = f"reply to 1 messages with seed {SEED}"
 MESSAGES = "[{'role': 'user', 'content': 'Build.'}]"
@@ -23,11 +23,11 @@ CLASS = "class Loop(TrialLoop):\n    @staticmethod\n    def run(ctx, letter):\n 
 @pytest.fixture
 def answer(tmp_path: Path) -> Any:
     """Return a function that runs a program once and returns its answer."""
-    sandbox = open_sandbox(Allowance(), trust_programs=True)
+    sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
 
     def run(source: str, header: str | None = None) -> str:
         program = write_program(tmp_path / "program", source, *([] if header is None else [header]))
-        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_call(TestModel(echo)))
+        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_job(TestModel(echo)))
         assert done.reason is None, done.reason
         return done.response
 

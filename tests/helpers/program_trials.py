@@ -7,7 +7,7 @@ from textwrap import dedent
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
-from pcgeval.generation.tasks import TrialCall
+from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from pcgeval.submissions.load import Program
 
@@ -54,8 +54,8 @@ def echo(request: ChatRequest) -> str:
     return f"reply to {len(request.messages)} messages with seed {request.options['seed']}"
 
 
-def trial_call(model: TestModel, letter: str = "K", number: int = 3) -> TrialCall:
-    return TrialCall("team", Trial(letter, number), MODEL, model.digest(), SEED, model)
+def trial_job(model: TestModel, letter: str = "K", number: int = 3) -> TrialJob:
+    return TrialJob("team", Trial(letter, number), MODEL, model.digest(), SEED, model)
 
 
 def limits(tokens: int = 25_000, seconds: float = 30) -> Limits:

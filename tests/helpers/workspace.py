@@ -16,7 +16,7 @@ import yaml
 
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
-from pcgeval.generation.generate import Task
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.load import Prompt, load_submission
@@ -126,12 +126,12 @@ def _write_recordings(folder: Path) -> None:
         exchanges = []
         for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
-            task = Task(shown, params.models[model], digest, params.limits, params.competition.seed)
+            task = GenerationTask(shown, params.models[model], digest, params.limits, params.competition.seed)
             exchanges += [_exchange(task, trial, next(replies)) for trial in trials(params)]
         write_recording(folder / recording_file(model, team), exchanges)
 
 
-def _exchange(task: Task, trial: Trial, text: str) -> LoggedCall:
+def _exchange(task: GenerationTask, trial: Trial, text: str) -> LoggedCall:
     reply = ChatReply(text, prompt_tokens=20, output_tokens=len(text) // 4, done_reason="stop", seconds=1.5)
     return LoggedCall(key=task.request(trial).key, reply=reply, letter=trial.letter, trial=trial.number, turn=1)
 

@@ -35,7 +35,7 @@ PAPER = Paper(
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    return open_sandbox(attempts.ALLOWANCE, trust_programs=False)
+    return open_sandbox(attempts.LIMITS, trust_programs=False)
 
 
 @pytest.fixture

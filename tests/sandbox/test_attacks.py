@@ -12,14 +12,14 @@ from textwrap import dedent
 import pytest
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths
-from pcgeval.sandbox.sandbox import Allowance, Ending, Sandbox, open_sandbox
+from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, open_sandbox
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
     reason="bubblewrap is not installed: `apt install bubblewrap`",
 )
 
-ALLOWANCE = Allowance(
+LIMITS = ResourceLimits(
     memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, open_files=64
 )
 SECONDS = 20.0  # for programs that end by themselves
@@ -42,7 +42,7 @@ class Arena:
 
     def run(
         self, source: str, *arguments: object, seconds: float = SECONDS, descriptors: tuple[int, ...] = ()
-    ) -> Ending:
+    ) -> ExitStatus:
         """Run a program; none of its processes is left afterwards, and an honest program runs after it."""
         alive, held_while_alive = os.pipe()
         ending = self._start(source, arguments, seconds, (*descriptors, held_while_alive))
@@ -51,12 +51,12 @@ class Arena:
         os.close(alive)
         assert not self.marker.exists()
         honest = self._start("import sys; print('honest', file=sys.stderr)", (), SECONDS, ())
-        assert honest == Ending(0, None, "honest\n")
+        assert honest == ExitStatus(0, None, "honest\n")
         return ending
 
     def _start(
         self, source: str, arguments: tuple[object, ...], seconds: float, descriptors: tuple[int, ...]
-    ) -> Ending:
+    ) -> ExitStatus:
         (self.folder / "main.py").write_text(dedent(source))
         command = [sys.executable, "main.py", *(str(each) for each in arguments)]
         return self.sandbox.start(command, folder=self.folder, descriptors=descriptors).wait(seconds)
@@ -64,7 +64,7 @@ class Arena:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    return open_sandbox(ALLOWANCE, trust_programs=False)
+    return open_sandbox(LIMITS, trust_programs=False)
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def children() -> set[str]:
     return found
 
 
-def last_line(ending: Ending) -> str:
-    return ending.error_tail.strip().rpartition("\n")[2]
+def last_line(ending: ExitStatus) -> str:
+    return ending.stderr_tail.strip().rpartition("\n")[2]
 
 
 def shown_in_tmp() -> list[str]:
@@ -124,8 +124,8 @@ def test_another_submission_is_not_there(arena: Arena) -> None:
         """,
         arena.other,
     )
-    assert "READ" not in ending.error_tail
-    assert ending.error_tail.split()[:3] == ["FileNotFoundError"] * 3
+    assert "READ" not in ending.stderr_tail
+    assert ending.stderr_tail.split()[:3] == ["FileNotFoundError"] * 3
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "HOST/secret.txt", "../../secret.txt", "/proc/1/root/etc/passwd"])
@@ -141,14 +141,14 @@ def test_a_link_to_the_root_shows_the_sandboxs_root(arena: Arena) -> None:
     ending = arena.run("import os, sys; print(*sorted(os.listdir('link')), file=sys.stderr)")
     top = {Path(sys.prefix).parts[1], Path(sys.base_prefix).parts[1]}
     expected = {"dev", "etc", "proc", "submission", "tmp", "usr"} | top
-    assert set(ending.error_tail.split()) - {"bin", "sbin", "lib", "lib32", "lib64", "libx32"} == expected
+    assert set(ending.stderr_tail.split()) - {"bin", "sbin", "lib", "lib32", "lib64", "libx32"} == expected
 
 
 @pytest.mark.skipif(sys.prefix == "/usr", reason="the interpreter is the system's")
 def test_the_folder_of_the_interpreter_shows_nothing_beside_it(arena: Arena) -> None:
     beside = Path(sys.prefix).parent
     ending = arena.run("import os, sys; print(*os.listdir(sys.argv[1]), file=sys.stderr)", beside)
-    assert ending.error_tail.split() == [Path(sys.prefix).name]
+    assert ending.stderr_tail.split() == [Path(sys.prefix).name]
 
 
 def test_the_environment_holds_no_secret(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +165,8 @@ def test_the_environment_holds_no_secret(arena: Arena, monkeypatch: pytest.Monke
         print(*os.environ, file=sys.stderr)
         """
     )
-    assert "sk-secret" not in ending.error_tail
-    assert "OPENAI_API_KEY" not in ending.error_tail
+    assert "sk-secret" not in ending.stderr_tail
+    assert "OPENAI_API_KEY" not in ending.stderr_tail
     assert {"PATH", "HOME", "LANG"} <= set(last_line(ending).split())
 
 
@@ -182,7 +182,7 @@ def test_process_1_is_the_sandboxs_own(arena: Arena) -> None:
                 pass
         """
     )
-    assert ending.error_tail == "1 2\n"
+    assert ending.stderr_tail == "1 2\n"
 
 
 def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
@@ -206,7 +206,7 @@ def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
     )
     os.close(secret)
     os.close(given)
-    assert ending.error_tail == "2 False True\n"  # the other one is the test's own
+    assert ending.stderr_tail == "2 False True\n"  # the other one is the test's own
 
 
 # Writing
@@ -227,14 +227,14 @@ def test_nothing_can_be_written_but_what_is_gone_afterwards(arena: Arena) -> Non
         arena.root,
     )
     written = ["WROTE", "/submission", "WROTE", "/tmp", "WROTE", "/tmp", "WROTE", "/dev/shm"]  # noqa: S108
-    assert ending.error_tail.split() == written
+    assert ending.stderr_tail.split() == written
     assert list(arena.folder.iterdir()) == [arena.folder / "main.py"]
 
 
 def test_a_run_sees_nothing_of_the_run_before(arena: Arena) -> None:
     arena.run("open('/tmp/note', 'w').write('to my next trial'); open('log.txt', 'w').write('the same')")
     ending = arena.run("import os, sys; print(os.listdir('/tmp'), os.listdir(), file=sys.stderr)")
-    assert ending.error_tail == f"{shown_in_tmp()} ['main.py']\n"
+    assert ending.stderr_tail == f"{shown_in_tmp()} ['main.py']\n"
 
 
 def test_a_programs_own_files_cannot_be_changed(arena: Arena) -> None:
@@ -257,7 +257,7 @@ def test_a_programs_own_files_cannot_be_changed(arena: Arena) -> None:
                 pass
         """
     )
-    assert ending.error_tail == ""
+    assert ending.stderr_tail == ""
     assert (arena.folder / "prompts" / "ask.txt").read_text() == "Build <OBJECT>."
 
 
@@ -273,7 +273,7 @@ def test_the_programs_folder_cannot_be_filled(arena: Arena) -> None:
             print(error.strerror, number < 99, file=sys.stderr)
         """
     )
-    assert ending.error_tail == "No space left on device True\n"
+    assert ending.stderr_tail == "No space left on device True\n"
 
 
 def test_the_kernels_settings_cannot_be_written(arena: Arena) -> None:
@@ -298,7 +298,7 @@ def test_commands_beside_the_interpreter_do_not_replace_ours(arena: Arena, tmp_p
     (programs / name).chmod(0o755)
     command = [str(programs / "python"), "-c", f"echo honest >&2; {name}"]
     ending = arena.sandbox.start(command, folder=arena.folder).wait(SECONDS)
-    assert ending == Ending(0, None, "honest\nhostile\n")  # the program itself may use its own
+    assert ending == ExitStatus(0, None, "honest\nhostile\n")  # the program itself may use its own
 
 
 def test_a_pickle_that_runs_code_runs_it_inside(arena: Arena) -> None:
@@ -314,7 +314,7 @@ def test_a_pickle_that_runs_code_runs_it_inside(arena: Arena) -> None:
         """,
         arena.marker,
     )
-    assert "cat: /etc/shadow: No such file" in ending.error_tail
+    assert "cat: /etc/shadow: No such file" in ending.stderr_tail
     assert last_line(ending) == "ran"
 
 
@@ -375,14 +375,14 @@ def test_a_fork_bomb_reaches_the_limit_on_processes(arena: Arena) -> None:
         seconds=1.5,
     )
     assert ending.reason in ("was stopped after 1.5 s", "printed more than 4 MB")
-    assert set(ending.error_tail.split()) <= {"11", "1", ""}  # EAGAIN; the tail may begin within a line
+    assert set(ending.stderr_tail.split()) <= {"11", "1", ""}  # EAGAIN; the tail may begin within a line
 
 
 def test_threads_count_as_processes(arena: Arena) -> None:
     ending = arena.run(
         "import threading, time\nfor _ in range(100): threading.Thread(target=time.sleep, args=(1,)).start()"
     )
-    assert "can't start new thread" in ending.error_tail
+    assert "can't start new thread" in ending.stderr_tail
 
 
 def test_50_gigabytes_are_refused(arena: Arena) -> None:
@@ -391,7 +391,7 @@ def test_50_gigabytes_are_refused(arena: Arena) -> None:
 
 def test_memory_piled_up_bit_by_bit_is_seen(arena: Arena) -> None:
     ending = arena.run("pile = []\nwhile True: pile.append(bytearray(b'x' * 1_000_000))")
-    assert ending == Ending(None, "used more than 200 MB of memory", "")
+    assert ending == ExitStatus(None, "used more than 200 MB of memory", "")
 
 
 def test_memory_of_several_processes_adds_up(arena: Arena) -> None:
@@ -420,7 +420,7 @@ def test_memory_that_processes_share_counts_once(arena: Arena) -> None:
         time.sleep(0.6)
         """
     )
-    assert ending == Ending(0, None, "")
+    assert ending == ExitStatus(0, None, "")
 
 
 @pytest.mark.parametrize(
@@ -442,14 +442,14 @@ def test_there_is_no_memory_that_the_watch_would_not_see(arena: Arena, source: s
 
 
 def test_an_endless_loop_is_stopped(arena: Arena) -> None:
-    assert arena.run("while True: pass", seconds=0.7) == Ending(None, "was stopped after 0.7 s", "")
+    assert arena.run("while True: pass", seconds=0.7) == ExitStatus(None, "was stopped after 0.7 s", "")
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_endless_output_is_stopped(arena: Arena, stream: str) -> None:
     ending = arena.run(f"import sys\nwhile True: sys.{stream}.write('x' * 10_000)")
     assert ending.reason == "printed more than 4 MB"
-    assert len(ending.error_tail) in (0, 8_000)
+    assert len(ending.stderr_tail) in (0, 8_000)
 
 
 def test_a_file_and_all_files_together_are_limited(arena: Arena) -> None:
@@ -467,7 +467,7 @@ def test_a_file_and_all_files_together_are_limited(arena: Arena) -> None:
         print(written, file=sys.stderr)
         """
     )
-    *errors, written = ending.error_tail.split()
+    *errors, written = ending.stderr_tail.split()
     assert errors[0] == "27"  # EFBIG
     assert errors[-1] == "28"  # ENOSPC
     assert 12_000_000 <= int(written) <= 17_000_000
@@ -523,7 +523,7 @@ def test_signals_reach_the_programs_own_processes_only(arena: Arena, target: str
         os.getpid(),
     )
     assert ending.code == (137 if target == "0" else 0)
-    assert set(ending.error_tail.split()) <= {"PermissionError", "ProcessLookupError"}
+    assert set(ending.stderr_tail.split()) <= {"PermissionError", "ProcessLookupError"}
 
 
 def test_process_1_can_at_most_be_brought_down(arena: Arena) -> None:
@@ -544,7 +544,7 @@ def test_process_1_can_at_most_be_brought_down(arena: Arena) -> None:
         os.fork() or os._exit(0)
         """
     )
-    assert ending.error_tail == "denied\n" or ending.reason is not None
+    assert ending.stderr_tail == "denied\n" or ending.reason is not None
 
 
 SYSTEM_CALLS = """
@@ -579,7 +579,7 @@ SYSTEM_CALLS = """
 def test_system_calls_out_of_the_sandbox_are_denied(arena: Arena, call: str) -> None:
     name = call.split("'")[1]
     ending = arena.run(dedent(SYSTEM_CALLS) + f"if hasattr(libc, '{name}'): call({call})\nelse: print('{name} none')")
-    assert ending.error_tail in (f"{name} Operation not permitted\n", "")
+    assert ending.stderr_tail in (f"{name} Operation not permitted\n", "")
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls by their numbers on x86-64")
@@ -597,7 +597,7 @@ def test_system_calls_out_of_the_sandbox_are_denied(arena: Arena, call: str) -> 
     ],
 )
 def test_system_calls_by_number(arena: Arena, call: str, answer: str) -> None:
-    assert arena.run(dedent(SYSTEM_CALLS) + f"call('syscall', {call})").error_tail == f"syscall {answer}\n"
+    assert arena.run(dedent(SYSTEM_CALLS) + f"call('syscall', {call})").stderr_tail == f"syscall {answer}\n"
 
 
 def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:
@@ -616,7 +616,7 @@ def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:
                 pass
         """
     )
-    assert ending.error_tail.splitlines() == ["0 0 0 0", "1 2 True", "True"]
+    assert ending.stderr_tail.splitlines() == ["0 0 0 0", "1 2 True", "True"]
 
 
 def test_there_is_no_terminal_to_type_into(arena: Arena) -> None:

@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-from pcgeval.sandbox.disk import DiskAllowance
+from pcgeval.sandbox.disk import DiskLimits
 from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, ReproductionRun
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     reason="bubblewrap is not installed: `apt install bubblewrap`",
 )
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
-DISK = DiskAllowance(total_bytes=20_000_000, files=500)
+DISK = DiskLimits(total_bytes=20_000_000, files=500)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def submission(tmp_path: Path) -> Path:
 
 
 def reproduce(
-    submission: Path, script: str | bytes | None = None, *, seconds: float = 20, disk: DiskAllowance = DISK
+    submission: Path, script: str | bytes | None = None, *, seconds: float = 20, disk: DiskLimits = DISK
 ) -> ReproductionRun:
     """Run a submission with a script whose lines may be indented."""
     if script is not None:

@@ -19,7 +19,7 @@ from textwrap import dedent
 import pytest
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths, limiting_command
-from pcgeval.sandbox.sandbox import TRUST_MEANS, Allowance, Ending, Sandbox, SandboxError, open_sandbox
+from pcgeval.sandbox.sandbox import TRUST_MEANS, ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
 from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
 
 needs_bubblewrap = pytest.mark.skipif(
@@ -42,15 +42,15 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=[pytest.param(True, marks=needs_bubblewrap, id="contained"), pytest.param(False, id="trusted")])
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
-    return Sandbox(Allowance(memory_bytes=200_000_000, file_bytes=1_000_000), contained=request.param)
+    return Sandbox(ResourceLimits(memory_bytes=200_000_000, file_bytes=1_000_000), contained=request.param)
 
 
 @pytest.fixture
 def contained() -> Sandbox:
-    return open_sandbox(Allowance(), trust_programs=False)
+    return open_sandbox(ResourceLimits(), trust_programs=False)
 
 
-def run(sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS) -> Ending:
+def run(sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS) -> ExitStatus:
     command = [sys.executable, "-c", dedent(source), *(str(each) for each in arguments)]
     return sandbox.start(command, folder=folder).wait(seconds)
 
@@ -71,7 +71,7 @@ def test_a_program_runs_in_its_folder_with_nothing_of_ours(
         "'OUR_SECRET' in os.environ, repr(sys.stdin.read()), os.environ['PYTHONHASHSEED'], file=sys.stderr)\n"
     )
     process = sandbox.start([sys.executable, "main.py", "an argument"], folder=folder, environment={"GIVEN": "given"})
-    assert process.wait(SECONDS) == Ending(0, None, "sibling task ['an argument'] given False '' 0\n")
+    assert process.wait(SECONDS) == ExitStatus(0, None, "sibling task ['an argument'] given False '' 0\n")
 
 
 def test_home_and_scratch_are_empty_and_gone_afterwards(sandbox: Sandbox, folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_home_and_scratch_are_empty_and_gone_afterwards(sandbox: Sandbox, folder
         """,
     )
     assert ending.code == 0, ending
-    assert not (Path(ending.error_tail.strip()) / "file").exists()
+    assert not (Path(ending.stderr_tail.strip()) / "file").exists()
 
 
 def test_descriptors_work_both_ways(sandbox: Sandbox, folder: Path) -> None:
@@ -111,22 +111,22 @@ def test_descriptors_work_both_ways(sandbox: Sandbox, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "ending"),
     [
-        ("pass", Ending(0, None, "")),
-        ("raise SystemExit(3)", Ending(3, None, "")),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", Ending(139, "was ended by SIGSEGV", "")),
-        ("import sys; sys.stderr.write('é' * 5_000)", Ending(0, None, "é" * 4_000)),
-        ("import os; os.write(2, b'\\xff')", Ending(0, None, "\ufffd")),
-        ("while True: print('x' * 10_000)", Ending(None, "printed more than 1 MB", "")),
-        ("x = []\nwhile True: x.append('x' * 1_000_000)", Ending(None, "used more than 200 MB of memory", "")),
+        ("pass", ExitStatus(0, None, "")),
+        ("raise SystemExit(3)", ExitStatus(3, None, "")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", ExitStatus(139, "was ended by SIGSEGV", "")),
+        ("import sys; sys.stderr.write('é' * 5_000)", ExitStatus(0, None, "é" * 4_000)),
+        ("import os; os.write(2, b'\\xff')", ExitStatus(0, None, "\ufffd")),
+        ("while True: print('x' * 10_000)", ExitStatus(None, "printed more than 1 MB", "")),
+        ("x = []\nwhile True: x.append('x' * 1_000_000)", ExitStatus(None, "used more than 200 MB of memory", "")),
     ],
 )
-def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: Ending) -> None:
+def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: ExitStatus) -> None:
     assert run(sandbox, folder, source) == ending
 
 
 def test_time_is_up(sandbox: Sandbox, folder: Path) -> None:
     process = sandbox.start([sys.executable, "-c", "while True: pass"], folder=folder)
-    assert process.wait(0.3) == Ending(None, "was stopped after 0.3 s", "")
+    assert process.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
     assert process.wait(SECONDS).reason == "was stopped after 0.3 s"  # asking again tells the same
 
 
@@ -134,14 +134,14 @@ def test_the_first_reason_for_stopping_stays(sandbox: Sandbox, folder: Path) -> 
     process = sandbox.start(["/bin/sleep", "60"], folder=folder)
     process.kill("used more tokens than allowed")
     process.kill()
-    assert process.wait(SECONDS) == Ending(None, "used more tokens than allowed", "")
+    assert process.wait(SECONDS) == ExitStatus(None, "used more tokens than allowed", "")
 
 
 def test_stopping_what_has_ended_changes_nothing(sandbox: Sandbox, folder: Path) -> None:
     process = sandbox.start(["/bin/true"], folder=folder)
-    assert process.wait(SECONDS) == Ending(0, None, "")
+    assert process.wait(SECONDS) == ExitStatus(0, None, "")
     process.kill()
-    assert process.wait(SECONDS) == Ending(0, None, "")
+    assert process.wait(SECONDS) == ExitStatus(0, None, "")
 
 
 def test_a_stop_from_another_thread_ends_the_waiting(sandbox: Sandbox, folder: Path) -> None:
@@ -154,7 +154,7 @@ def test_several_run_at_once(sandbox: Sandbox, folder: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         sources = [f"import sys, time; time.sleep(0.1); print({number}, file=sys.stderr)" for number in range(12)]
         endings = list(pool.map(lambda source: run(sandbox, folder, source), sources))
-    assert [ending.error_tail for ending in endings] == [f"{number}\n" for number in range(12)]
+    assert [ending.stderr_tail for ending in endings] == [f"{number}\n" for number in range(12)]
 
 
 def test_a_closed_sandbox_has_stopped_its_programs_and_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
@@ -163,14 +163,14 @@ def test_a_closed_sandbox_has_stopped_its_programs_and_starts_no_more(sandbox: S
         ended = sandbox.start(["/bin/true"], folder=folder)
         assert ended.wait(SECONDS).code == 0
     assert [each.wait(0).reason for each in (*running, ended)] == ["was stopped", "was stopped", None]
-    with pytest.raises(SandboxError, match="nothing is started"):
+    with pytest.raises(SandboxError, match="closed"):
         sandbox.start(["/bin/true"], folder=folder)
 
 
 def test_a_command_that_does_not_exist(sandbox: Sandbox, folder: Path) -> None:
     ending = sandbox.start(["/nowhere/python"], folder=folder).wait(SECONDS)
     assert ending.code not in (0, None)
-    assert "/nowhere/python" in ending.error_tail
+    assert "/nowhere/python" in ending.stderr_tail
 
 
 # What only the sandbox does
@@ -199,7 +199,7 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, tmp_path: Pa
         readable=(shown,),
         writable=(changeable,),
     ).wait(SECONDS)
-    assert ending.error_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
+    assert ending.stderr_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
     assert (changeable / "new").read_text() == "new"
     assert not (shown / "new").exists()
 
@@ -210,7 +210,7 @@ def test_the_network_is_open_if_it_was_asked_for(folder: Path, network: bool, co
     source = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5)"
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        open_sandbox(Allowance(), trust_programs=False, network=network) as sandbox,
+        open_sandbox(ResourceLimits(), trust_programs=False, network=network) as sandbox,
     ):
         assert sandbox.network == network
         assert run(sandbox, folder, source, server.getsockname()[1]).code == code
@@ -235,7 +235,7 @@ def test_a_folder_that_only_root_may_read_is_copied(contained: Sandbox, folder: 
         print(open("inner/data").read(), sorted(os.listdir()), os.path.exists("link"), file=sys.stderr)
         """,
     )
-    assert ending.error_tail == "data ['inner', 'link'] False\n"
+    assert ending.stderr_tail == "data ['inner', 'link'] False\n"
     assert set(Path("/tmp").glob("pcgeval-program-*/copy")) <= copies  # noqa: S108
 
 
@@ -277,9 +277,9 @@ def test_nothing_outlives_us(folder: Path) -> None:
     source = """
         import sys, time
         from pathlib import Path
-        from pcgeval.sandbox.sandbox import Allowance, Sandbox
+        from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
         program = "import os, time; os.fork(); os.write(%d, b'x'); time.sleep(600)" % int(sys.argv[2])
-        sandbox = Sandbox(Allowance(), contained=True)
+        sandbox = Sandbox(ResourceLimits(), contained=True)
         command = [sys.executable, "-c", program]
         sandbox.start(command, folder=Path(sys.argv[1]), descriptors=(int(sys.argv[2]),)).wait(600)
     """
@@ -325,14 +325,14 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_bubblewrap
 @pytest.mark.usefixtures("slow_start")
 def test_files_of_the_host_are_not_a_programs(folder: Path) -> None:
-    sandbox = Sandbox(Allowance(), contained=True)
-    assert run(sandbox, folder, "import time; time.sleep(0.2)") == Ending(0, None, "")
+    sandbox = Sandbox(ResourceLimits(), contained=True)
+    assert run(sandbox, folder, "import time; time.sleep(0.2)") == ExitStatus(0, None, "")
 
 
 @needs_bubblewrap
 @pytest.mark.usefixtures("slow_start")
 def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None:
-    sandbox = Sandbox(Allowance(), contained=True)
+    sandbox = Sandbox(ResourceLimits(), contained=True)
     ending = run(sandbox, folder, "import os, time\nfor n in range(30): os.mknod(f'/tmp/{n}')\ntime.sleep(9)")
     assert ending.reason == "made more than 20 files"
 
@@ -343,7 +343,7 @@ def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None
 def test_without_bubblewrap_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxError) as caught:
-        open_sandbox(Allowance(), trust_programs=False)
+        open_sandbox(ResourceLimits(), trust_programs=False)
     for told in ("bwrap", "apt install bubblewrap", "--trust-programs", TRUST_MEANS):
         assert told in str(caught.value)
 
@@ -351,7 +351,7 @@ def test_without_bubblewrap_programs_are_refused(tmp_path: Path, monkeypatch: py
 def test_on_another_system_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SandboxError, match="this is darwin"):
-        open_sandbox(Allowance(), trust_programs=False)
+        open_sandbox(ResourceLimits(), trust_programs=False)
 
 
 def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,21 +360,21 @@ def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monk
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*--trust-programs"):
-        open_sandbox(Allowance(), trust_programs=False)
+        open_sandbox(ResourceLimits(), trust_programs=False)
 
 
 @needs_bubblewrap
 @pytest.mark.parametrize("trust_programs", [False, True])
 @pytest.mark.parametrize(
-    ("allowance", "verdict"),
+    ("limits", "verdict"),
     [
-        (Allowance(memory_bytes=1), "memory"),
-        (Allowance(), "stopped after"),
-        (Allowance(), "files"),
+        (ResourceLimits(memory_bytes=1), "memory"),
+        (ResourceLimits(), "stopped after"),
+        (ResourceLimits(), "files"),
     ],
 )
 def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
-    monkeypatch: pytest.MonkeyPatch, allowance: Allowance, verdict: str, trust_programs: bool
+    monkeypatch: pytest.MonkeyPatch, limits: ResourceLimits, verdict: str, trust_programs: bool
 ) -> None:
     """What went over a limit ran in the sandbox: more rights would not help, nor would doing without a sandbox."""
     if verdict == "stopped after":
@@ -382,7 +382,7 @@ def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
     if verdict == "files":
         monkeypatch.setattr("pcgeval.sandbox.process.MOST_SCRATCH_FILES", -1)
     with pytest.raises(SandboxError, match=verdict) as caught:
-        open_sandbox(allowance, trust_programs)
+        open_sandbox(limits, trust_programs)
     assert "Run again" in str(caught.value)
     for misleading in ("--privileged", "sysctl", "--trust-programs", "does not work"):
         assert misleading not in str(caught.value)
@@ -392,19 +392,19 @@ def test_trusted_programs_run_where_there_is_no_sandbox(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    sandbox = open_sandbox(Allowance(), trust_programs=True)
+    sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
     assert not sandbox.contained
-    assert run(sandbox, folder, "pass") == Ending(0, None, "")
+    assert run(sandbox, folder, "pass") == ExitStatus(0, None, "")
 
 
 @needs_bubblewrap
 def test_trusted_programs_are_contained_where_they_can_be() -> None:
-    assert open_sandbox(Allowance(), trust_programs=True).contained
+    assert open_sandbox(ResourceLimits(), trust_programs=True).contained
 
 
 def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
     alive, held = os.pipe()
-    sandbox = Sandbox(Allowance(), contained=False)
+    sandbox = Sandbox(ResourceLimits(), contained=False)
     source = "import os, time; os.fork(); os.fork(); time.sleep(600)"
     process = sandbox.start([sys.executable, "-c", source], folder=folder, descriptors=(held,))
     os.close(held)
@@ -419,9 +419,9 @@ def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
 def test_older_kernels_limit_of_a_users_processes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
-    assert not [option for option in limiting_command(Allowance()) if option.startswith("--nproc")]
+    assert not [option for option in limiting_command(ResourceLimits()) if option.startswith("--nproc")]
     monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
-    assert "--nproc=64" in limiting_command(Allowance())
+    assert "--nproc=64" in limiting_command(ResourceLimits())
 
 
 @pytest.mark.parametrize("processes", [4, 3])
@@ -432,7 +432,7 @@ def test_threads_and_descendants_count_without_a_sandbox_too(folder: Path, proce
         os.fork() or os.fork()
         time.sleep(0.5)
     """
-    ending = run(Sandbox(Allowance(processes=processes - 1), contained=False), folder, source)
+    ending = run(Sandbox(ResourceLimits(processes=processes - 1), contained=False), folder, source)
     assert ending.reason == (None if processes == 4 else "had more than 2 processes and threads")
 
 

@@ -35,9 +35,9 @@ def check() -> None:
     _check_recordings(params)
     programs = [team for team, each in submissions.items() if isinstance(each.work, Program)]
     if programs and any(model.backend != "recorded" for model in params.models.values()):
-        from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, Allowance, open_sandbox
+        from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, open_sandbox
 
-        if not open_sandbox(Allowance(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
+        if not open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1").contained:
             print_stderr(f"warning: there is no sandbox for {', '.join(programs)}. {TRUST_MEANS}")
     load_rubric(rubric_file(params.rubric.id))
     check_source(params.similarity.model, params.similarity.revision)

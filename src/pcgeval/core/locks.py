@@ -1,4 +1,4 @@
-"""Two runs at once on the same folder exclude each other."""
+"""Lock a folder, so that two runs never work on it at once."""
 
 import os
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
         if holder.isdecimal():
-            fault = f"process {holder} is at work on it. Wait until it ends, or stop it with `kill {holder}`."
+            fault = f"process {holder} is working on it. Wait until it ends, or stop it with `kill {holder}`."
         else:
-            fault = "another process is at work on it. Wait until it ends."
+            fault = "another process is working on it. Wait until it ends."
         raise FolderBusyError(f"{folder}: {fault}") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")

@@ -24,7 +24,7 @@ def map_in_threads(
         stopping: Set as soon as nothing new is to be begun: after an error, or when the caller is interrupted.
 
     Raises:
-        Exception: The first error of `work`, after what was under way beside it has ended and was yielded.
+        Exception: The first error of `work`, after the calls under way beside it have ended and were yielded.
             An interruption instead leaves the threads where they are; they do not keep the process alive.
     """
     stopping = stopping or threading.Event()

@@ -1,4 +1,4 @@
-"""The referee of one trial: it asks the model for a program, counts, and notes what an inspector should see.
+"""Ask the model for a program, enforce the limits of its trial, and note what an inspector should see.
 
 Tokens, seconds, seed, model and options are set here, in a process that the program cannot reach; what it counts or
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
@@ -16,7 +16,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, DeadlinePassed, FailureMessage, Pipe
-from pcgeval.generation.tasks import TrialCall
+from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import CallError, Message
 
 MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks
@@ -31,14 +31,14 @@ class TrialFailed(Exception):  # noqa: N818 - an outcome
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a call gets no reply: the exception that the program sees, and its text."""
+    """The reason why a call gets no reply: the exception that the program sees, and its text."""
 
     refused: str
     why: str
 
 
 class Broker:
-    """Serves the calls of one trial until it is over, and keeps the record of it.
+    """Serve the calls of one trial until it is over, and keep the record of it.
 
     Attributes:
         exchanges: Every call that was answered, in order.
@@ -46,9 +46,9 @@ class Broker:
         limit: The limit that was reached, if any.
     """
 
-    def __init__(self, call: TrialCall, limits: Limits, pipe: Pipe) -> None:
+    def __init__(self, job: TrialJob, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
-        self._call, self._limits, self._pipe = call, limits, pipe
+        self._job, self._limits, self._pipe = job, limits, pipe
         self._start = time.monotonic()
         self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
         self._told_time_is_up: float | None = None
@@ -89,13 +89,13 @@ class Broker:
 
     @property
     def _deadline(self) -> float:
-        """When to give up waiting for the program, on the clock of time.monotonic."""
+        """The time at which to stop waiting for the program, on the clock of time.monotonic."""
         if self._told_time_is_up is not None:
             return self._told_time_is_up + LAST_WORDS_SECONDS
         return self._start + self._limits.seconds - self._replayed
 
     def _reply_to(self, chat: ChatMessage) -> dict[str, object]:
-        """Ask the model as often as the call wants replies; return these or the refusal, and what the call has cost."""
+        """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
         before = len(self.exchanges)
         try:
             messages, n = conversation(chat.messages), reply_count(chat.n)
@@ -106,7 +106,7 @@ class Broker:
                 self._flag_text("invented-reply", "the model never said in this trial", message.content)
         texts: list[str] = []
         while not self._is_over_limit() and len(texts) < n:
-            texts.append(self._ask(messages, (self._call.seed + len(texts)) % 2**31))
+            texts.append(self._ask(messages, (self._job.seed + len(texts)) % 2**31))
         replies = [exchange.reply for exchange in self.exchanges[before:]]
         return {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
@@ -115,10 +115,10 @@ class Broker:
         }
 
     def _ask(self, messages: tuple[Message, ...], seed: int) -> str:
-        request = replace(self._call, seed=seed).request(messages)
+        request = replace(self._job, seed=seed).request(messages)
         started = time.monotonic()
         try:
-            reply = self._call.backend.chat(request, max(0.001, self._deadline - started))
+            reply = self._job.backend.chat(request, max(0.001, self._deadline - started))
         except CallError as error:
             raise TrialFailed(str(error)) from error
         self._replayed += max(0.0, reply.seconds - (time.monotonic() - started))
@@ -197,5 +197,5 @@ def _content(content: object) -> str:
 
 
 def _single_spaced(text: str) -> str:
-    """Return the text with single spaces: what differs in white space alone is the same word for word."""
+    """Return the text with single spaces: texts that differ only in white space are the same word for word."""
     return " ".join(text.split())

@@ -1,7 +1,7 @@
-"""The Python that runs a program, with the packages that its requirements.txt asks for, installed once.
+"""Provide the Python that runs a program, with the packages of its requirements.txt, installed once.
 
-Only wheels are installed, which is a matter of unpacking: nothing of theirs runs. What they bring along may run when
-Python starts (`.pth` files), so the Python of an environment is started in the sandbox only once packages are in it.
+Only wheels are installed: they are unpacked, and nothing in them runs. Their `.pth` files may run when Python starts:
+once packages are in an environment, its Python is started in the sandbox alone.
 """
 
 import os
@@ -29,7 +29,7 @@ def interpreter_for(folder: Path) -> Path:
         folder: The program's folder.
 
     Raises:
-        RequirementsError: The file asks for what is not given, or a package has no wheel for this Python.
+        RequirementsError: The file asks for something that is not allowed, or a package has no wheel for this Python.
     """
     requirements = read_requirements(folder)
     if not requirements:
@@ -55,7 +55,7 @@ def interpreter_for(folder: Path) -> Path:
 
 
 def environments_folder() -> Path:
-    """Return where environments lie: `environments` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
+    """Return the folder of the environments: `environments` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
     return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
 
 

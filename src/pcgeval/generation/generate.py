@@ -33,11 +33,11 @@ from pcgeval.core.trials import (
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, PromptRunner
-from pcgeval.generation.tasks import Task, TrialCall, TrialRun
+from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.sandbox.sandbox import Allowance, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
@@ -48,7 +48,7 @@ Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whethe
 class Runner(Protocol):
     """Runs the trials of one submission."""
 
-    def run_trial(self, call: TrialCall) -> TrialRun:
+    def run_trial(self, job: TrialJob) -> TrialRun:
         """Do one trial; LlmError means that the model cannot be asked at all."""
 
 
@@ -89,7 +89,9 @@ def generate_stage(
     place = f"{model}/{submission.team}"
     settings = params.models[model]
     with lock_folder(folder, state / "locks" / f"{place}.lock"):
-        task = Task(submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
+        task = GenerationTask(
+            submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed
+        )
         trial_list = list(trials(params))
         if not keep_others:
             _remove_stale_files(folder, submission.team, trial_list)
@@ -129,7 +131,7 @@ class _Generation:
 
     def __init__(
         self,
-        task: Task,
+        task: GenerationTask,
         backend: Backend,
         folder: Path,
         log: CallLog,
@@ -177,22 +179,22 @@ class _Generation:
         if isinstance(work, Prompt):
             yield PromptRunner(work, limits)
             return
-        with open_sandbox(Allowance(), self.trust_programs) as sandbox:
+        with open_sandbox(ResourceLimits(), self.trust_programs) as sandbox:
             self.contained = sandbox.contained
             yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder))
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
-        call = self.task.call(trial, backend)
-        run = runner.run_trial(call)
+        job = self.task.job(trial, backend)
+        run = runner.run_trial(job)
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         response = "" if run.reason else well_formed(run.response)
         record = TrialRecord(
             fingerprint=self.task.fingerprint(trial),
-            seed=call.seed,
-            model=call.model.name,
-            digest=call.digest,
+            seed=job.seed,
+            model=job.model.name,
+            digest=job.digest,
             exchanges=run.exchanges,
             response_sha256=sha256_bytes(response.encode("utf-8")),
             reason=run.reason,
@@ -200,7 +202,7 @@ class _Generation:
             flags=run.flags,
             contained=self.contained,
         )
-        write_trial(self.folder, call.team, trial, response, record)
+        write_trial(self.folder, job.team, trial, response, record)
         return _FinishedTrial(trial, record, is_new=True)
 
 

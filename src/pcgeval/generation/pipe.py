@@ -1,4 +1,4 @@
-"""Our end of the pipe to a program: JSON, a line a message, whatever the program may do to it.
+"""Talk to a program over a pipe: one JSON message a line, within bounds whatever the program sends.
 
 The program may send lines without end, no JSON, deep nesting or wrong types, close the pipe, or never read its replies.
 Reading takes time linear in what comes, and memory and waiting are bounded.
@@ -49,14 +49,14 @@ class AnswerMessage:
 
 @dataclass(frozen=True)
 class FailureMessage:
-    """Why TrialLoop.run returned nothing, as the program tells it."""
+    """The reason why TrialLoop.run returned nothing, as the program tells it."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class ContactMessage:
-    """A hint that the program turned to another machine."""
+    """A hint that the program tried to reach another machine."""
 
     text: str
 
@@ -68,7 +68,7 @@ class Pipe:
     """Two pipes, one for each direction; as a context manager it closes all ends that are still open."""
 
     def __init__(self) -> None:
-        """Open both."""
+        """Open both pipes."""
         self._said, self._calls = os.pipe()
         self._replies, self._told = os.pipe()
         self._open = {self._said, self._calls, self._replies, self._told}
@@ -81,7 +81,7 @@ class Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close what is open."""
+        """Close all ends that are open."""
         self._close(*self._open)
 
     @property
@@ -90,7 +90,7 @@ class Pipe:
         return self._calls, self._replies
 
     def close_guest_ends(self) -> None:
-        """Leave them to the program alone, so that its end is noticed."""
+        """Close the program's ends here, so that its exit is noticed."""
         self._close(*self.guest_ends)
 
     def receive(self, deadline: float) -> ProgramMessage:

@@ -1,4 +1,4 @@
-"""Running one trial of a submission: a prompt is sent once; a program is started with the broker at its pipe."""
+"""Run one trial of a submission: send the prompt, or start the program and serve its calls."""
 
 import json
 from pathlib import Path
@@ -8,28 +8,28 @@ from pcgeval.core.trials import Exchange
 from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.broker import Broker, TrialFailed
 from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolation
-from pcgeval.generation.tasks import TrialCall, TrialRun
+from pcgeval.generation.tasks import TrialJob, TrialRun
 from pcgeval.llm.protocol import CallError, Message
 from pcgeval.sandbox.sandbox import Sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.source_checks import unseeded_random
 
-GUEST = Path(__file__).parent / "guest"  # what the program imports of us
+GUEST = Path(__file__).parent / "guest"  # the interface packages that the program imports
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
 
 
 class PromptRunner:
-    """Sends the model a prompt."""
+    """Send the model a prompt."""
 
     def __init__(self, prompt: Prompt, limits: Limits) -> None:
         """Take the prompt, and the tokens and seconds that a trial may use."""
         self._prompt, self._limits = prompt, limits
 
-    def run_trial(self, call: TrialCall) -> TrialRun:
+    def run_trial(self, job: TrialJob) -> TrialRun:
         """Return the model's reply as the response; a call that fails is a failed trial."""
-        request = call.request((Message("user", self._prompt.for_letter(call.trial.letter)),))
+        request = job.request((Message("user", self._prompt.for_letter(job.trial.letter)),))
         try:
-            reply = call.backend.chat(request, self._limits.seconds)
+            reply = job.backend.chat(request, self._limits.seconds)
         except CallError as error:
             return TrialRun("", (), (), str(error))
         reason = None
@@ -41,7 +41,7 @@ class PromptRunner:
 
 
 class ProgramRunner:
-    """Starts a program in a fresh process for each trial; several trials may be run at once from several threads."""
+    """Start a program in a fresh process for each trial; several trials may be run at once from several threads."""
 
     def __init__(self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path) -> None:
         """Look through the program's files.
@@ -56,25 +56,25 @@ class ProgramRunner:
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(program.folder)
 
-    def run_trial(self, call: TrialCall) -> TrialRun:
-        """Run one trial; whatever the program does, its outcome is returned.
+    def run_trial(self, job: TrialJob) -> TrialRun:
+        """Run one trial and return its outcome, whatever the program does.
 
         Raises:
             LlmError: The model cannot be asked at all.
             SandboxError: The sandbox could not be set up.
         """
         with Pipe() as pipe:
-            broker = Broker(call, self._limits, pipe)
-            response, reason = self._run(call, broker, pipe)
+            broker = Broker(job, self._limits, pipe)
+            response, reason = self._run(job, broker, pipe)
         return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason)
 
-    def _run(self, call: TrialCall, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
+    def _run(self, job: TrialJob, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
         """Return the response, or an empty one and the reason."""
         calls, replies = pipe.guest_ends
         trial = {
-            "letter": call.trial.letter,
-            "number": call.trial.number,
-            "model": call.model.name,
+            "letter": job.trial.letter,
+            "number": job.trial.number,
+            "model": job.model.name,
             "calls": calls,
             "replies": replies,
             "line_bytes": LINE_BYTES,
@@ -92,12 +92,12 @@ class ProgramRunner:
         except (TrialFailed, ProtocolViolation) as failure:
             return "", str(failure)
         except PipeClosed:
-            ending = process.wait(SETTLING_SECONDS)
+            status = process.wait(SETTLING_SECONDS)
             if broker.limit:
                 return "", broker.limit.why
-            if ending.reason:
-                return "", f"gave no answer: it {ending.reason}"
-            last = (ending.error_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
-            return "", printable_line(f"ended with exit code {ending.code} before it gave an answer: {last}")
+            if status.reason:
+                return "", f"gave no answer: it {status.reason}"
+            last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
+            return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
         finally:
             process.kill()

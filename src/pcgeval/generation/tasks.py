@@ -1,4 +1,4 @@
-"""What one model and team need to be run, and the fingerprint of all that makes a trial's response."""
+"""Describe the work of one model and team: the requests, the seeds, and the fingerprint of each trial."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -18,8 +18,8 @@ TEMPERATURE = 1  # the competition's rule; params may set another value for expe
 
 
 @dataclass(frozen=True)
-class TrialCall:
-    """What a program is run for: one trial with one model, and where its calls go."""
+class TrialJob:
+    """One trial of a submission with one model, and the backend for its calls."""
 
     team: str
     trial: Trial
@@ -35,7 +35,7 @@ class TrialCall:
 
 @dataclass(frozen=True)
 class TrialRun:
-    """What one trial came to; `reason` is None unless it failed, and then the response is empty."""
+    """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
 
     response: str
     exchanges: tuple[Exchange, ...]
@@ -44,8 +44,8 @@ class TrialRun:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Everything that one model and team need to be run."""
+class GenerationTask:
+    """A submission to be run with one model."""
 
     submission: Submission
     model: Model
@@ -53,10 +53,10 @@ class Task:
     limits: Limits
     master_seed: int
 
-    def call(self, trial: Trial, backend: Backend) -> TrialCall:
-        """Return what a trial is run for."""
+    def job(self, trial: Trial, backend: Backend) -> TrialJob:
+        """Return one trial of the task."""
         seed = trial_seed(self.master_seed, trial)
-        return TrialCall(self.submission.team, trial, self.model, self.digest, seed, backend)
+        return TrialJob(self.submission.team, trial, self.model, self.digest, seed, backend)
 
     def request(self, trial: Trial) -> ChatRequest:
         """Return the one request of a prompt submission's trial."""
@@ -73,7 +73,7 @@ class Task:
 
     @cached_property
     def _program(self) -> list[object]:
-        """The program's entry and files; not the organiser's notes: a disqualification is no reason to pay again."""
+        """The program's entry and files without the organiser's notes: a disqualification is no reason to pay again."""
         assert isinstance(self.submission.work, Program)  # noqa: S101 - the caller knows
         folder = self.submission.work.folder
         names = [path.relative_to(folder) for path in files_below(folder)]

@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 from pcgeval.core.files import write_text
 from pcgeval.rubric.papers import Paper
-from pcgeval.sandbox.disk import DiskAllowance, check_room, disk_use, limited_disk
-from pcgeval.sandbox.process import MEGABYTE, Allowance
+from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
+from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 
 MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
 SHOWN_BYTES = 8_000  # of the beginning and of the end of a command's output
 MAX_FILES = 20_000
-ALLOWANCE = Allowance(file_bytes=256 * MEGABYTE)
+LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def command_sandbox() -> Sandbox:
     Raises:
         SandboxError: There is no sandbox, and programs are not trusted.
     """
-    return open_sandbox(ALLOWANCE, trust_programs=programs_are_trusted())
+    return open_sandbox(LIMITS, trust_programs=programs_are_trusted())
 
 
 def programs_are_trusted() -> bool:
@@ -97,7 +97,7 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
         return CommandResult("", None, f"was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes")
     check_room(attempt.work)
     before = disk_use(attempt.work)  # a folder that is too large already can still be cleared up
-    allowed = DiskAllowance(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
+    allowed = DiskLimits(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
     with tempfile.TemporaryFile() as printed:
         number = printed.fileno()
         script = f'exec >&{number} 2>&1 {number}>&-; cd -- "$1" && exec /bin/bash -c "$2"'

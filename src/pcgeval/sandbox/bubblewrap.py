@@ -1,4 +1,4 @@
-"""The command line that contains a program: what it sees of the machine's files, its rights and its limits."""
+"""Build the command line that contains a program: the files that it sees, its rights and its limits."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from pcgeval.sandbox.process import MEGABYTE, Allowance, SandboxError
+from pcgeval.sandbox.process import MEGABYTE, ResourceLimits, SandboxError
 
 ISOLATION = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
@@ -28,7 +28,7 @@ FIRST_KERNEL_TO_COUNT_APART = (5, 14)  # from here on a user's processes are cou
 
 
 def tool(name: str) -> str:
-    """Return the absolute path of a command: what starts a program must not be found in the program's own folders.
+    """Return the absolute path of a command, so that none in the program's own folders is run instead.
 
     Raises:
         SandboxError: It is not installed.
@@ -43,11 +43,11 @@ def tool(name: str) -> str:
 
 
 def is_root() -> bool:
-    """Return whether we run as root, who makes no user namespace but becomes another user."""
+    """Return whether this process is root's: root makes no user namespace but becomes another user."""
     return os.geteuid() == 0
 
 
-def limiting_command(allowance: Allowance) -> list[str]:
+def limiting_command(limits: ResourceLimits) -> list[str]:
     """Return the start of a command line (util-linux) that runs the rest of it with the kernel's limits.
 
     If the machine runs out of memory, such a program is the first that the kernel ends.
@@ -57,11 +57,11 @@ def limiting_command(allowance: Allowance) -> list[str]:
     return [
         *(tool("choom"), "-n", "1000", "--"),
         tool("prlimit"),
-        f"--as={allowance.memory_bytes + SPARE_ADDRESSES}",
-        *([f"--nproc={allowance.processes}"] if counts_apart else []),
-        f"--fsize={allowance.file_bytes}",
-        f"--nofile={allowance.open_files}",
-        f"--cpu={allowance.cpu_seconds}",
+        f"--as={limits.memory_bytes + SPARE_ADDRESSES}",
+        *([f"--nproc={limits.processes}"] if counts_apart else []),
+        f"--fsize={limits.file_bytes}",
+        f"--nofile={limits.open_files}",
+        f"--cpu={limits.cpu_seconds}",
         "--core=0",
         "--",
     ]
@@ -135,7 +135,7 @@ def interpreter_paths(command: Path) -> list[Path]:
 
 
 def _installation(programs: Path) -> list[Path]:
-    """Return the installation of a folder `bin`, nothing where that is the system's own or no Python is seen in it."""
+    """Return the Python installation that a folder `bin` belongs to; nothing if it is the system's or there is none."""
     prefix = programs.parent
     try:
         is_python = prefix.is_absolute() and any((prefix / "lib").glob("python3*/os.py"))

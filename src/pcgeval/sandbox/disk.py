@@ -1,4 +1,4 @@
-"""What programs have on disk: the sandbox limits each single file, but not how many there are."""
+"""Limit the disk space and the number of files of a program; the sandbox limits the size of each file alone."""
 
 import errno
 import os
@@ -17,24 +17,24 @@ WATCH_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class DiskAllowance:
-    """The most that a program may have on disk."""
+class DiskLimits:
+    """The disk space and the number of files that a program may use."""
 
     total_bytes: int = 2_000 * MEGABYTE
     files: int = 50_000  # and folders
 
     def __str__(self) -> str:
-        """Return it as it stands after "more than"."""
+        """Return the limits in words that follow "more than"."""
         return f"{self.files} files or {self.total_bytes / MEGABYTE:g} MB"
 
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Space and number of what a folder holds, or of what was counted until it was too much."""
+    """The space and number of a folder's files, or of those counted until there were too many."""
 
     total_bytes: int
     files: int  # and folders
-    too_deep: bool = False  # some of it lies so deep that it cannot be looked at by its path
+    too_deep: bool = False  # some files lie so deep that they cannot be opened by their paths
 
 
 def check_room(folder: Path) -> None:
@@ -43,7 +43,7 @@ def check_room(folder: Path) -> None:
         raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
 
 
-def disk_use(folder: Path, most: DiskAllowance | None = None) -> DiskUse:
+def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
     """Count what is in a folder, until it is more than `most`; what cannot be listed counts as empty."""
     count = size = 0
     too_deep = False
@@ -65,7 +65,7 @@ def disk_use(folder: Path, most: DiskAllowance | None = None) -> DiskUse:
 
 
 @contextmanager
-def limited_disk(process: SandboxedProcess, folder: Path, most: DiskAllowance) -> Iterator[None]:
+def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> Iterator[None]:
     """Stop a running program once its folder holds more than it may, or the disk is nearly full."""
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A started program: read what it prints, watch what it uses, and end all of it when told to."""
+"""Watch a started program: limit its output, memory, processes and files, and kill all of it at once."""
 
 import contextlib
 import json
@@ -32,8 +32,8 @@ class SandboxError(PcgevalError):
 
 
 @dataclass(frozen=True)
-class Allowance:
-    """The most that one started program, with all processes it starts, may use.
+class ResourceLimits:
+    """The resources that one started program, with all processes that it starts, may use.
 
     Attributes:
         memory_bytes: Resident memory of all processes together; pages that they share count once.
@@ -54,19 +54,19 @@ class Allowance:
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitStatus:
     """How a program ended.
 
     Attributes:
         code: Its exit code, 128 + the signal's number if a signal ended it; None if it was stopped.
         reason: Why it was stopped or which signal ended it, in words that follow "the program"; None if it ended by
             itself, whatever its exit code.
-        error_tail: The last 8 kB that it printed on standard error.
+        stderr_tail: The last 8 kB that it printed on standard error.
     """
 
     code: int | None
     reason: str | None
-    error_tail: str
+    stderr_tail: str
 
 
 class SandboxedProcess:
@@ -81,7 +81,7 @@ class SandboxedProcess:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        allowance: Allowance,
+        limits: ResourceLimits,
         clean_up: Callable[[], object],
         reports: int | None = None,
     ) -> None:
@@ -89,15 +89,15 @@ class SandboxedProcess:
 
         Args:
             process: bubblewrap, or without a sandbox the program itself, which leads its session.
-            allowance: Memory, processes, output and files in /tmp are watched from outside.
+            limits: Memory, processes, output and files in /tmp are watched from outside.
             clean_up: Called once after all has ended.
             reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed at the end;
                 None without a sandbox.
         """
-        self._process, self._allowance, self._clean_up = process, allowance, clean_up
+        self._process, self._limits, self._clean_up = process, limits, clean_up
         self._lock = threading.Lock()
         self._reason: str | None = None
-        self._error_tail = b""
+        self._stderr_tail = b""
         self._printed_bytes = 0
         self._ended = threading.Event()
         self._first = process.pid  # all other processes of the program descend from it
@@ -110,8 +110,8 @@ class SandboxedProcess:
                 self._handle = os.pidfd_open(self._first)
         threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
 
-    def wait(self, timeout: float) -> Ending:
-        """Return how it ended, and stop it after `timeout` seconds.
+    def wait(self, timeout: float) -> ExitStatus:
+        """Wait until the program ends, and stop it after `timeout` seconds.
 
         Raises:
             SandboxError: The sandbox itself could not be set up.
@@ -119,9 +119,9 @@ class SandboxedProcess:
         if not self._ended.wait(timeout):
             self.kill(f"was stopped after {timeout:g} s")
             self._ended.wait(3 * GRACE_SECONDS)
-        tail = self._error_tail.decode("utf-8", errors="replace")
+        tail = self._stderr_tail.decode("utf-8", errors="replace")
         if self._reason is not None:
-            return Ending(None, self._reason, tail)
+            return ExitStatus(None, self._reason, tail)
         code = self._process.returncode if self._reports is None else self._reported("exit-code")
         if code is None:
             raise SandboxError(
@@ -130,12 +130,12 @@ class SandboxedProcess:
             )
         code = 128 - code if code < 0 else code
         try:
-            return Ending(code, f"was ended by {signal.Signals(code - 128).name}", tail)
+            return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
         except ValueError:
-            return Ending(code, None, tail)
+            return ExitStatus(code, None, tail)
 
     def kill(self, reason: str = "was stopped") -> None:
-        """End it and all it started, at once; the first reason given stays, and one that ended keeps its ending."""
+        """Kill all processes at once; the first reason stays, and a program that has ended keeps its status."""
         with self._lock:
             if self._process.poll() is None:
                 self._reason = self._reason or reason
@@ -151,7 +151,7 @@ class SandboxedProcess:
 
     def _watch(self) -> None:
         try:
-            self._follow()
+            self._monitor()
         finally:
             self._kill_all()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -162,9 +162,9 @@ class SandboxedProcess:
             self._clean_up()
             self._ended.set()
 
-    def _follow(self) -> None:
-        """Read and look until it has ended and closed its pipes, or has had time enough to close them."""
-        next_look = 0.0
+    def _monitor(self) -> None:
+        """Read output and check usage until it has ended and closed its pipes, or had time enough to close them."""
+        next_check = 0.0
         latest_end = float("inf")
         with selectors.DefaultSelector() as pipes:
             for stream in filter(None, (self._process.stdout, self._process.stderr)):
@@ -175,27 +175,27 @@ class SandboxedProcess:
                         self._process.wait(WATCH_SECONDS)
                 for key, _ in pipes.select(WATCH_SECONDS) if pipes.get_map() else ():
                     if chunk := os.read(key.fd, CHUNK_BYTES):
-                        self._take(chunk, is_error=key.fileobj is self._process.stderr)
+                        self._count_output(chunk, is_error=key.fileobj is self._process.stderr)
                     else:
                         pipes.unregister(key.fileobj)
-                if (started := time.monotonic()) >= next_look:
-                    self._look()
+                if (started := time.monotonic()) >= next_check:
+                    self._check_usage()
                     now = time.monotonic()
-                    next_look = now + max(WATCH_SECONDS, (now - started) / WATCH_SHARE)
+                    next_check = now + max(WATCH_SECONDS, (now - started) / WATCH_SHARE)
                 if self._process.poll() is not None and latest_end == float("inf"):
                     latest_end = time.monotonic() + GRACE_SECONDS
                     self._kill_all()  # what it left behind holds the pipes open
 
-    def _take(self, chunk: bytes, *, is_error: bool) -> None:
+    def _count_output(self, chunk: bytes, *, is_error: bool) -> None:
         if is_error:
-            self._error_tail = (self._error_tail + chunk)[-TAIL_BYTES:]
+            self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
         self._printed_bytes += len(chunk)
-        if self._printed_bytes > self._allowance.file_bytes:
-            self.kill(f"printed more than {self._allowance.file_bytes / MEGABYTE:g} MB")
+        if self._printed_bytes > self._limits.file_bytes:
+            self.kill(f"printed more than {self._limits.file_bytes / MEGABYTE:g} MB")
 
-    def _look(self) -> None:
-        """Stop it if it uses more than it may; processes that end meanwhile count as nothing."""
-        allowance = self._allowance
+    def _check_usage(self) -> None:
+        """Stop the program if it uses more than it may; processes that end meanwhile count as nothing."""
+        limits = self._limits
         processes: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._first)
@@ -205,15 +205,15 @@ class SandboxedProcess:
             with contextlib.suppress(psutil.Error):
                 tasks += each.num_threads()
                 memory += each.memory_info().rss
-        if tasks > allowance.processes + 1:  # the first process may be bubblewrap's own
-            self.kill(f"had more than {allowance.processes} processes and threads")
-        elif memory > allowance.memory_bytes and sum(map(_own_memory, processes)) > allowance.memory_bytes:
-            self.kill(f"used more than {allowance.memory_bytes / MEGABYTE:g} MB of memory")
+        if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
+            self.kill(f"had more than {limits.processes} processes and threads")
+        elif memory > limits.memory_bytes and sum(map(_own_memory, processes)) > limits.memory_bytes:
+            self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
         elif self._reports is not None and any(scratch_files(each.pid) > MOST_SCRATCH_FILES for each in processes):
             self.kill(f"made more than {MOST_SCRATCH_FILES} files")
 
     def _close(self) -> None:
-        """Take bubblewrap's last report, and close all descriptors."""
+        """Read bubblewrap's last report, and close all descriptors."""
         for stream in filter(None, (self._process.stdout, self._process.stderr)):
             stream.close()
         with self._lock:
@@ -243,7 +243,7 @@ def _first_line(descriptor: int) -> bytes:
 
 
 def _own_memory(process: psutil.Process) -> int:
-    """Return the resident memory of a process, of shared pages its share; slow, as the kernel walks the pages."""
+    """Return the resident memory of a process with its share of shared pages; slow, as the kernel walks all pages."""
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
             memory = process.memory_full_info()
@@ -254,7 +254,7 @@ def _own_memory(process: psutil.Process) -> int:
 
 
 def scratch_files(process: int) -> int:
-    """Return how many files a process could make in /tmp and in its program's folder; 0 if that cannot be seen.
+    """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
 
     Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
     """

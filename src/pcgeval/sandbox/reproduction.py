@@ -1,8 +1,7 @@
-"""Running a submission's reproduce.sh in the sandbox, to see what it really reproduces.
+"""Run a submission's reproduce.sh in the sandbox, to see what it really reproduces.
 
-It runs on a copy, without network unless it is asked for, and with limits on time, memory and disk. What it leaves
-behind is as little to be trusted as itself: out of that comes a second copy of regular files within bounds, readable by
-us and without links.
+It runs on a copy, without network unless that is asked for, and with limits on time, memory and disk. The files that it
+leaves behind are not trusted either: only a second copy is returned, of regular files within bounds and without links.
 """
 
 import errno
@@ -21,8 +20,8 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from time import monotonic
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths, tool
-from pcgeval.sandbox.disk import DiskAllowance, check_room, limited_disk
-from pcgeval.sandbox.process import MEGABYTE, Allowance, Ending, SandboxedProcess, SandboxError
+from pcgeval.sandbox.disk import DiskLimits, check_room, limited_disk
+from pcgeval.sandbox.process import MEGABYTE, ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 
@@ -32,21 +31,21 @@ MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
 READING_SECONDS = 5.0  # to read what was printed last
 SHOWN_NAMES = 20
-# no submission is to blame for these: a full disk or quota, a broken disk, too many open files
-_OUR_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
+# the machine is to blame for these: a full disk or quota, a broken disk, too many open files
+_MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 # all that is printed goes into the pipe whose number is the second argument
 _COMMAND = 'cd "$1" && eval "exec >&$2 2>&1 $2>&-" && exec bash reproduce.sh'
 
 
 class SandboxComputer:
-    """Runs the reproduce.sh of submissions; python3 is the Python that we run on, with its packages."""
+    """Run the reproduce.sh of submissions; python3 is the Python that pcgeval runs on, with its packages."""
 
     def __init__(
         self,
         *,
         seconds: float = 3_600,
         memory_bytes: int = 8_000 * MEGABYTE,
-        disk: DiskAllowance | None = None,
+        disk: DiskLimits | None = None,
         network: bool = False,
         trust_programs: bool = False,
     ) -> None:
@@ -63,14 +62,14 @@ class SandboxComputer:
             SandboxError: There is no sandbox here and submissions are not trusted.
         """
         self._seconds = seconds
-        self._disk = disk or DiskAllowance()
-        allowance = Allowance(
+        self._disk = disk or DiskLimits()
+        limits = ResourceLimits(
             memory_bytes=memory_bytes,
             processes=256,
             file_bytes=self._disk.total_bytes,
             cpu_seconds=max(1, int(seconds) * (os.cpu_count() or 1)),
         )
-        self._sandbox = open_sandbox(allowance, trust_programs, network=network)
+        self._sandbox = open_sandbox(limits, trust_programs, network=network)
 
     def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
         """Run a submission's reproduce.sh on a copy of it.
@@ -89,37 +88,37 @@ class SandboxComputer:
         into.mkdir(parents=True, exist_ok=True)
         if any(into.iterdir()):
             raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
-        with _our_faults(into), _scratch_folder() as scratch:
+        with _machine_errors(into), _scratch_folder() as scratch:
             work = scratch / "work"
             before = _Copy(submission.resolve(), work, self._disk, newest=_disk_time(scratch) - 1_000_000_000)
             started_at = _disk_time(scratch)
             started = monotonic()
-            ending, printed = self._run(before, work)
+            status, printed = self._run(before, work)
             seconds = monotonic() - started
-            _make_ours(work)
+            _take_over(work)
             after = _Copy(work, into, self._disk)
             log = ""
             if not self._sandbox.contained:
                 log += "[pcgeval] without a sandbox: network and files were open to it\n"
             elif self._sandbox.network:
                 log += "[pcgeval] the network was open to it\n"
-            log += before.told("before the run") + printed.replace(str(work), SHOWN_FOLDER)
-            log += ("" if log.endswith("\n") or not log else "\n") + after.told("after the run") + _end_line(ending)
+            log += before.log_line("before the run") + printed.replace(str(work), SHOWN_FOLDER)
+            log += ("" if log.endswith("\n") or not log else "\n") + after.log_line("after the run") + _end_line(status)
             # the file is as old as the start of the run, so that results are newer
             at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
             text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
             (into / REPRODUCE_LOG).write_bytes(text.encode("utf-8", errors="replace"))
             os.utime(into / REPRODUCE_LOG, ns=(started_at, started_at))
         # as other files' times are read: dividing the nanoseconds would round differently
-        return ReproductionRun(into, log, ending.code, ending.reason, seconds, (into / REPRODUCE_LOG).stat().st_mtime)
+        return ReproductionRun(into, log, status.code, status.reason, seconds, (into / REPRODUCE_LOG).stat().st_mtime)
 
-    def _run(self, before: "_Copy", work: Path) -> tuple[Ending, str]:
+    def _run(self, before: "_Copy", work: Path) -> tuple[ExitStatus, str]:
         """Run the script if there is one that can be run; return how it ended and what it printed."""
         script = work / REPRODUCE_SCRIPT
         if before.too_much:
-            return Ending(None, f"was not started: the submission has more than {self._disk}", ""), ""
+            return ExitStatus(None, f"was not started: the submission has more than {self._disk}", ""), ""
         if not script.is_file():
-            return Ending(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
+            return ExitStatus(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
         check_room(work)
         has_crlf = b"\r\n" in script.read_bytes()
         (empty := work.parent / "empty").mkdir(mode=0o755)
@@ -142,21 +141,21 @@ class SandboxComputer:
         log = _LogReader(reading, process)
         try:
             with limited_disk(process, work, self._disk):
-                ending = process.wait(self._seconds)
+                status = process.wait(self._seconds)
         finally:
             process.kill()
-        if ending.code and ending.reason is None and has_crlf:
-            ending = replace(
-                ending, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text"
+        if status.code and status.reason is None and has_crlf:
+            status = replace(
+                status, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text"
             )
-        return ending, log.text()
+        return status, log.text()
 
 
 class _LogReader(threading.Thread):
-    """Reads what a run prints until all processes have closed the pipe, and keeps its start and its end."""
+    """Read the output of a run until all processes have closed the pipe, and keep its start and its end."""
 
     def __init__(self, descriptor: int, process: SandboxedProcess) -> None:
-        """Begin to read; a run that prints without end is stopped."""
+        """Start to read, and stop a run that prints without end."""
         super().__init__(name="log reader", daemon=True)
         self._descriptor, self._process = descriptor, process
         self._head, self._tail = bytearray(), bytearray()
@@ -176,7 +175,7 @@ class _LogReader(threading.Thread):
         os.close(self._descriptor)
 
     def text(self) -> str:
-        """Return what was printed by a run that has ended, without the middle if it is long."""
+        """Return the output of a run that has ended, without the middle if it is long."""
         self.join(READING_SECONDS)  # longer only where a trusted process got away with its end of the pipe
         left_out = self._bytes - len(self._head) - len(self._tail)
         gap = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
@@ -187,15 +186,15 @@ class _Copy:
     """A copy of the regular files in a folder, within bounds; no link is followed but to a file within the folder.
 
     Attributes:
-        left_out: What is not in the copy: names with reasons.
+        left_out: The names that are not in the copy, with reasons.
         too_much: Whether there is more than allowed.
     """
 
-    def __init__(self, source: Path, target: Path, most: DiskAllowance, newest: int | None = None) -> None:
+    def __init__(self, source: Path, target: Path, most: DiskLimits, newest: int | None = None) -> None:
         """Copy a folder, with times no later than `newest` (nanoseconds).
 
         Raises:
-            OSError: A fault of ours; one of the folder's leaves a file out.
+            OSError: The machine is to blame, not the folder; any other error leaves a file out.
         """
         self._source, self._target, self._most, self._newest = source, target, most, newest
         self._files = self._bytes = 0
@@ -205,7 +204,7 @@ class _Copy:
         while waiting:
             waiting += reversed(self._copy_folder(waiting.pop()))
 
-    def told(self, when: str) -> str:
+    def log_line(self, when: str) -> str:
         """Return a line of the log that names what was not copied, or nothing."""
         if not self.left_out:
             return ""
@@ -268,15 +267,15 @@ class _Copy:
         return False
 
     def _leave_out(self, path: str, why: str, error: OSError | None = None) -> None:
-        """Note what is not copied, unless a fault of ours is the reason."""
-        if error is not None and error.errno in _OUR_FAULTS:
+        """Note a file that is not copied; raise the error again if the machine is to blame."""
+        if error is not None and error.errno in _MACHINE_ERRORS:
             raise error
         self.left_out.append(f"{ascii(path)[:120]} ({why})")
 
 
-def _end_line(ending: Ending) -> str:
-    code = "" if ending.code is None else f" ended with exit code {ending.code}"
-    why = "" if ending.reason is None else f" {ending.reason}" if ending.code is None else f" ({ending.reason})"
+def _end_line(status: ExitStatus) -> str:
+    code = "" if status.code is None else f" ended with exit code {status.code}"
+    why = "" if status.reason is None else f" {status.reason}" if status.code is None else f" ({status.reason})"
     return f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
 
 
@@ -288,12 +287,12 @@ def _disk_time(folder: Path) -> int:
 
 
 @contextmanager
-def _our_faults(into: Path) -> Iterator[None]:
-    """Say what to do about a fault that is none of the submission's."""
+def _machine_errors(into: Path) -> Iterator[None]:
+    """Turn an error that the machine is to blame for into a SandboxError."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _OUR_FAULTS:
+        if error.errno not in _MACHINE_ERRORS:
             raise
         raise SandboxError(
             f"a copy of the submission cannot be made: {error.strerror}. "
@@ -308,10 +307,10 @@ def _scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _make_ours(folder)
+        _take_over(folder)
         subprocess.run([tool("rm"), "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
-def _make_ours(folder: Path) -> None:
-    """Give ourselves all rights below a folder, whatever a run has done to its files; links are not followed."""
+def _take_over(folder: Path) -> None:
+    """Give this user all rights below a folder, whatever a run has done to its files; links are not followed."""
     subprocess.run([tool("chmod"), "-R", "u+rwX", "--", str(folder)], check=False, capture_output=True)

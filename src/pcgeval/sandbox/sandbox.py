@@ -1,4 +1,4 @@
-"""Running programs that nobody trusts: bubblewrap shows them a machine with nothing on it but what they need."""
+"""Run untrusted programs with bubblewrap, which shows them nothing of the machine but what they need."""
 
 import contextlib
 import itertools
@@ -24,10 +24,10 @@ from pcgeval.sandbox.bubblewrap import (
     system_options,
     tool,
 )
-from pcgeval.sandbox.process import Allowance, Ending, SandboxedProcess, SandboxError
+from pcgeval.sandbox.process import ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
 from pcgeval.sandbox.seccomp import filter_program
 
-__all__ = ["Allowance", "Ending", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
+__all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
 
 TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set to 1 by `make final-eval TRUST_PROGRAMS=1`
 TRUST_MEANS = (
@@ -46,12 +46,12 @@ class Sandbox:
     """Start programs; as a context manager, stop at the end those that still run.
 
     Attributes:
-        allowance: What each program may use.
+        limits: What each program may use.
         contained: Whether bubblewrap holds programs; else they run as trusted processes.
         network: Whether contained programs reach all that this machine reaches, its own servers too.
     """
 
-    allowance: Allowance
+    limits: ResourceLimits
     contained: bool
     network: bool = False
     _running: "WeakSet[SandboxedProcess]" = field(default_factory=WeakSet, init=False, repr=False)
@@ -101,7 +101,7 @@ class Sandbox:
             SandboxError: A path cannot be shown to the program, it cannot be started, or the sandbox was closed.
         """
         if self._closed.is_set():
-            raise SandboxError(f"{folder}: nothing is started any more. Run again to go on.")
+            raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
         with contextlib.ExitStack() as undo:
             if self.contained:
                 seen = (*readable, *interpreter_paths(Path(command[0])))
@@ -113,7 +113,7 @@ class Sandbox:
                 variables = _variables(command, undo.enter_context(scratch), environment)
                 process = _start([*self._trusted_limits(), *command], folder, descriptors, variables)
                 reports = None
-            running = SandboxedProcess(process, self.allowance, undo.pop_all().close, reports)
+            running = SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
         with self._lock:
             self._running.add(running)
         if self._closed.is_set():  # meanwhile
@@ -128,7 +128,7 @@ class Sandbox:
         writable: tuple[Path, ...],
         undo: contextlib.ExitStack,
     ) -> list[str]:
-        """Return bubblewrap's options and all that it is to run."""
+        """Return bubblewrap's options and the command that it runs."""
         for path in (*readable, *writable):
             if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
                 raise SandboxError(
@@ -149,25 +149,25 @@ class Sandbox:
             for path in (path for each in writable for path in _all_below(each)):
                 os.chown(path, user, user, follow_symlinks=False)
         return [
-            *system_options(self.allowance.scratch_bytes, network=self.network),
-            *folder_options(_readable_folder(folder, undo), readable, writable, self.allowance.scratch_bytes),
-            *limiting_command(self.allowance),
+            *system_options(self.limits.scratch_bytes, network=self.network),
+            *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
+            *limiting_command(self.limits),
             *become_user,
             *command,
         ]
 
     def _trusted_limits(self) -> list[str]:
-        """Return the start of a command line with those limits that any POSIX shell can set for a program alone."""
-        files, cpu = self.allowance.open_files, self.allowance.cpu_seconds
-        limits = f"ulimit -c 0; ulimit -f {self.allowance.file_bytes // 512}; ulimit -n {files}; ulimit -t {cpu}"
+        """Return the start of a command line that sets the limits that any POSIX shell can set for one program."""
+        files, cpu = self.limits.open_files, self.limits.cpu_seconds
+        limits = f"ulimit -c 0; ulimit -f {self.limits.file_bytes // 512}; ulimit -n {files}; ulimit -t {cpu}"
         return ["/bin/sh", "-c", f'{limits}; exec "$@"', "sh"]
 
 
-def open_sandbox(allowance: Allowance, trust_programs: bool, *, network: bool = False) -> Sandbox:
+def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
     """Return a sandbox that is known to work here.
 
     Args:
-        allowance: What each program may use.
+        limits: What each program may use.
         trust_programs: Run programs without a sandbox where there is none; where there is one, it is used all the same.
         network: Leave the network open.
 
@@ -175,24 +175,24 @@ def open_sandbox(allowance: Allowance, trust_programs: bool, *, network: bool = 
         SandboxError: There is no bubblewrap, or it may not work here, and programs are not trusted. Or it works, but
             this machine is too busy or has too little memory for a program that does nothing.
     """
-    sandbox = Sandbox(allowance, contained=True, network=network)
+    sandbox = Sandbox(limits, contained=True, network=network)
     try:
-        ending = _try_out(sandbox)
+        status = _try_out(sandbox)
     except SandboxError as error:
         if not trust_programs:
             raise SandboxError(
                 f"{error} Or give --trust-programs to run them without a sandbox. {TRUST_MEANS}"
             ) from error
-        return Sandbox(allowance, contained=False, network=True)
-    if ending.reason is not None:
+        return Sandbox(limits, contained=False, network=True)
+    if status.reason is not None:
         raise SandboxError(
-            f"The sandbox was tried out with a program that does nothing, and this {ending.reason}. "
+            f"The sandbox was tried out with a program that does nothing, and this {status.reason}. "
             "Run again when the machine has less to do and memory to spare."
         )
     return sandbox
 
 
-def _try_out(sandbox: Sandbox) -> Ending:
+def _try_out(sandbox: Sandbox) -> ExitStatus:
     """Run a program that does nothing, with this Python, exactly as others will be run."""
     if not sys.platform.startswith("linux"):
         raise SandboxError(f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux.")
@@ -206,17 +206,17 @@ def _try_out(sandbox: Sandbox) -> Ending:
     )
     with tempfile.TemporaryDirectory() as folder:
         try:
-            ending = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
+            status = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
         except SandboxError as error:
             raise SandboxError(f"{error} {advice}") from error
-    if ending.code != 0 and ending.reason is None:
-        told = ending.error_tail.strip() or f"exit code {ending.code}"
+    if status.code != 0 and status.reason is None:
+        told = status.stderr_tail.strip() or f"exit code {status.code}"
         raise SandboxError(f"bubblewrap does not work here: {told}. {advice}")
-    return ending
+    return status
 
 
 def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
-    """Return a program's folder, or a readable copy where the user that root becomes may not list it."""
+    """Return a program's folder, or a readable copy if the user that root becomes may not list it."""
     folder = folder.resolve()
     if not folder.is_dir():
         raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
@@ -239,7 +239,7 @@ def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
 
 
 def _all_below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all in it; links are yielded, not followed."""
+    """Yield a folder and all files and folders in it; links are yielded, not followed."""
     yield folder
     for inside, folders, files in os.walk(folder):
         yield from (Path(inside, name) for name in (*folders, *files))
@@ -267,7 +267,7 @@ def _variables(command: list[str], scratch: str, own: Mapping[str, str] | None) 
 def _start_bubblewrap(
     line: list[str], descriptors: tuple[int, ...], variables: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start bubblewrap with two pipes of ours: the filter of system calls, and its reports, whose end is returned."""
+    """Start bubblewrap with two pipes, for the filter of system calls and for its reports; return the latter's end."""
     reports, reports_end = os.pipe()
     options = ["--json-status-fd", str(reports_end)]
     lent = [reports_end]

@@ -1,7 +1,7 @@
-"""The filter of system calls that programs run under: what no program needs and what attacks on the kernel begin with.
+"""Deny system calls that no program needs and that attacks on the kernel begin with.
 
-A denied call fails with "operation not permitted" and the program goes on. The filter is made for 64-bit x86 and ARM;
-on other machines programs run without it, contained by their namespaces alone.
+A denied call fails with "operation not permitted" and the program goes on. The filter exists for 64-bit x86 and ARM; on
+other machines programs run without it, contained by their namespaces alone.
 """
 
 import errno
@@ -51,7 +51,7 @@ DENIED_CALLS = {
     "set_mempolicy": (238, 237),
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
-    # memory that belongs to no process, which the watch on memory would not see; shared anonymous memory likewise
+    # memory that belongs to no process, which the memory limit would not see; shared anonymous memory likewise
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -109,7 +109,7 @@ ARCHITECTURE = 4
 
 @dataclass(frozen=True)
 class Instruction:
-    """One step of the filter; the jumps count the steps to leave out."""
+    """One instruction of the filter; a jump is the number of instructions to skip."""
 
     code: int
     value: int
@@ -117,12 +117,12 @@ class Instruction:
     jump_false: int = 0
 
     def packed(self) -> bytes:
-        """Return it as the kernel's struct sock_filter."""
+        """Return the instruction as the kernel's struct sock_filter."""
         return struct.pack("=HBBI", self.code, self.jump_true, self.jump_false, self.value)
 
 
 def filter_program(machine: str | None = None) -> bytes | None:
-    """Return the filter for a kind of machine (this one's if None), None for one that it is not made for."""
+    """Return the filter for a kind of machine (None: this one), or None if there is no filter for it."""
     machine = machine or platform.machine()
     if machine == "x86_64":
         return b"".join(each.packed() for each in _instructions(0, 0xC000_003E))
@@ -156,7 +156,7 @@ def _instructions(column: int, architecture: int) -> list[Instruction]:
 
 
 def _on(number: int, *steps: Instruction) -> list[Instruction]:
-    """Return steps that are taken for one call only; more than one must end in an answer."""
+    """Return instructions that run for one call only; several must end with a RETURN."""
     return [Instruction(IF_EQUAL, number, jump_false=len(steps)), *steps]
 
 

@@ -1,4 +1,4 @@
-"""The reproduce.sh of a submission: the names of its files, who runs it, and what became of a run."""
+"""Name the files of a reproduction, and define its result and the interface of whoever runs it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ class ReproductionRun:
 
 
 class Computer(Protocol):
-    """A place where code of strangers may run."""
+    """An environment that may run untrusted code."""
 
     def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
         """Copy a submission into the folder `into` and run its reproduce.sh there."""

@@ -1,4 +1,4 @@
-"""The program's end of the pipe to pcgeval: JSON, a line a message.
+"""Talk to pcgeval from within a program: one JSON message a line.
 
 `PCGEVAL_TRIAL` in the environment says which trial is run and which descriptors the pipe has. It is taken out of the
 environment, so that Python processes which the program starts do not take themselves for it.
@@ -24,7 +24,7 @@ _contacts: set[str] = set()
 
 
 def trial() -> dict[str, Any]:
-    """Return `letter`, `number` and `model` of the trial that is asked for, and what the pipe consists of."""
+    """Return `letter`, `number` and `model` of the trial, and the descriptors of the pipe."""
     if _trial is None:
         raise RuntimeError("the competition's packages work only where pcgeval runs the program: `pcgeval try PROGRAM`")
     return _trial
@@ -44,12 +44,12 @@ def tell_answer(text: str) -> None:
 
 
 def tell_failure(error: BaseException | str) -> None:
-    """Say why there is no answer: an exception, or a sentence about the program."""
+    """Report why there is no answer: an exception, or a sentence about the program."""
     _send({"op": "failure", "text": error if isinstance(error, str) else _described(error)})
 
 
 def tell_contact(text: str) -> None:
-    """Say that the program turned to another machine; each is told once."""
+    """Report that the program tried to reach another machine; each is reported once."""
     if _trial is not None and text not in _contacts and len(_contacts) < MOST_CONTACTS:
         _contacts.add(text)
         _send({"op": "contact", "text": text[:300]})
@@ -77,7 +77,7 @@ def _receive() -> bytes:
 
 
 def _plain(value: Any) -> object:
-    """Return a message object, such as the openai package has, as what JSON knows."""
+    """Return a message object, such as the openai package has, as JSON values."""
     if hasattr(value, "model_dump"):
         plain: object = value.model_dump(exclude_none=True)
         return plain

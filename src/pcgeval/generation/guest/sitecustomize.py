@@ -1,4 +1,4 @@
-"""Python runs this before a program: it puts the interface packages in their place and looks out for other hosts.
+"""Install the interface packages and watch for other hosts; Python runs this before a program.
 
 Only the program's own process is affected, and none of this is relied upon: the rules are enforced by the broker at the
 other end of the pipe, in a process that the program cannot reach. All here runs on Python 3.9 and later without
@@ -25,7 +25,7 @@ PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")  # three generations of one in
 
 
 class InterfaceFinder:
-    """Serves all generations from one folder, and first: a copy that came with the submission is never used."""
+    """Import all generations from one folder, and first: a copy in the submission is never used."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
@@ -41,7 +41,7 @@ class InterfaceFinder:
 
 
 class SortedScan:
-    """What os.scandir returns, by name: the order in which a disk keeps its names must not decide an answer."""
+    """An os.scandir sorted by name: the order of names on a disk must not decide an answer."""
 
     def __init__(self, path: Any = None) -> None:
         """Read the whole folder; raises what os.scandir raises."""

@@ -1,1 +1,1 @@
-"""The competition's interface as a program sees it, whichever of its names it is imported by."""
+"""Offer the competition's interface under each of its names."""

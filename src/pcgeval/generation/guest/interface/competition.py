@@ -1,4 +1,4 @@
-"""Running a trial and asking the model, with the names and the behaviour of the competition's package.
+"""Run a trial and ask the model, with the names and the behaviour of the competition's package.
 
 What the official package does in the program's process happens in the broker's here: the model is asked, tokens and
 seconds are counted and the answer is kept where the program cannot reach.
@@ -103,7 +103,7 @@ def _context(team_name: str) -> TrialContext:
 
 
 def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
-    """Return what to call: `run` as the class offers it, or that of an instance where it is written for one."""
+    """Return the function to call: `run` of the class, or of an instance if it needs one."""
     declared: Any = next((vars(each)["run"] for each in getattr(fn, "__mro__", ()) if "run" in vars(each)), None)
     declared = getattr(declared, "__wrapped__", declared)
     needs_self = hasattr(declared, "__code__") and _required_arguments(declared) > len(("ctx", "target_character"))

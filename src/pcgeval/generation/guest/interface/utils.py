@@ -1,4 +1,4 @@
-"""The interface's helper for programs that keep a log."""
+"""Append to a program's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for python-dotenv where a program uses it without naming it in a requirements.txt."""  # noqa: INP001
+"""Replace python-dotenv where a program uses it without naming it in a requirements.txt."""  # noqa: INP001
 
 from __future__ import annotations
 

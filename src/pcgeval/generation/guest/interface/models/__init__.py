@@ -1,1 +1,1 @@
-"""What a program's trials are given and have to be."""
+"""Define the context and the base class of trials."""

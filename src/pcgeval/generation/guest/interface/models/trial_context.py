@@ -1,4 +1,4 @@
-"""What a program may know about its trial."""
+"""Describe a trial to its program."""
 
 from __future__ import annotations
 

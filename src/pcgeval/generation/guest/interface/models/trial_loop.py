@@ -1,4 +1,4 @@
-"""The class that a program derives from."""
+"""Define the class that a program derives from."""
 
 from abc import ABC, abstractmethod
 
@@ -6,7 +6,7 @@ from .trial_context import TrialContext
 
 
 class TrialLoop(ABC):
-    """How a program makes one level."""
+    """The base class of a program that makes one level."""
 
     @staticmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Stands in for the openai package where a program imports it without naming it in a requirements.txt.
+"""Replace the openai package where a program imports it without naming it in a requirements.txt.
 
 Programs of the competition ask the model through the interface; an openai client can be made here, but not used.
 """

@@ -1,1 +1,1 @@
-"""Types of the openai package that programs annotate with."""
+"""Offer types of the openai package that programs annotate with."""

@@ -1,4 +1,4 @@
-"""Messages of a conversation: dicts, under any of the package's names for them."""
+"""Offer the messages of a conversation, which are dicts, under any of the package's names for them."""
 
 from __future__ import annotations
 
