@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.params import Model
-from pcgeval.judge.exchanges import Exchanges
-from pcgeval.judge.grading import JudgeSettings, Matter, grade
-from pcgeval.judge.subject import Subject
+from pcgeval.judge.grading import grade
+from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import cached_path, find_model
 from pcgeval.rubric.grades import extract_leaf_grades
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, TaskNode
@@ -35,10 +35,9 @@ def scores(folder: Path, model: Model, demand: str) -> list[float | None]:
     (folder / "mean.py").write_text(CODE + "".join(f"# {line}\n" for line in demand.splitlines()))
     leaves = tuple(TaskNode(f"root/{n}", str(n), text, 1, (), CODE_DEVELOPMENT) for n, text in enumerate(CRITERIA))
     rubric = TaskNode("root", "root", "The submission does what is asked.", 1, leaves)
-    subject = Subject(folder, "paper", "Compute a mean.", "", "", reproduce_log=None, log_written=None, code_only=True)
-    settings = JudgeSettings(judge="simple", model=model, context=2048)
-    with Exchanges(folder.with_suffix(".jsonl"), []) as exchanges:
-        output = grade(Matter(rubric, rubric, lambda: subject, lambda: PaperEvidence(folder)), settings, exchanges)
+    task = GradingTask(rubric, folder, "paper", lambda: PaperEvidence(folder), paper="Compute a mean.")
+    settings = JudgeSettings(judge="simple", model=model, context=2048, code_only=True)
+    output = grade(task, settings, CallLog(None))
     return [leaf.score for leaf in extract_leaf_grades(output.graded_task_tree)]
 
 

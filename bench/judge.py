@@ -18,7 +18,9 @@ import yaml
 
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
+from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from rubric import made_up_rubric
 
@@ -70,10 +72,9 @@ def main() -> None:
         output = grade_submission(
             submission,
             "rice",
-            completer_config=Model.model_validate(MODEL),
-            papers_dir=folder / "data/papers",
-            exchanges=kept,
-            opened=lambda _: MadeUpModel(),
+            JudgeSettings(judge="simple", model=Model(**MODEL), papers_dir=str(folder / "data/papers")),
+            calls=CallFiles(log=None, export=kept),
+            open_backend=lambda _: MadeUpModel(),
         )
         seconds = time.perf_counter() - started
         print(f"judge.simple_asking {seconds:.2f} s for {output.token_usage.total.calls} calls that take no time")

@@ -7,11 +7,13 @@ import json
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from pcgeval.checks.gathering import gather_submission
 from pcgeval.core.files import to_json
-from pcgeval.judge.judges import ChecksJudge, DummyJudge, RandomJudge, judge_rubric
+from pcgeval.judge.grading import check_verdict, dummy_verdict, judge_leaves, random_verdict
+from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, leaves
 
@@ -51,13 +53,18 @@ def main() -> None:
         if sys.argv[1:]:
             path = Path(sys.argv[1])
         evidence = gather_submission(Path(folder), "nobody", prompt_words=900)
-        for judge in (DummyJudge(), RandomJudge(0), ChecksJudge(evidence)):
+        judges = {
+            "dummy": dummy_verdict,
+            "random": partial(random_verdict, 0),
+            "checks": partial(check_verdict, evidence),
+        }
+        for name, verdict_of in judges.items():
             started = time.process_time()
             rubric = load_rubric(path)
-            to_json(judge_rubric(rubric, judge).to_json())
+            to_json(JudgeOutput(name, judge_leaves(rubric, verdict_of)).to_json())
             seconds = time.process_time() - started
             count = len(list(leaves(rubric)))
-            print(f"rubric: {count} leaves, judge {judge.judge_type}: {seconds:.4f} CPU s (below 2)")
+            print(f"rubric: {count} leaves, judge {name}: {seconds:.4f} CPU s (below 2)")
 
 
 if __name__ == "__main__":

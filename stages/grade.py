@@ -2,17 +2,16 @@
 
 from pcgeval.core.console import print_stderr, run_stage
 from pcgeval.core.params import load_params
-from pcgeval.judge.grading import no_report
-from pcgeval.judge.rendering import GradingProgress
-from pcgeval.judge.step import grade_step
+from pcgeval.judge.grading import GradingProgress, no_report
+from pcgeval.judge.stage import grade_stage
 from pcgeval.rubric.text import summary_lines
 
 
 def main(team: str) -> None:
-    """Write data/grades/<team>/grade.json and data/judgements/<team>/exchanges.jsonl."""
+    """Write data/grades/<team>/grade.json and data/judgements/<team>/calls.jsonl."""
     params = load_params()
     report = GradingProgress(f"grade {team}") if params.rubric.judge == "simple" else no_report
-    for line in summary_lines(grade_step(params, team, report=report)):
+    for line in summary_lines(grade_stage(params, team, report=report)):
         print_stderr(f"grade of {team}: {line}")
 
 

@@ -12,8 +12,8 @@ from pcgeval.core.files import write_text
 from pcgeval.core.layout import GRADES, judge_recording_file, judgement_file
 from pcgeval.core.params import load_params
 from pcgeval.judge import grading
-from pcgeval.judge.grading import GradingError
-from pcgeval.judge.step import record_judgements
+from pcgeval.judge.settings import GradingError
+from pcgeval.judge.stage import record_judgements
 from pcgeval.llm.local_models import cached_path, find_model
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_the_rubric_can_be_cut(capsys):
         (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--code-only"], "Leave one of them out"),
         (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
         (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
-        (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "holds no exchanges of a judge"),
+        (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "params.yaml:1: not a recorded call"),
     ],
 )
 @pytest.mark.usefixtures("competition")

@@ -111,7 +111,7 @@ def test_the_form_becomes_human_grades_when_filled_in(tmp_path, capsys):
     filled.write_text(
         form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
     )
-    assert len(read_human_grades(filled, [each.path for each in leaves(load_rubric(path))]).grades) == 2
+    assert len(read_human_grades(filled, [each.path for each in leaves(load_rubric(path))])) == 2
 
 
 def test_keep_writes_the_history(tmp_path, capsys):

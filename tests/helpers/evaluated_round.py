@@ -15,7 +15,7 @@ from pcgeval.core.params import Similarity, parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.evaluator.stage import simulate_stage
-from pcgeval.judge.step import grade_step
+from pcgeval.judge.stage import grade_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.cache import Prediction, PredictionCache
@@ -114,7 +114,7 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubr
             score_stage(params, model, OFFICIAL_RESULTS / model)
         rank_stage(params)
         for team in params.teams:
-            grade_step(params, team)
+            grade_stage(params, team)
 
 
 def write_submission(root, team, notes, program=None):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric
 
-from pcgeval.judge.subject import Subject
+from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.judge.leaf import LeafJudge
+from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import CallError, ChatReply
 
 RUBRIC = rubric(
@@ -26,7 +28,14 @@ FILES = {
     "results.csv": "n,error\n10,0.3187\n100,0.1012\n",
     "data/notes.txt": "nothing\n",
 }
-PAPER = Subject(Path(), "paper", "The standard error falls as 1/sqrt(n).", "", "", "n=10\nn=100\n", None)
+PAPER = GradingTask(
+    RUBRIC,
+    Path(),
+    "paper",
+    evidence=lambda: PaperEvidence(Path()),
+    paper="The standard error falls as 1/sqrt(n).",
+    reproduce_log="n=10\nn=100\n",
+)
 CATEGORIES = {"development": CODE, "execution": RUN, "results": RESULT}
 
 
@@ -42,8 +51,12 @@ def write_files(folder, files=FILES):
     return folder
 
 
-def subject(folder, **more):
+def task_of(folder, **more):
     return replace(PAPER, folder=folder, **more)
+
+
+def judge_of(folder, client=None, votes=1, code_only=False, **more):
+    return LeafJudge(task_of(folder, **more), client, votes=votes, code_only=code_only)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.agreement import agreement
 from pcgeval.sandbox.reproduction import SandboxComputer
 
@@ -26,16 +28,12 @@ def test_the_measured_grading_replays_without_a_model(tmp_path, monkeypatch):
     judged = grade_submission(
         submission,
         "block-letters",
-        "simple",
-        completer_config=MODEL,
-        computer=SandboxComputer(),
-        papers_dir=PAPERS,
-        context=4096,
-        recording=EXAMPLE / "recordings" / "half.jsonl",
+        JudgeSettings(judge="simple", model=MODEL, context=4096, papers_dir=str(PAPERS)),
+        SandboxComputer(),
+        CallFiles(recordings=(EXAMPLE / "recordings" / "half.jsonl",)),
     )
-    by_hand = grade_submission(
-        submission, "block-letters", "human", papers_dir=PAPERS, human_grades=EXAMPLE / "human" / "half.yaml"
-    )
+    human = JudgeSettings(judge="human", papers_dir=str(PAPERS), human_grades=EXAMPLE / "human" / "half.yaml")
+    by_hand = grade_submission(submission, "block-letters", human)
     assert judged.num_invalid_leaf_nodes == 1
     assert judged.token_usage.grade.calls == 9
     found = agreement(by_hand.graded_task_tree, judged.graded_task_tree)

@@ -1,10 +1,13 @@
+from functools import partial
+
 import pytest
 from rubric_trees import RESULT, leaf, node, rubric
 
 from pcgeval.core.files import FileError, write_text
-from pcgeval.judge.human import HumanGrade, HumanGradesError, read_human_grades
-from pcgeval.judge.judges import judge_rubric
-from pcgeval.rubric.grades import extract_leaf_grades
+from pcgeval.judge.grading import judge_leaves
+from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
+from pcgeval.rubric.grades import JudgeOutput, extract_leaf_grades
+from pcgeval.rubric.record import Correction
 from pcgeval.rubric.tree import leaves
 
 TREE = rubric(node("root", 1, leaf("a"), leaf("b", 2, RESULT), leaf("c")))
@@ -38,6 +41,10 @@ def read(tmp_path, text, name="grades.yaml"):
     return read_human_grades(tmp_path / name, PATHS)
 
 
+def graded(grades):
+    return JudgeOutput("human", judge_leaves(TREE, partial(human_verdict, grades)))
+
+
 def faults_of(tmp_path, text, name="grades.yaml"):
     with pytest.raises(HumanGradesError) as raised:
         read(tmp_path, text, name)
@@ -47,10 +54,8 @@ def faults_of(tmp_path, text, name="grades.yaml"):
 
 @pytest.mark.parametrize(("name", "text"), [("g.yaml", YAML), ("g.csv", CSV), ("g.csv", "\ufeff" + CSV)])
 def test_grades_with_their_corrections(tmp_path, name, text):
-    judge = read(tmp_path, text, name)
-    output = judge_rubric(TREE, judge)
+    output = graded(read(tmp_path, text, name))
     a, b, c = extract_leaf_grades(output.graded_task_tree)
-    assert output.judge_type == "human"
     assert (a.score, a.explanation, a.judge_metadata.author) == (0.0, "It is not: look again.", "Bo")
     assert a.to_json()["judge_metadata"]["history"] == [
         {"score": 1.0, "author": "Ada", "reason": "It is there.", "date": None}
@@ -65,7 +70,7 @@ def test_yaml_and_csv_say_the_same(tmp_path):
 
 
 def test_a_leaf_that_nobody_graded_has_no_grade(tmp_path):
-    output = judge_rubric(TREE, read(tmp_path, "- {path: root/a, score: 1, author: A, reason: r}"))
+    output = graded(read(tmp_path, "- {path: root/a, score: 1, author: A, reason: r}"))
     assert output.num_invalid_leaf_nodes == 2
     assert "nobody graded" in extract_leaf_grades(output.graded_task_tree)[1].explanation
 
@@ -134,5 +139,5 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def test_what_an_entry_says_is_kept(tmp_path):
-    judge = read(tmp_path, "- {path: root/a, score: ~, author: A, reason: r, date: today}")
-    assert judge.grades == {"root/a": (HumanGrade("root/a", None, "A", "r", "today"),)}
+    grades = read(tmp_path, "- {path: root/a, score: ~, author: A, reason: r, date: today}")
+    assert grades == {"root/a": (Correction(score=None, author="A", reason="r", date="today"),)}

@@ -10,7 +10,7 @@ from page_for_tests import Page, part, ranking_row
 
 from pcgeval.core.files import FileError, read_json, write_json, write_text
 from pcgeval.core.layout import RUBRICS
-from pcgeval.judge.heuristic import heuristic_output
+from pcgeval.judge.grading import heuristic_output
 from pcgeval.report import render
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree

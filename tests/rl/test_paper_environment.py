@@ -14,7 +14,9 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 
 import pcgeval  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
+from pcgeval.judge.client import CallFiles  # noqa: E402
 from pcgeval.judge.run import grade_submission  # noqa: E402
+from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset, model_by_name  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.papers import PaperError, load_paper  # noqa: E402
@@ -129,8 +131,8 @@ def test_the_categories_are_metrics(trace_of, tmp_path):
 def graded(submission: Path, judge_type: str, **settings) -> float | None:
     """Return the score of a submission without any environment."""
     computer = SandboxComputer(seconds=60)
-    more = {"papers_dir": PAPERS, "computer": computer, "keep_exchanges": False, **settings}
-    return grade_submission(submission, PAPER, judge_type, **more).score
+    settings = JudgeSettings.checked({"judge": judge_type, "papers_dir": str(PAPERS), **settings})
+    return grade_submission(submission, PAPER, settings, computer, CallFiles(log=None)).score
 
 
 def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):

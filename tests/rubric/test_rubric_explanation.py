@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
 from scripted_judge import answer
 
-from pcgeval.judge.judge import SimpleJudge
-from pcgeval.judge.subject import Subject
+from pcgeval.judge.leaf import LeafJudge
+from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.rubric.explanation import NodeShare, explain
 from pcgeval.rubric.grade_files import graded_task_from_json
@@ -147,7 +147,7 @@ def test_the_whole_tree_has_a_line_a_node():
     ]
 
 
-class ScriptedAsker:
+class ScriptedClient:
     """Answers each call usably, or a kind of call with words of no use."""
 
     def __init__(self, useless=None):
@@ -162,8 +162,8 @@ class ScriptedAsker:
 def simple_record(folder, useless=None, votes=1):
     for name in ("README.md", "main.py"):
         (folder / name).write_text(f"what {name} says\n")
-    subject = Subject(folder, "competition", "Write levels.", "", "", None, None)
-    judge = SimpleJudge(subject, SMALL, ScriptedAsker(useless), votes)
+    task = GradingTask(SMALL, folder, "competition", lambda: None, paper="Write levels.")
+    judge = LeafJudge(task, ScriptedClient(useless), votes=votes)
     return record_of(judge.verdict(SMALL.sub_tasks[1]).judge_metadata)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
-from pcgeval.core.files import FileError, read_json, write_json
+from pcgeval.core.files import FileError, read_text, write_json
 from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
@@ -59,7 +59,7 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
     models = []
     for path in paths:
         try:
-            models.append(_MODEL_EVIDENCE.validate_python(read_json(path)))
+            models.append(_MODEL_EVIDENCE.validate_json(read_text(path)))
         except ValidationError as error:
             fault = error.errors()[0]
             place = ".".join(map(str, fault["loc"]))

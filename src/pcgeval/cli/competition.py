@@ -150,7 +150,7 @@ def record() -> None:
     """Keep the replies in data/raw as recordings to replay."""
     from pcgeval.core.params import load_params
     from pcgeval.generation.export import record_competition
-    from pcgeval.judge.step import record_judgements
+    from pcgeval.judge.stage import record_judgements
 
     params = load_params()
     for path in [*record_competition(params), *record_judgements(params)]:

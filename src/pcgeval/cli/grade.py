@@ -1,7 +1,6 @@
 """The command `pcgeval grade`: a team, a submission that was not run, or an attempt to reproduce a paper."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,10 +10,7 @@ from pcgeval.cli.options import Host, Json, TrustPrograms, group, print_json, wi
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
-    from pcgeval.core.params import Params
-    from pcgeval.judge.grading import JudgeSettings, Report
-    from pcgeval.judge.run import Cut
-    from pcgeval.rubric.grades import JudgeOutput
+    from pcgeval.core.params import Model, Params
 
 MAX_TEMPERATURE = 2.0  # of the common endpoints
 MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
@@ -92,12 +88,14 @@ def grade(
     Exit code 1 means that the score is only a guess.
     """
     from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.core import layout
     from pcgeval.core.files import write_json
     from pcgeval.core.params import load_params
-    from pcgeval.judge.grading import no_report
-    from pcgeval.judge.rendering import GradingProgress
-    from pcgeval.judge.run import Cut, grade_submission
-    from pcgeval.judge.step import judge_settings
+    from pcgeval.judge import grading
+    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.run import grade_submission
+    from pcgeval.judge.settings import JudgeSettings
+    from pcgeval.judge.stage import competition_task, team_settings
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
     from pcgeval.sandbox.reproduction import SandboxComputer
@@ -105,18 +103,20 @@ def grade(
     params = load_params() if paper is None else load_params_or_default()
     given: dict[str, Any] = {
         "judge": judge or ("human" if grades else "simple" if model else None),
+        "model": _judge_model(params, model, host, temperature),
         "votes": votes,
         "context": context,
         "deadline": deadline,
+        "papers_dir": papers_dir and str(papers_dir),
+        "human_grades": grades,
+        "max_depth": max_depth,
+        "code_only": code_only,
+        "resources_provided": resources_provided,
+        "ignore_checks": ignore_checks,
+        "official_invalid_as_zero": invalid_as_zero or params.rubric.official_invalid_as_zero,
     }
-    settings = replace(
-        judge_settings(params),
-        human_grades=grades,
-        ignore_checks=ignore_checks,
-        invalid_as_zero=invalid_as_zero or params.rubric.official_invalid_as_zero,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    settings = _with_model(settings, params, model, host, temperature)
+    named = {name: value for name, value in given.items() if value is not None}
+    settings = JudgeSettings.checked({**dict(params.rubric), **named})
     looks_at_results = settings.judge in {"simple", "checks"}
     for is_wrong, advice in (
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
@@ -128,33 +128,22 @@ def grade(
     ):
         if is_wrong:
             raise typer.BadParameter(advice)
-    report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
+    report = grading.GradingProgress(f"grade {submission}") if settings.judge == "simple" else grading.no_report
+    recordings = [recording] if recording else []
     if paper is None:
-        cut = Cut(code_only, resources_provided, max_depth=max_depth)
-        output = _grade_entry(params, submission, rubric, cut, settings, recording, exchanges, report)
+        task = competition_task(params, submission, rubric=rubric)
+        if submission in params.teams:
+            settings = team_settings(settings, submission)
+            kept = (layout.judge_recording_file(submission), layout.judgement_file(submission))
+            recordings += [path for path in kept if path.is_file()]
+        calls = CallFiles(recordings=tuple(recordings), export=exchanges)
+        log = calls.open(settings)
+        output = grading.grade(task, settings, log, report)
+        calls.write_export(log, keep_others=True)
     else:
-        output = grade_submission(
-            submission,
-            paper,
-            settings.judge,
-            code_only,
-            settings.model,
-            SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None,
-            papers_dir=papers_dir or params.rubric.papers_dir,
-            resources_provided=resources_provided,
-            max_depth=max_depth,
-            seed=settings.seed,
-            votes=settings.votes,
-            context=settings.context,
-            call_seconds=settings.call_seconds,
-            deadline=settings.deadline,
-            ignore_checks=settings.ignore_checks,
-            invalid_as_zero=settings.invalid_as_zero,
-            human_grades=settings.human_grades,
-            exchanges=exchanges,
-            recording=recording,
-            report=report,
-        )
+        computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
+        calls = CallFiles(recordings=tuple(recordings), export=exchanges)
+        output = grade_submission(submission, paper, settings, computer, calls, report)
     if out is not None:
         write_json(out, output.to_json())
     if json:
@@ -167,61 +156,15 @@ def grade(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _with_model(
-    settings: "JudgeSettings", params: "Params", name: str | None, host: str | None, temperature: float | None
-) -> "JudgeSettings":
-    """Return the settings with the model and the temperature of the command line, where given."""
+def _judge_model(params: "Params", name: str | None, host: str | None, temperature: float | None) -> "Model | None":
+    """Return the model and the temperature of the command line, where given, else those of params.yaml."""
     from pcgeval.cli.settings import find_model_to_ask
 
-    model = settings.model
+    model = params.rubric.model
     if name is not None:
         model = find_model_to_ask(params, name, host)
         options = {option: value for option, value in model.options.items() if option not in _JUDGE_OPTIONS}
         model = model.model_copy(update={"options": options})
     if temperature is not None and model is not None:
         model = model.model_copy(update={"options": {**model.options, "temperature": temperature}})
-    return replace(settings, model=model)
-
-
-def _grade_entry(
-    params: "Params",
-    submission: str,
-    rubric: str | None,
-    cut: "Cut",
-    settings: "JudgeSettings",
-    recording: Path | None,
-    exchanges: Path | None,
-    report: "Report",
-) -> "JudgeOutput":
-    """Grade a team of the competition with its results, or any other submission's folder without any."""
-    from pcgeval.checks.gathering import gather_submission
-    from pcgeval.core import layout
-    from pcgeval.core.files import FileError
-    from pcgeval.judge import grading
-    from pcgeval.judge.exchanges import Exchanges, named_recordings
-    from pcgeval.judge.run import kept_state
-    from pcgeval.judge.step import competition_matter, entry_subject, human_grades
-
-    is_team = submission in params.teams
-    folder = layout.SUBMISSIONS / submission if is_team else Path(submission)
-    if not is_team and not folder.is_dir():
-        known = ", ".join(params.teams)
-        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
-    named = Path(rubric or params.rubric.id)
-    rubric_file = named if named.is_file() else layout.rubric_file(str(named))
-    recordings = named_recordings(recording)
-    matter = competition_matter(params, submission, rubric=rubric_file)
-    if is_team:
-        recordings += [layout.judge_recording_file(submission), layout.judgement_file(submission)]
-        if settings.judge == "human" and settings.human_grades is None:
-            settings = replace(settings, human_grades=human_grades(params, submission))
-    else:
-        name = folder.resolve().name
-        matter = replace(
-            matter,
-            subject=lambda: entry_subject(folder, rubric_file),
-            evidence=lambda: gather_submission(folder, name, params.limits.prompt_words),
-        )
-    journal = (exchanges or kept_state(folder) / "exchanges.jsonl") if settings.judge == "simple" else None
-    with Exchanges(journal, recordings) as kept:
-        return grading.grade(replace(matter, rubric=cut.applied(matter.rubric)), settings, kept, report)
+    return model

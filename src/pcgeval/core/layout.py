@@ -94,7 +94,7 @@ def judge_recording_file(team: str) -> Path:
 
 def judgement_file(team: str) -> Path:
     """Return where the judge's exchanges about a team's submission are kept while it is graded, and after."""
-    return JUDGEMENTS / team / "exchanges.jsonl"
+    return JUDGEMENTS / team / "calls.jsonl"
 
 
 def grade_file(team: str) -> Path:

@@ -1,205 +1,220 @@
-"""One grading from its beginning to its end: the judge is made, asked about every leaf, and the result put together."""
+"""One grading from its beginning to its end: every leaf is judged, several at a time, and the tree is computed."""
 
+import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import Model
-from pcgeval.judge.asking import JudgeAsker, OpenBackend, usual_backend
-from pcgeval.judge.exchanges import Exchanges
-from pcgeval.judge.heuristic import heuristic_output
-from pcgeval.judge.human import read_human_grades
-from pcgeval.judge.judge import SimpleJudge
-from pcgeval.judge.judges import AnyEvidence, ChecksJudge, DummyJudge, Judge, JudgeType, MixedJudge, RandomJudge
-from pcgeval.judge.judging import JudgedLeaf, judge_leaves
-from pcgeval.judge.subject import Subject
-from pcgeval.judge.templates import prompt_version
-from pcgeval.rubric.grades import GradedTask, JudgeOutput, extract_leaf_grades
-from pcgeval.rubric.record import record_of
+from pcgeval.checks.check_result import Undecided
+from pcgeval.checks.checks import run_check
+from pcgeval.checks.evidence import Evidence, PaperEvidence
+from pcgeval.core.console import Progress
+from pcgeval.core.threads import map_in_threads
+from pcgeval.judge.client import JudgeClient, OpenBackend, open_model
+from pcgeval.judge.human import human_verdict, read_human_grades
+from pcgeval.judge.leaf import LeafJudge
+from pcgeval.judge.prompts import prompt_version
+from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.protocol import LlmError
+from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, extract_leaf_grades, grade_tree
+from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 
-Report = Callable[[JudgedLeaf, bool], None]  # a leaf, and whether the model was asked about it just now
-MAX_VOTES = 99
-
-
-class GradingError(PcgevalError):
-    """A grading that cannot be meant: no such judge, no model, no submission."""
+REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
+VerdictOf = Callable[[TaskNode], Verdict]
 
 
 @dataclass(frozen=True)
-class JudgeSettings:
-    """Who judges, and how; the fields from `model` to `ignore_checks` are for the judge `simple`.
+class JudgedLeaf:
+    """A leaf with its verdict; `number` counts the leaves judged so far of `total`."""
 
-    Attributes:
-        judge: The judge's type.
-        seed: Of the judges `random` and `simple`.
-        invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
-        human_grades: The file of the judge `human`.
-        model: The model that is asked.
-        votes: How often each leaf is graded.
-        context: Tokens of one call, its answer included.
-        call_seconds: For one call.
-        deadline: Seconds after which nothing is asked any more.
-        ignore_checks: Ask the model about leaves with a check too.
-    """
-
-    judge: JudgeType
-    seed: int = 0
-    invalid_as_zero: bool = False
-    human_grades: Path | None = None
-    model: Model | None = None
-    votes: int = 1
-    context: int = 8192
-    call_seconds: float = 600.0
-    deadline: float | None = None
-    ignore_checks: bool = False
+    leaf: TaskNode
+    verdict: Verdict
+    number: int
+    total: int
+    is_new: bool = False  # whether the model was asked about it just now
 
 
-@dataclass(frozen=True)
-class Matter:
-    """What is judged, by which criteria; what a judge does not look at is never gathered.
-
-    Attributes:
-        rubric: The criteria, cut to those that are to be graded.
-        whole_rubric: The criteria before anything was cut away.
-        subject: Gathers what a model is told of the submission.
-        evidence: Gathers what the checks look at.
-        has_reproduced: Whether a reproduce.sh is there and succeeded.
-    """
-
-    rubric: TaskNode
-    whole_rubric: TaskNode
-    subject: Callable[[], Subject]
-    evidence: Callable[[], AnyEvidence]
-    has_reproduced: bool = False
+Report = Callable[[JudgedLeaf], None]
 
 
-def no_report(*_: object) -> None:
-    """Say nothing."""
+def no_report(_: JudgedLeaf) -> None:
+    """Report nothing."""
+
+
+class GradingProgress:
+    """Shows the leaves as they are judged: score and cost of each, and of all together."""
+
+    def __init__(self, title: str) -> None:
+        """Start the clock."""
+        self._progress = Progress(title, 0)
+
+    def __call__(self, judged: JudgedLeaf) -> None:
+        """Count one leaf."""
+        usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
+        found = "no grade" if score is None else f"{score:.2f}"
+        cost = f", {usage.tokens} tokens in {usage.total.seconds:.1f} s" if usage.tokens else ""
+        self._progress.total = judged.total
+        self._progress.step(
+            f"{judged.leaf.id}: {found}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
+        )
 
 
 def grade(
-    matter: Matter,
+    task: GradingTask,
     settings: JudgeSettings,
-    exchanges: Exchanges,
+    log: CallLog,
     report: Report = no_report,
     *,
     stopping: threading.Event | None = None,
-    opened: OpenBackend = usual_backend,
+    open_backend: OpenBackend = open_model,
 ) -> JudgeOutput:
     """Grade a submission.
 
     Args:
-        matter: What is judged.
-        settings: By whom.
-        exchanges: What the model said before, and where its replies are kept.
+        task: The submission and the whole rubric.
+        settings: The judge and the part of the rubric that is graded.
+        log: The calls that were made before, and where new ones are kept.
         report: Called after each leaf.
-        stopping: Set from outside to ask the model nothing more; leaves not judged by then have no grade.
-        opened: Opens the model's backend.
+        stopping: Set from outside to make no further call; leaves not judged by then have no grade.
+        open_backend: Opens the model's backend.
 
     Raises:
         GradingError: The judge lacks what it needs.
         HumanGradesError: The file of a person's grades is faulty.
+        RubricError: Nothing of the rubric is left to be graded.
     """
-    if settings.judge == "simple":
-        return _grade_by_model(matter, settings, exchanges, report, stopping, opened)
-    judge = _judge(matter, settings)
-    tree = judge_leaves(
-        matter.rubric,
-        judge,
-        progress=lambda judged: report(judged, False),
-        invalid_as_zero=settings.invalid_as_zero,
-    )
-    return JudgeOutput(judge.judge_type, tree)
-
-
-def _judge(matter: Matter, settings: JudgeSettings) -> Judge:
+    whole, task = task.rubric, replace(task, rubric=settings.cut(task.rubric))
     match settings.judge:
+        case "simple":
+            return _grade_by_model(task, settings, log, report, stopping or threading.Event(), open_backend)
         case "checks":
-            return ChecksJudge(matter.evidence())
+            verdict_of: VerdictOf = partial(check_verdict, task.evidence())
         case "random":
-            return RandomJudge(settings.seed)
+            verdict_of = partial(random_verdict, settings.seed)
         case "dummy":
-            return DummyJudge()
+            verdict_of = dummy_verdict
         case "human":
             if settings.human_grades is None:
                 raise GradingError("the judge human needs a file of grades. Name it.")
-            gradable = [leaf.path for tree in (matter.whole_rubric, matter.rubric) for leaf in leaves(tree)]
-            return read_human_grades(settings.human_grades, gradable)
-    raise GradingError(f"no judge is called {settings.judge!r}. There are simple, checks, random, dummy and human.")
+            paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
+            verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
+    tree = judge_leaves(task.rubric, verdict_of, report=report, invalid_as_zero=settings.official_invalid_as_zero)
+    return JudgeOutput(settings.judge, tree)
 
 
 def _grade_by_model(
-    matter: Matter,
+    task: GradingTask,
     settings: JudgeSettings,
-    exchanges: Exchanges,
+    log: CallLog,
     report: Report,
-    stopping: threading.Event | None,
-    opened: OpenBackend,
+    stopping: threading.Event,
+    open_backend: OpenBackend,
 ) -> JudgeOutput:
-    model = settings.model
-    if model is None:
-        raise GradingError("the judge simple needs a model. Name one, or choose another judge.")
-    if not 1 <= settings.votes <= MAX_VOTES:
-        raise GradingError(f"votes is {settings.votes}. Give a number from 1 to {MAX_VOTES}.")
-    if settings.votes > 1 and not model.options.get("temperature"):
-        raise GradingError(
-            f"votes is {settings.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
-            "its options, or with --temperature), or ask for 1 vote."
-        )
-    stopping = stopping or threading.Event()
-    asker = JudgeAsker(
-        model,
-        exchanges,
-        seed=settings.seed,
-        context=settings.context,
-        call_seconds=settings.call_seconds,
-        deadline=settings.deadline,
-        stopping=stopping,
-        opened=opened,
-    )
-    simple = SimpleJudge(matter.subject(), matter.rubric, asker, settings.votes)
+    client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend)
+    judge = LeafJudge(task, client, votes=settings.votes, code_only=settings.code_only)
+    has_checks = not settings.ignore_checks and any(leaf.check for leaf in leaves(task.rubric))
+    evidence = task.evidence() if has_checks else None
+
+    def verdict_of(leaf: TaskNode) -> Verdict:
+        """Let a check decide its leaf, so that it never costs a call, and the model all others."""
+        return judge.verdict(leaf) if leaf.check is None or evidence is None else check_verdict(evidence, leaf)
+
     try:
         tree = judge_leaves(
-            matter.rubric,
-            simple if settings.ignore_checks else _with_checks(matter, simple),
-            1 if model.backend == "recorded" else model.concurrency,
-            lambda judged: report(judged, asker.was_asked(judged.leaf.path)),
-            invalid_as_zero=settings.invalid_as_zero,
+            task.rubric,
+            verdict_of,
+            1 if client.model.backend == "recorded" else client.model.concurrency,
+            lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
+            invalid_as_zero=settings.official_invalid_as_zero,
         )
     except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
         stopping.set()
         raise
-    output = JudgeOutput(simple.judge_type, tree)
-    if _is_ungraded(tree):
-        output = heuristic_output(tree, has_reproduced=matter.has_reproduced)
-    if asker.stopped is not None:
-        output = replace(output, warnings=(*output.warnings, f"The grading ended early: {asker.stopped}"))
+    graded = extract_leaf_grades(tree)
+    records = [record_of(leaf.judge_metadata) for leaf in graded if leaf.valid_score]
+    output = JudgeOutput(settings.judge, tree)
+    # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
+    if len(records) < len(graded) and not any(each.usage.grade.calls or each.check for each in records):
+        output = heuristic_output(tree, has_reproduced=task.has_reproduced)
+    warnings = [*output.warnings, f"The grading ended early: {client.stopped}"] if client.stopped else output.warnings
     return replace(
         output,
-        model=model.name,
-        model_digest=asker.digest,
+        warnings=tuple(warnings),
+        model=client.model.name,
+        model_digest=client.digest,
         prompt_version=prompt_version(),
         votes=settings.votes,
     )
 
 
-def _with_checks(matter: Matter, judge: Judge) -> Judge:
-    if all(leaf.check is None for leaf in leaves(matter.rubric)):
-        return judge
-    return MixedJudge(ChecksJudge(matter.evidence()), judge)
+def heuristic_output(tree: GradedTask, *, has_reproduced: bool) -> JudgeOutput:
+    """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
+    reasons = [leaf.explanation for leaf in extract_leaf_grades(tree) if not leaf.valid_score]
+    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
+    guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
+    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
+    return JudgeOutput(HEURISTIC, tree, guess=guess, warnings=(warning,))
 
 
-def _is_ungraded(tree: GradedTask) -> bool:
-    """Tell whether leaves lack a grade and none has one from the model or from a check.
+def dummy_verdict(_: TaskNode) -> Verdict:
+    """Pass every leaf: the grade of a perfect submission."""
+    return Verdict(1.0, "the dummy judge passes everything")
 
-    Leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric.
+
+def random_verdict(seed: int, leaf: TaskNode) -> Verdict:
+    """Pass half of the leaves, by a hash of the seed and the leaf's path and thus in any order."""
+    digest = hashlib.sha256(f"{seed}/{leaf.path}".encode()).digest()
+    return Verdict(float(digest[0] % 2), f"the random judge with seed {seed} says so")
+
+
+def check_verdict(evidence: Evidence | PaperEvidence, leaf: TaskNode) -> Verdict:
+    """Return the result of the leaf's check; a leaf without one has no grade."""
+    if leaf.check is None:
+        return Verdict(None, "no check; needs a judge")
+    try:
+        result = run_check(leaf.check, evidence)
+    except Undecided as reason:
+        return Verdict(None, str(reason))
+    record = JudgeRecord(check=leaf.check.name, arguments=dict(leaf.check.arguments))
+    return Verdict(result.score, result.explanation, record)
+
+
+def judge_leaves(
+    rubric: TaskNode,
+    verdict_of: VerdictOf,
+    concurrency: int = 1,
+    report: Report = no_report,
+    *,
+    invalid_as_zero: bool = False,
+) -> GradedTask:
+    """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
+
+    Args:
+        rubric: The tree; leaves are begun in its order.
+        verdict_of: Called in several threads at once if `concurrency` is above 1. Leaves for which it raises LlmError
+            have no grade, for that reason.
+        concurrency: How many leaves are judged at once.
+        report: Called in this thread after each leaf.
+        invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
+
+    Raises:
+        GradeError: A verdict's score is not from 0 to 1.
     """
-    graded = extract_leaf_grades(tree)
-    return any(not leaf.valid_score for leaf in graded) and not any(
-        leaf.valid_score and (record.usage.grade.calls or record.check is not None)
-        for leaf in graded
-        for record in [record_of(leaf.judge_metadata)]
-    )
+    tasks = list(leaves(rubric))
+    verdicts: dict[str, Verdict] = {}
+
+    def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
+        try:
+            return leaf, verdict_of(leaf)
+        except LlmError as error:
+            return leaf, Verdict(None, f"not judged: {error}")
+
+    # one at a time in this thread, so that Ctrl-C interrupts the call
+    for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
+        verdicts[leaf.path] = verdict
+        report(JudgedLeaf(leaf, verdict, len(verdicts), len(tasks)))
+    return grade_tree(rubric, lambda leaf: verdicts[leaf.path], invalid_as_zero=invalid_as_zero)

@@ -23,10 +23,11 @@ REQUIRED = ("path", "score", "author", "reason")
 KEYS = (*REQUIRED, "date")
 MAX_BYTES = 16 * 2**20
 NO_GRADE = frozenset({"none", "null", "~"})
+HumanGrades = Mapping[str, tuple[Correction, ...]]  # all entries about a leaf by its path; the last one counts
 
 
 class HumanGradesError(PcgevalError):
-    """A file of grades that cannot be used; `faults` has all that is wrong with it, each with its line."""
+    """An invalid file of grades; `faults` lists every error with its line."""
 
     def __init__(self, path: Path, faults: Sequence[str]) -> None:
         """Compose the message from the first two hundred faults."""
@@ -35,44 +36,22 @@ class HumanGradesError(PcgevalError):
 
 
 @dataclass(frozen=True)
-class HumanGrade:
-    """One entry: a person's score of one leaf, None where they could not tell, and why."""
-
-    path: str
-    score: float | None
-    author: str
-    reason: str
-    date: str | None = None
-
-
-@dataclass(frozen=True)
-class HumanJudge:
-    """Says what a person said; `grades` maps the paths of leaves to all entries about them, the last one counts."""
-
-    grades: Mapping[str, tuple[HumanGrade, ...]]
-    judge_type: str = "human"
-
-    def verdict(self, leaf: TaskNode) -> Verdict:
-        """Return the last entry; a leaf that nobody graded has no grade."""
-        entries = self.grades.get(leaf.path)
-        if not entries:
-            return Verdict(None, "nobody graded this leaf")
-        *earlier, last = entries
-        history = tuple(
-            Correction(score=each.score, author=each.author, date=each.date, reason=each.reason) for each in earlier
-        )
-        return Verdict(last.score, last.reason, JudgeRecord(author=last.author, date=last.date, history=history))
-
-
-@dataclass(frozen=True)
-class _Entry:
+class _FileEntry:
     """The texts of one entry by their keys, as they stand in the file, and its line."""
 
     line: int
     texts: Mapping[str, str]
 
 
-def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanJudge:
+def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
+    """Return the last entry about a leaf; a leaf that nobody graded has no grade."""
+    if leaf.path not in grades:
+        return Verdict(None, "nobody graded this leaf")
+    *earlier, last = grades[leaf.path]
+    return Verdict(last.score, last.reason, JudgeRecord(author=last.author, date=last.date, history=tuple(earlier)))
+
+
+def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     """Read a file of grades: `.csv` with a header, anything else as YAML, a list of entries.
 
     Args:
@@ -80,7 +59,7 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanJudge:
         leaves: The paths that may be graded.
 
     Raises:
-        HumanGradesError: All that is wrong with it, each with its line.
+        HumanGradesError: Every error in the file, with its line.
         FileError: It cannot be read.
     """
     if path.is_file() and path.stat().st_size > MAX_BYTES:
@@ -88,19 +67,28 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanJudge:
     text = read_text(path).removeprefix("\ufeff")
     faults: list[str] = []
     known = frozenset(leaves)
-    grades: dict[str, tuple[HumanGrade, ...]] = {}
+    grades: dict[str, tuple[Correction, ...]] = {}
     for entry in (_csv_entries if path.suffix.lower() == ".csv" else _yaml_entries)(text, faults):
-        found = _entry_faults(entry, known)
+        texts = entry.texts
+        found = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in texts if key not in KEYS]
+        found += [f"{key!r} is missing. Add it." for key in REQUIRED if not texts.get(key)]
+        if texts.get("path") and texts["path"] not in known:
+            found.append(f"path {texts['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric leaves`.")
+        if texts.get("score") and not _is_score(texts["score"]):
+            found.append(f"score {texts['score']!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
         faults += [f"line {entry.line}: {fault}" for fault in found]
         if not found:
-            grade = _grade(entry)
-            grades[grade.path] = (*grades.get(grade.path, ()), grade)
+            score = None if texts["score"].lower() in NO_GRADE else float(texts["score"])
+            grade = Correction(
+                score=score, author=texts["author"], reason=texts["reason"], date=texts.get("date") or None
+            )
+            grades[texts["path"]] = (*grades.get(texts["path"], ()), grade)
     if faults:
         raise HumanGradesError(path, faults)
-    return HumanJudge(grades)
+    return grades
 
 
-def _csv_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
+def _csv_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:
@@ -115,17 +103,17 @@ def _csv_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
             if row and len(row) != len(header):
                 faults.append(f"line {line}: {len(row)} values under {len(header)} headings. Quote texts with commas.")
             elif row:
-                yield _Entry(line, dict(zip(header, (value.strip() for value in row), strict=True)))
+                yield _FileEntry(line, dict(zip(header, (value.strip() for value in row), strict=True)))
             line = rows.line_num + 1
     except csv.Error as error:
-        faults.append(f"line {line}: not valid CSV: {error}. Mend it; what follows was not read.")
+        faults.append(f"line {line}: not valid CSV: {error}. Fix it; what follows was not read.")
 
 
-def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
+def _yaml_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        faults.append(f"not valid YAML: {' '.join(str(error).split())[:300]}. Mend that line.")
+        faults.append(f"not valid YAML: {' '.join(str(error).split())[:300]}. Fix that line.")
         return
     if not isinstance(root, yaml.SequenceNode):
         faults.append(f"must be a list of entries with {', '.join(REQUIRED)}.")
@@ -143,18 +131,7 @@ def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
                 faults.append(f"line {key.start_mark.line + 1}: {key.value!r:.60} stands twice. Keep one.")
             else:
                 texts[key.value] = value.value.strip()
-        yield _Entry(line, texts)
-
-
-def _entry_faults(entry: _Entry, known: frozenset[str]) -> list[str]:
-    texts = entry.texts
-    faults = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in texts if key not in KEYS]
-    faults += [f"{key!r} is missing. Add it." for key in REQUIRED if not texts.get(key)]
-    if texts.get("path") and texts["path"] not in known:
-        faults.append(f"path {texts['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric show`.")
-    if texts.get("score") and not _is_score(texts["score"]):
-        faults.append(f"score {texts['score']!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
-    return faults
+        yield _FileEntry(line, texts)
 
 
 def _is_score(text: str) -> bool:
@@ -164,9 +141,3 @@ def _is_score(text: str) -> bool:
         return len(text) < 40 and not math.isnan(float(text)) and 0 <= float(text) <= 1
     except ValueError:
         return False
-
-
-def _grade(entry: _Entry) -> HumanGrade:
-    texts = entry.texts
-    score = None if texts["score"].lower() in NO_GRADE else float(texts["score"])
-    return HumanGrade(texts["path"], score, texts["author"], texts["reason"], texts.get("date") or None)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from pcgeval.judge.reading import clean
+from pcgeval.judge.files import clean
 
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
 MAX_LOG = 4_000_000  # characters; of a longer log the beginning and the end are kept

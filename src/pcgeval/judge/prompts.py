@@ -1,173 +1,214 @@
-"""Making the three calls about a leaf from a submission, its task and its rubric."""
+"""One call to the judge's model: its text, its identity, and how it is made to fit the model's context.
 
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any
+Text of submissions and papers stands between tags that carry a key, `<file 3fa9c1>` to `</file 3fa9c1>`. The key is
+taken from a hash of all texts of the call and occurs in none of them, so none can hold a tag that ends it.
+"""
 
-from pcgeval.judge.calls import Call, Part
-from pcgeval.judge.folder import CODE, DOCUMENTS, TABLES, Contents, FoundFile, contents
-from pcgeval.judge.logs import reduced
-from pcgeval.judge.reading import FileText, clean, read_file
-from pcgeval.judge.subject import Subject
-from pcgeval.judge.templates import filled, phrase, prompt_version
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, Literal
 
-MAX_PICKED = 10  # files, as in PaperBench
-RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
-MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
-MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
-MAX_EARLIER = 40  # criteria before the one to be judged that are shown
-MAX_SUB_CRITERIA = 100
-_FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
+from pcgeval.core.files import sha256_bytes, sha256_json
+from pcgeval.llm.protocol import CallError, Message
+from pcgeval.llm.tokens import MESSAGE_OVERHEAD, TokenCounter, shortened
+
+CallKind = Literal["rank", "grade", "parse"]
+CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
+MIN_TOKENS = 24  # of a part; a part with less room is left out
+MAX_CHARACTERS_PER_TOKEN = 16  # of the context: a longer part is cut before its tokens are counted
+_SHORTEST_KEY = 6  # characters; a short key costs few tokens
+_FIELD = re.compile(r"\{([a-z]+)\}")
+# The marks of turns in the chat templates of common models; llama.cpp interprets them within a text, too.
+_MARKS = re.compile(
+    r"(?:<(?=[|｜]|</?s>|/?s>|(?:start|end)_of_turn>|[be]os>|<SYS>>|</SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]))"
+)
 
 
-class Prompts:
-    """All that can be asked about one submission; what the calls share is made once."""
+class ContextError(CallError):
+    """The criterion and the answer's format alone have more tokens than the context leaves for a prompt."""
 
-    def __init__(self, subject: Subject, rubric: TaskNode) -> None:
-        """Look through the submission, and read what stays the same from leaf to leaf."""
-        self.subject = subject
-        self._rubric = rubric
-        self.contents: Contents = contents(subject.folder)
-        is_paper = subject.kind == "paper"
-        self._task_parts = tuple(
-            Part(name, clean(text).strip(), tail=0.1, weight=weight)
-            for name, text, weight in (
-                ("paper" if is_paper else "rules", subject.paper, 3.0),
-                ("addendum", subject.addendum, 1.0),
-                ("notes", subject.judge_addendum, 1.0),
-            )
-            if text.strip()
-        )
-        self._script = Part(REPRODUCE_SCRIPT, self._script_text(), tail=0.3, weight=1.5)
-        log = "(reproduce.sh was not run)" if subject.reproduce_log is None else reduced(subject.reproduce_log)
-        self._log = Part(REPRODUCE_LOG, log, tail=0.7, weight=4.0)
-        self.file_text = lru_cache(_FILES_KEPT)(self._file_text)
 
-    def offered(self, leaf: TaskNode) -> tuple[FoundFile, ...]:
-        """Return the files that a leaf of its category may be judged by, sorted by name.
+@dataclass(frozen=True)
+class PromptPart:
+    """A part of a prompt.
 
-        Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
-        reproduce.sh wrote, and a node that stands for several criteria by all of these (PaperBench). An entry in the
-        competition is judged by all its files.
-        """
-        category = leaf.task_category
-        if self.subject.kind == "competition":
-            return self.contents.files
-        return tuple(
-            file
-            for file in self.contents.files
-            if file.name not in (REPRODUCE_SCRIPT, REPRODUCE_LOG)
-            and (
-                file.suffix in DOCUMENTS
-                or (file.suffix in CODE and category != RESULT_ANALYSIS)
-                or (file.suffix in TABLES and category in (RESULT_ANALYSIS, None) and self.is_fresh(file))
-            )
-        )
+    Attributes:
+        name: The field of the template that it fills; of material, the tag between which it stands.
+        text: Its text.
+        tail: If it is cut, the share of the kept text that is taken from its end.
+        weight: Its share of the room, relative to the other parts. 0 is text of our own that is never cut; any other
+            part is material: written by others, and shown between tags.
+    """
 
-    def is_fresh(self, file: FoundFile) -> bool:
-        """Whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
-        if self.subject.reproduce_log is None:
-            return False
-        return self.subject.log_written is None or file.written >= self.subject.log_written
+    name: str
+    text: str
+    tail: float = 0.0
+    weight: float = 0.0
 
-    def rank(self, leaf: TaskNode, files: Sequence[FoundFile]) -> Call:
-        """Ask which of the files to look at."""
-        names = [file.name for file in files]
-        parts = (Part("files", "\n".join(names), tail=0.3, weight=1.0), *self._fixed(leaf, ""))
-        return Call("rank", leaf.path, 0, 0, prompt_version(), parts, _files_schema(names), RANK_TOKENS)
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the text."""
+        return sha256_bytes(self.text.encode("utf-8", "surrogatepass"))
 
-    def grade(self, leaf: TaskNode, files: Sequence[FoundFile], vote: int, attempt: int, problem: str) -> Call:
-        """Ask for Expectations, Reality and Score, shown the files in the order of their rank."""
-        shown = [
-            Part("file", _with_name(file, self.file_text(file)), tail=0.3, weight=6.0 / (1 + place))
-            for place, file in enumerate(files)
+    @cached_property
+    def escaped_text(self) -> str:
+        """The text with a space in every mark by which a chat template would end the message or begin another."""
+        return _MARKS.sub(lambda mark: f"{mark.group()} ", self.text)
+
+    def bounded_text(self, most: int) -> str:
+        """Return the escaped text, without its middle where it is longer than `most` characters."""
+        text = self.escaped_text
+        if len(text) <= max(most, 1):
+            return text
+        tail = round(most * self.tail)
+        left_out = f"\n[... {len(text) - most} characters left out ...]\n"
+        return text[: most - tail] + left_out + text[len(text) - tail :]
+
+
+@dataclass(frozen=True)
+class JudgeCall:
+    """One question to the model, whole; `attempt` 1 is the second, after an answer that could not be parsed."""
+
+    kind: CallKind
+    leaf: str
+    vote: int
+    attempt: int
+    prompt_version: str
+    parts: tuple[PromptPart, ...]
+    schema: Mapping[str, Any] | None
+    output_tokens: int
+
+    def identity(self) -> dict[str, Any]:
+        """Return all that determines the call before anything is cut, as JSON values; texts stand as their SHA-256."""
+        parts = [
+            {"name": part.name, "sha256": part.digest, "tail": part.tail, "weight": part.weight} for part in self.parts
         ]
-        shown = shown or [Part("file", "(the submission has no file of the kinds that count here)", weight=1.0)]
-        parts = (*self._task_parts, *self._criteria(leaf), *self._run(leaf), *shown, *self._fixed(leaf, problem))
-        return Call("grade", leaf.path, vote, attempt, prompt_version(), parts, None, GRADE_TOKENS)
+        schema = None if self.schema is None else dict(self.schema)
+        return {**vars(self), "parts": parts, "schema": schema}
 
-    def parse(self, leaf: TaskNode, answer: str, vote: int, attempt: int, problem: str) -> Call:
-        """Ask for the verdict that an answer holds."""
-        parts = (Part("answer", clean(answer), tail=0.8, weight=1.0), *self._fixed(leaf, problem, "parse"))
-        schema = _verdict_schema(leaf)
-        return Call("parse", leaf.path, vote, attempt, prompt_version(), parts, schema, PARSE_TOKENS)
+    def messages(self, context: int, counter: TokenCounter) -> tuple[Message, ...]:
+        """Return the messages, which together with the answer fit into a context of so many tokens.
 
-    def _fixed(self, leaf: TaskNode, problem: str, scale: str = "scale") -> tuple[Part, ...]:
-        """Return our own words, which are never cut."""
-        return (
-            Part("about", phrase(f"about {self.subject.kind}")),
-            Part("criterion", leaf.requirements.strip()),
-            Part("question", phrase(self._question(leaf))),
-            Part("scale", phrase(f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}")),
-            Part("problem", filled(phrase("retry"), {"problem": problem}) if problem else ""),
-        )
+        Our own text, the criterion included, stays whole. The remaining room is divided among the other parts by their
+        weights; room that one does not need goes to the others. A part too long for its share loses its middle, or its
+        beginning or end, according to its `tail`. Parts for which fewer than 24 tokens remain are left out, those of
+        the least weight first.
 
-    def _question(self, leaf: TaskNode) -> str:
-        if is_continuous(leaf):
-            return "question whole"
-        if self.subject.kind == "competition" or leaf.task_category is None:
-            return "question entry"
-        return f"question {leaf.task_category}"
+        Raises:
+            ContextError: Our own text has no room.
+        """
+        room = context - self.output_tokens
+        material = [part for part in self.parts if part.weight > 0]
+        texts = [part.bounded_text(room * MAX_CHARACTERS_PER_TOKEN) for part in material]
+        key = fence_key([part.escaped_text for part in material], [part.digest for part in material])
+        needs = [counter.count(text) for text in texts]
+        tags = [counter.count(fenced(part.name, key, "")) + 2 for part in material]
 
-    def _criteria(self, leaf: TaskNode) -> tuple[Part, ...]:
-        """Return what the rubric says before this criterion, and the parts of a criterion that has any."""
-        before = prior_nodes(self._rubric, leaf.path)
-        if len(before) > MAX_EARLIER:
-            before = (before[0], *before[1 - MAX_EARLIER :])
-        texts = {
-            "earlier-criteria": [_one_line(task) for task in before],
-            "sub-criteria": [_one_line(each) for task in leaf.merged for each in leaves(task)][:MAX_SUB_CRITERIA],
-        }
-        return tuple(Part(name, "\n".join(lines), tail=0.7, weight=1.0) for name, lines in texts.items() if lines)
+        def rendered(shown: Mapping[int, int]) -> tuple[Message, ...]:
+            """Return the messages with so many tokens of the material at each place."""
+            blocks = []
+            for place, tokens in sorted(shown.items()):
+                text, part = texts[place], material[place]
+                text = text if needs[place] <= tokens else shortened(text, tokens, counter, tail=part.tail)
+                blocks.append(fenced(part.name, key, text))
+            fields = {part.name: part.text for part in self.parts if part.weight == 0}
+            fields |= {"key": key, "material": "\n\n".join(blocks)}
+            system, user = template(self.kind)
+            return Message("system", filled(system, fields)), Message("user", filled(user, fields))
 
-    def _run(self, leaf: TaskNode) -> tuple[Part, ...]:
-        """Return reproduce.sh and what it printed, where they count: the log says nothing about mere code."""
-        if self.subject.kind == "competition" or self.subject.code_only:
-            return ()
-        return (self._script,) if leaf.task_category == CODE_DEVELOPMENT else (self._script, self._log)
+        def excess(messages: Sequence[Message]) -> int:
+            return sum(counter.count(message.content) + MESSAGE_OVERHEAD for message in messages) - room
 
-    def _script_text(self) -> str:
-        found = read_file(self.subject.folder / REPRODUCE_SCRIPT)
-        return f"({REPRODUCE_SCRIPT}: {found.note})\n{found.text}" if found.note else found.text
-
-    def _file_text(self, file: FoundFile) -> FileText:
-        return read_file(file.path)
-
-
-def is_continuous(leaf: TaskNode) -> bool:
-    """Whether a leaf stands for several criteria, so that it may be met in part."""
-    return bool(leaf.merged)
+        bare = rendered({})
+        budget = -excess(bare)
+        if budget < 0:
+            raise ContextError(
+                f"the {self.kind} call for {self.leaf}: the criterion and the answer's format have {room - budget} "
+                f"tokens, the context leaves {room} for the prompt. Judge with a larger context "
+                "(`rubric.context`, or --context)."
+            )
+        while budget > 0:
+            messages = rendered(_shown(budget, needs, tags, [part.weight for part in material]))
+            if (over := excess(messages)) <= 0:
+                return messages
+            budget -= max(over, budget // 16, 1)  # tokens of the parts and of the whole differ a little
+        return bare
 
 
-def _with_name(file: FoundFile, text: FileText) -> str:
-    return f"{file.name}{f' ({text.note})' if text.note else ''}\n{text.text.rstrip()}"
+def _shown(budget: int, needs: Sequence[int], tags: Sequence[int], weights: Sequence[float]) -> dict[int, int]:
+    """Return how many tokens each part gets, by its place; parts with too little room are left out."""
+    kept = list(range(len(needs)))
+    while kept:
+        room = budget - sum(tags[place] for place in kept)
+        shares = allotted(room, [needs[place] for place in kept], [weights[place] for place in kept])
+        shown = dict(zip(kept, shares, strict=True))
+        starved = [place for place, tokens in shown.items() if tokens < min(MIN_TOKENS, needs[place])]
+        if not starved:
+            return shown
+        kept.remove(min(starved, key=lambda place: (weights[place], -place)))
+    return {}
 
 
-def _one_line(task: TaskNode) -> str:
-    return f"- {' '.join(task.requirements.split())}"
+def allotted(room: int, needs: Sequence[int], weights: Sequence[float]) -> list[int]:
+    """Return how many tokens each part gets: all it needs, or its share by weight of the room that the others leave.
+
+    Args:
+        room: Tokens for all parts together; below 0 counts as 0.
+        needs: Tokens of each part as it is.
+        weights: Above 0.
+    """
+    allotments = [0] * len(needs)
+    left, weight_left = max(room, 0), sum(weights)
+    # a part that needs least for its weight is served first, so that its unused room reaches the others
+    for place in sorted(range(len(needs)), key=lambda place: needs[place] / weights[place]):
+        share = int(left * weights[place] / weight_left) if weight_left > 0 else 0
+        allotments[place] = min(needs[place], share, left)
+        left -= allotments[place]
+        weight_left -= weights[place]
+    return allotments
 
 
-def _files_schema(names: Sequence[str]) -> dict[str, Any]:
-    name: dict[str, Any] = {"type": "string"}
-    if len(names) <= MAX_ENUMERATED and sum(map(len, names)) <= MAX_ENUMERATED_CHARACTERS:
-        name["enum"] = list(names)
-    files = {"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED}
-    return _object_schema({"files": files})
+def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
+    """Return a key that occurs in no text: as much of a hash of the texts' hashes as that needs."""
+    digest = sha256_json(list(digests))
+    lengths = range(_SHORTEST_KEY, len(digest) + 1)
+    # no text can contain the whole of a hash that depends on the text
+    return next(key for key in (digest[:length] for length in lengths) if not any(key in text for text in texts))
 
 
-def _verdict_schema(leaf: TaskNode) -> dict[str, Any]:
-    binary = {"type": "integer", "enum": [0, 1]}
-    continuous = {"type": "number", "minimum": 0, "maximum": 1}
-    return _object_schema(
-        {
-            "valid_score": {"type": "boolean"},
-            "score": continuous if is_continuous(leaf) else binary,
-            "explanation": {"type": "string"},
-        }
-    )
+def fenced(name: str, key: str, text: str) -> str:
+    """Return a text between its tags."""
+    return f"<{name} {key}>\n{text}\n</{name} {key}>"
 
 
-def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+@cache
+def template(kind: str) -> tuple[str, str]:
+    """Return the system and the user message of one kind of call, with `{fields}`."""
+    system, _, user = _prompt_file(kind).partition("\n===\n")
+    return system.strip(), user.strip()
+
+
+@cache
+def phrase(name: str) -> str:
+    """Return a short text of phrases.md by its heading."""
+    sections = re.split(r"^## (.*)\n", _prompt_file("phrases"), flags=re.MULTILINE)
+    return dict(zip(sections[1::2], sections[2::2], strict=True))[name].rstrip()
+
+
+@cache
+def prompt_version() -> str:
+    """Return the beginning of the SHA-256 of all templates; replies to other templates do not count for these."""
+    return sha256_json({name: _prompt_file(name) for name in (*CALL_KINDS, "phrases")})[:16]
+
+
+def filled(text: str, fields: Mapping[str, str]) -> str:
+    """Return a template with its fields, empty where there is none; the values are not searched for fields."""
+    return _FIELD.sub(lambda field: fields.get(field[1], ""), text)
+
+
+def _prompt_file(name: str) -> str:
+    return files("pcgeval.judge").joinpath("prompts", f"{name}.md").read_text(encoding="utf-8")

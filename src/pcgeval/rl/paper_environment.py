@@ -11,7 +11,9 @@ from pydantic import Field, SerializeAsAny
 
 from pcgeval.core.files import read_text
 from pcgeval.core.params import Model
+from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import run_judge
+from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.local_models import find_model
 from pcgeval.rl.attempt import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
@@ -108,8 +110,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             code_only=config.code_only,
             completer_config=config.judge_model,
             computer=computer,
-            papers_dir=config.papers_dir,
-            keep_exchanges=False,
+            settings=JudgeSettings(papers_dir=str(config.papers_dir)),
+            calls=CallFiles(log=None),
         )
         trace.state.grade = trace.info["grade"] = output.to_json()
         return _recorded(trace, output)

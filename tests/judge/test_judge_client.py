@@ -7,12 +7,14 @@ import pytest
 from rubric_trees import CODE, RESULT, leaf, node
 from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
-from pcgeval.core.files import to_json, write_text
+from pcgeval.core.files import FileError, to_json, write_text
 from pcgeval.core.params import Model
-from pcgeval.judge import asking
-from pcgeval.judge.exchanges import read_exchanges
-from pcgeval.judge.grading import GradingError
+from pcgeval.judge import client
+from pcgeval.judge.client import CallFiles
+from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.llm.call_log import read_recording
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
 from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
 from pcgeval.rubric.grade_files import judge_output_from_json
@@ -40,17 +42,27 @@ def attempt(tmp_path, monkeypatch):
     return tmp_path / "attempt"
 
 
-def grade(attempt, backend=None, model=MODEL, **more):
-    """Grade with a scripted model; without one nothing may be asked."""
+def grade(attempt, backend=None, model=MODEL, calls=None, report=no_report, stopping=None, **settings):
+    """Grade with a scripted model; without one no call may be made."""
 
-    def opened(given):
-        assert backend is not None, "nothing was to be asked"
-        models.append(given)
+    def open_backend(_):
+        assert backend is not None, "no call was to be made"
         return backend
 
-    models: list[Model] = []
-    more = {"papers_dir": attempt.parent / "papers", **more}
-    return grade_submission(attempt, "toy", "simple", completer_config=model, opened=opened, **more)
+    settings = {"judge": "simple", "papers_dir": str(attempt.parent / "papers"), **settings}
+    settings = JudgeSettings.checked({**settings, "model": model})
+    return grade_submission(
+        attempt, "toy", settings, calls=calls, report=report, stopping=stopping, open_backend=open_backend
+    )
+
+
+def kept_in(path):
+    """Keep the calls in a recording, and nothing else."""
+    return CallFiles(log=None, export=path)
+
+
+def replay(attempt, path):
+    return grade(attempt, None, RECORDED, CallFiles(log=None, recordings=(path,)))
 
 
 def in_bytes(output):
@@ -89,10 +101,10 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     assert all(each["num_predict"] > 0 for each in options)
 
 
-def test_a_context_that_is_too_small_names_its_own_setting(attempt):
-    output = grade(attempt, ScriptedModel(), context=400)
-    assert all("larger context (`rubric.context`, or --context)" in each for each in reasons(output).values())
-    assert output.num_invalid_leaf_nodes == len(LEAVES)
+def test_a_context_that_is_too_small_names_its_own_setting(attempt, tmp_path):
+    write_paper(tmp_path, node("root", 1, leaf("long", requirements="a long criterion " * 2000)))
+    output = grade(attempt, ScriptedModel(), context=1024)
+    assert "larger context (`rubric.context`, or --context)" in reasons(output)["long"]
 
 
 def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
@@ -143,11 +155,11 @@ def refuses_schemas(_: int, request: ChatRequest) -> None:
 def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
     model = MODEL.model_copy(update={"concurrency": concurrency})
     backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
-    output = grade(attempt, backend.retried(), model, exchanges=kept)
+    output = grade(attempt, backend.retried(), model, calls=kept_in(kept))
     assert output.num_invalid_leaf_nodes == 0
     refused = [request for request in backend.requests if request.schema is not None]
     assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
-    assert in_bytes(grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)) == in_bytes(output)
+    assert in_bytes(replay(attempt, kept)) == in_bytes(output)
 
 
 def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_one(attempt):
@@ -172,7 +184,7 @@ def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkey
             self.now += 1
             return self.now
 
-    monkeypatch.setattr(asking, "time", Clock())
+    monkeypatch.setattr(client, "time", Clock())
     backend = ScriptedModel()
     grade(attempt, backend, deadline=20.5)
     assert backend.timeouts
@@ -209,10 +221,10 @@ def test_nothing_is_asked_twice(attempt):
 
 def test_a_replay_gives_the_same_bytes(attempt, tmp_path):
     kept = tmp_path / "kept.jsonl"
-    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-2.")), exchanges=kept)
+    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-2.")), calls=kept_in(kept))
     assert reasons(first).keys() == {"leaf-2"}
     content = kept.read_bytes()
-    replayed = grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)
+    replayed = replay(attempt, kept)
     assert in_bytes(replayed) == in_bytes(first)
     assert kept.read_bytes() == content
 
@@ -225,9 +237,9 @@ def test_the_same_bytes_for_any_concurrency(attempt, tmp_path, concurrency):
             return type(reply)(reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason, 0.5)
 
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    one = grade(attempt, Timeless(), exchanges=first)
+    one = grade(attempt, Timeless(), calls=kept_in(first))
     model = MODEL.model_copy(update={"concurrency": concurrency})
-    assert in_bytes(grade(attempt, Timeless(seconds=0.003), model, exchanges=second)) == in_bytes(one)
+    assert in_bytes(grade(attempt, Timeless(seconds=0.003), model, calls=kept_in(second))) == in_bytes(one)
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -328,10 +340,10 @@ def test_a_grading_can_be_stopped_from_outside(attempt):
 
 def test_what_was_not_recorded_says_how_to_record_it(attempt, tmp_path):
     kept = tmp_path / "kept.jsonl"
-    grade(attempt, ScriptedModel(), exchanges=kept)
+    grade(attempt, ScriptedModel(), calls=kept_in(kept))
     lines = kept.read_text().splitlines()
     kept.write_text("".join(f"{line}\n" for line in lines if "leaf-3" not in json.loads(line)["leaf"]))
-    output = grade(attempt, None, RECORDED, recording=kept, keep_exchanges=False)
+    output = replay(attempt, kept)
     assert list(reasons(output)) == ["leaf-3"]
     assert "pcgeval record" in reasons(output)["leaf-3"]
     assert output.judge_type == "simple"
@@ -377,22 +389,50 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept(attempt):
     assert in_bytes(grade(attempt)) == in_bytes(first)
 
 
-def test_every_exchange_says_what_was_sent(attempt, tmp_path):
+def test_every_call_says_what_was_sent(attempt, tmp_path):
     kept = tmp_path / "kept.jsonl"
-    grade(attempt, ScriptedModel(), exchanges=kept)
-    exchanges = list(read_exchanges(kept))
-    assert len(exchanges) == CALLS
-    assert all(len(each.sent) == 64 for each in exchanges)
-    assert len({each.sent for each in exchanges if each.kind == "grade"}) == len(LEAVES)
-    assert [each.kind for each in exchanges] == ["rank", "grade", "parse"] * len(LEAVES)
-    assert [each.leaf for each in exchanges] == sorted(each.leaf for each in exchanges)
+    grade(attempt, ScriptedModel(), calls=kept_in(kept))
+    calls = list(read_recording(kept))
+    assert len(calls) == CALLS
+    assert all(len(each.sent) == 64 for each in calls)
+    assert len({each.sent for each in calls if each.kind == "grade"}) == len(LEAVES)
+    assert [each.kind for each in calls] == ["rank", "grade", "parse"] * len(LEAVES)
+    assert [each.leaf for each in calls] == sorted(each.leaf for each in calls)
 
 
 def test_a_backend_that_cannot_be_opened_says_why(attempt):
-    def opened(_):
+    def open_backend(_):
         raise LlmError("llama.cpp is not installed.")
 
-    output = grade_submission(
-        attempt, "toy", completer_config=MODEL, papers_dir=attempt.parent / "papers", opened=opened
-    )
+    settings = JudgeSettings(judge="simple", model=MODEL, papers_dir=str(attempt.parent / "papers"))
+    output = grade_submission(attempt, "toy", settings, open_backend=open_backend)
     assert set(reasons(output).values()) == {"not judged: llama.cpp is not installed."}
+
+
+def test_a_recording_that_somebody_named_has_to_be_there(attempt):
+    with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
+        grade(attempt, ScriptedModel(), calls=CallFiles(recordings=(attempt / "none.jsonl",)))
+
+
+@pytest.mark.parametrize("content", [b"# Notes\n", b"no end of line", b'{"id": 1}\n', b"\0\0\0\n"])
+@pytest.mark.parametrize("model", [MODEL, RECORDED])
+def test_a_file_of_another_kind_stays_as_it_is(attempt, content, model):
+    path = attempt.parent / "notes.md"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=r"notes\.md:1"):
+        grade(attempt, ScriptedModel(), model, CallFiles(export=path))
+    assert path.read_bytes() == content
+
+
+def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):
+    kept = tmp_path / "kept.jsonl"
+    grade(attempt, ScriptedModel(), calls=kept_in(kept))
+    known = {call.key for call in read_recording(kept)}
+    dying = ScriptedModel(fails=dies_after(2))
+    grade(attempt, dying, calls=kept_in(kept), seed=1)
+    after = {call.key for call in read_recording(kept)}
+    assert known < after
+    assert len(after) == CALLS + 2
+    backend = ScriptedModel()
+    grade(attempt, backend, calls=kept_in(kept))
+    assert backend.requests == []

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from rubric_trees import leaf, node, rubric
-from simple_parts import FILES, GRADE, RUBRIC, VERDICT, Dead, Scripted, leaf_of, sent, subject, write_files
+from simple_parts import FILES, GRADE, RUBRIC, VERDICT, Dead, Scripted, judge_of, leaf_of, sent, task_of, write_files
 
-from pcgeval.judge.judge import SimpleJudge
-from pcgeval.judge.prompts import Prompts
+from pcgeval.judge.leaf import LeafJudge
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.rubric.record import RefusedFile
 from pcgeval.rubric.tree import prune
@@ -18,11 +17,11 @@ from pcgeval.rubric.tree import prune
 
 @pytest.fixture
 def submission(tmp_path):
-    return subject(write_files(tmp_path))
+    return task_of(write_files(tmp_path))
 
 
 def verdict(submission, model, name="mean", votes=1, tree=RUBRIC):
-    return SimpleJudge(submission, tree, model, votes).verdict(leaf_of(name, tree))
+    return LeafJudge(replace(submission, rubric=tree), model, votes=votes).verdict(leaf_of(name, tree))
 
 
 def test_three_calls_make_a_verdict(submission):
@@ -65,7 +64,7 @@ def test_a_zero_is_a_grade(submission):
     [
         ("grade", "", "it is empty."),
         ("grade", "# Score\n7/10", "its score is a part of 10; it must be from 0 to 1."),
-        ("grade", "# Bewertung\nunklar", "it has no heading Score with a number."),
+        ("grade", "# Score\nunclear", "it has no heading Score with a number."),
         ("parse", "no idea", "it has no heading Score with a number."),
         ("parse", '{"valid_score": true, "score": 0}', "it says 0, but the score under the last heading is 1."),
         ("parse", "\n".join(f"Score: {number % 2}" for number in range(10)), "it gives 10 scores instead of one."),
@@ -119,7 +118,7 @@ def test_a_ranking_without_files_takes_the_first_from_the_top(submission):
 
 def test_a_single_file_needs_no_ranking(tmp_path):
     model = Scripted()
-    found = verdict(subject(write_files(tmp_path, {"a.py": "1"})), model)
+    found = verdict(task_of(write_files(tmp_path, {"a.py": "1"})), model)
     assert model.kinds() == ["grade", "parse"]
     assert found.judge_metadata.files.picked == ("a.py",)
 
@@ -141,15 +140,15 @@ def test_results_without_a_fresh_file_are_0_without_a_call(submission, log, writ
 
 
 def test_an_empty_submission_is_0_and_a_missing_one_has_no_grade(tmp_path):
-    assert verdict(subject(tmp_path), Scripted()).score == 0
-    gone = verdict(subject(tmp_path / "gone"), model := Scripted())
+    assert verdict(task_of(tmp_path), Scripted()).score == 0
+    gone = verdict(task_of(tmp_path / "gone"), model := Scripted())
     assert (gone.score, model.calls) == (None, [])
     assert gone.explanation == "the submission cannot be read (No such file or directory)"
 
 
 def test_odd_files_are_graded_with_a_note(tmp_path):
     files = {"a.py": b"caf\xe9", "b.py": "x = 1\n" * 100_000, "c.md": b"\0", "d.py": b"\xff" * 9}
-    found = verdict(subject(write_files(tmp_path, files)), model := Scripted({"rank": "a.py\nb.py\nc.md\nd.py"}))
+    found = verdict(task_of(write_files(tmp_path, files)), model := Scripted({"rank": "a.py\nb.py\nc.md\nd.py"}))
     assert found.score == 1
     assert found.judge_metadata.files.picked == ("a.py", "b.py", "d.py")
     assert found.judge_metadata.files.refused == (RefusedFile(name="c.md", reason="is binary"),)
@@ -201,7 +200,7 @@ def test_continuous_votes_are_averaged(submission):
 
 
 def test_several_threads_may_judge(submission):
-    judge = SimpleJudge(submission, RUBRIC, Scripted({"rank": "README.md\nresults.csv"}))
+    judge = LeafJudge(submission, Scripted({"rank": "README.md\nresults.csv"}))
     alone = [judge.verdict(each) for each in RUBRIC.sub_tasks]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(judge.verdict, RUBRIC.sub_tasks * 10))
@@ -218,11 +217,11 @@ def test_it_costs_little_besides_the_model(tmp_path):
     """A rubric of 400 leaves is judged from written replies; what is the same for all is read once."""
     write_files(tmp_path, {**FILES, **{f"src/{number}.py": "x = 1\n" * 5000 for number in range(50)}})
     tree = rubric(node("top", 1, *(leaf(f"leaf{number}") for number in range(400))))
-    judge = SimpleJudge(subject(tmp_path, paper="p " * 50_000), tree, model := Scripted({"rank": "src/1.py"}))
+    judge = judge_of(tmp_path, model := Scripted({"rank": "src/1.py"}), rubric=tree, paper="p " * 50_000)
     assert all(judge.verdict(each).score == 1 for each in tree.sub_tasks)
     assert len({json.dumps(call.identity(), sort_keys=True) for call in model.calls}) == len(model.calls) == 1200
 
 
 def test_file_texts_are_kept_only_up_to_a_bound(submission):
-    assert Prompts(submission, RUBRIC).file_text.cache_info().maxsize == 64
+    assert LeafJudge(submission, Scripted()).file_text.cache_info().maxsize == 64
     assert Path(submission.folder, "README.md").is_file()

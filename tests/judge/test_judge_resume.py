@@ -122,7 +122,7 @@ def test_a_replay_gives_the_same_bytes_without_the_server(tmp_path):
         competition.grade()
     places = [tmp_path / grade_file(TEAM), tmp_path / judgement_file(TEAM)]
     before = [path.read_bytes() for path in places]
-    recorded = "from pcgeval.core.params import load_params; from pcgeval.judge.step import record_judgements"
+    recorded = "from pcgeval.core.params import load_params; from pcgeval.judge.stage import record_judgements"
     competition.grade("-c", f"{recorded}; print(record_judgements(load_params()))")
     assert (tmp_path / judge_recording_file(TEAM)).read_bytes() == before[1]
     shutil.rmtree(tmp_path / "data/judgements")
@@ -155,7 +155,7 @@ def test_two_gradings_of_a_team_exclude_each_other(tmp_path):
         second = competition.start()
         _, said = second.communicate(timeout=300)
         assert second.returncode == 2
-        assert "another grading of it is running" in said
+        assert "at work on it" in said
         assert "Traceback" not in said
         first.kill()
         first.communicate()

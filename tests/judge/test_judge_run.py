@@ -10,15 +10,17 @@ from pathlib import Path
 
 import pytest
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_judge import DIGEST, ScriptedModel, dies_after
+from scripted_judge import DIGEST, ScriptedModel, SlowJudgeServer, dies_after
 
 import pcgeval
 from pcgeval.core.files import FileError, write_text
+from pcgeval.core.locks import FolderBusyError
 from pcgeval.core.params import Model
 from pcgeval.judge import run as module
-from pcgeval.judge.exchanges import ExchangesError
-from pcgeval.judge.grading import GradingError
+from pcgeval.judge.client import CallFiles
+from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission, run_judge
+from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.papers import PaperError
 from pcgeval.submissions.reproduction import ReproductionRun
@@ -65,8 +67,15 @@ def by_id(output):
     return {each.id: each for each in extract_leaf_grades(output.graded_task_tree)}
 
 
-def simple(attempt, backend, **more):
-    return grade_submission(attempt, "toy", **{"completer_config": MODEL, "opened": lambda _: backend, **more})
+def grade(attempt, judge, computer=None, report=no_report, **settings):
+    return grade_submission(
+        attempt, "toy", JudgeSettings.checked({"judge": judge, **settings}), computer, report=report
+    )
+
+
+def simple(attempt, backend, computer=None, calls=None, **settings):
+    settings = JudgeSettings.checked({"judge": "simple", "model": MODEL, **settings})
+    return grade_submission(attempt, "toy", settings, computer, calls, open_backend=lambda _: backend)
 
 
 def test_the_public_interface(attempt):
@@ -80,37 +89,48 @@ def test_the_public_interface(attempt):
 @pytest.mark.parametrize("judge", ["random", "dummy", "checks"])
 def test_judges_without_a_model_leave_nothing_behind(attempt, judge):
     before = sorted(attempt.parent.rglob("*"))
-    assert grade_submission(attempt, "toy", judge, seed=3).judge_type == judge
+    assert grade(attempt, judge, seed=3).judge_type == judge
     assert sorted(attempt.parent.rglob("*")) == before
 
 
 def test_a_completer_config_may_be_values(attempt):
-    config = {"backend": "ollama", "name": "m:1", "digest": DIGEST}
-    more = {"computer": FakeComputer(), "opened": lambda _: ScriptedModel()}
-    output = asyncio.run(run_judge(attempt, "toy", completer_config=config, **more))
+    with SlowJudgeServer(0) as server:
+        config = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
+        output = asyncio.run(run_judge(attempt, "toy", completer_config=config, computer=FakeComputer()))
     assert (output.judge_type, output.model, output.num_invalid_leaf_nodes) == ("simple", "m:1", 0)
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"judge_type": "simpel"}, "no judge is called 'simpel'"),
-        ({"judge_type": "simple"}, "needs a model"),
+        ({"judge_type": "simpel"}, "simpel|judge: "),
+        ({}, "needs a model"),
         ({"judge_type": "human"}, "needs a file of grades"),
-        ({"completer_config": {"backend": "olama", "name": "m"}}, "completer_config: backend"),
-        ({"completer_config": MODEL, "votes": 0}, "votes is 0"),
-        ({"judge_type": "dummy", "max_depth": 0}, "max_depth is 0"),
-        ({"submission_path": "nowhere"}, "nowhere: no folder"),
+        ({"completer_config": {"backend": "olama", "name": "m"}}, r"model\.backend"),
+        ({"judge_type": "dummy", "submission_path": "nowhere"}, "nowhere: no folder"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(attempt, change, expected):
+def test_an_impossible_call_is_refused(attempt, change, expected):
     with pytest.raises(GradingError, match=expected):
-        grade_submission(**{"submission_path": attempt, "paper_id": "toy", **change})
+        asyncio.run(run_judge(**{"submission_path": attempt, "paper_id": "toy", **change}))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"judge": "simple", "model": MODEL, "votes": 0}, "votes"),
+        ({"judge": "simple", "model": MODEL, "votes": 2}, "at temperature 0 all votes are the same"),
+        ({"judge": "dummy", "max_depth": 0}, "max_depth is 0"),
+    ],
+)
+def test_invalid_settings_are_refused(values, expected):
+    with pytest.raises(GradingError, match=expected):
+        JudgeSettings.checked(values)
 
 
 def test_an_unknown_paper_is_named(attempt):
     with pytest.raises(PaperError, match="toy"):
-        grade_submission(attempt, "joy", "dummy")
+        grade_submission(attempt, "joy", JudgeSettings(judge="dummy"))
 
 
 def test_the_computer_runs_a_copy_and_its_results_are_judged(attempt):
@@ -175,24 +195,24 @@ def test_a_kept_run_whose_folder_is_gone_is_made_again(attempt):
 
     computer = FakeComputer()
     with pytest.raises(KeyboardInterrupt):
-        grade_submission(attempt, "toy", "checks", computer=computer, report=report)
+        grade(attempt, "checks", computer=computer, report=report)
     (copy,) = attempt.parent.rglob("reproduction/copy")
     shutil.rmtree(copy)
-    output = grade_submission(attempt, "toy", "checks", computer=computer)
+    output = grade(attempt, "checks", computer=computer)
     assert computer.runs == 2
     assert by_id(output)["ran"].score == 1.0
 
 
 def test_two_gradings_do_not_share_a_run(attempt):
     def report(*_):
-        with pytest.raises(ExchangesError, match=r"reproduction\.lock: another grading of it is running"):
-            grade_submission(attempt, "toy", "checks", computer=second)
+        with pytest.raises(FolderBusyError, match="at work on it"):
+            grade(attempt, "checks", computer=second)
 
     first, second = FakeComputer(), FakeComputer()
-    output = grade_submission(attempt, "toy", "checks", computer=first, report=report)
+    output = grade(attempt, "checks", computer=first, report=report)
     assert by_id(output)["ran"].score == 1.0
     assert second.runs == 0
-    grade_submission(attempt, "toy", "checks", computer=second)
+    grade(attempt, "checks", computer=second)
     assert second.runs == 1
 
 
@@ -205,7 +225,7 @@ def test_the_present_folder_can_be_the_submission(attempt, monkeypatch):
 
     monkeypatch.chdir(attempt)
     papers = attempt.parent / "data/papers"
-    output = simple(Path(), ScriptedModel(), papers_dir=papers, computer=Strict())
+    output = simple(Path(), ScriptedModel(), papers_dir=str(papers), computer=Strict())
     assert by_id(output)["ran"].score == 1.0
     assert not list(attempt.rglob("reproduction*"))
 
@@ -220,26 +240,24 @@ def test_what_gradings_keep_in_a_submission_makes_it_no_other_one(attempt):
 
 def test_a_recording_that_is_not_there_is_no_grading(attempt):
     with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
-        simple(attempt, ScriptedModel(), recording="none.jsonl")
+        simple(attempt, ScriptedModel(), calls=CallFiles(recordings=(Path("none.jsonl"),)))
 
 
 def test_code_only_runs_nothing_and_grades_code(attempt):
     computer = FakeComputer()
-    output = simple(attempt, ScriptedModel(), computer=computer, code_only=True)
+    output = simple(attempt, ScriptedModel(), computer, code_only=True)
     assert computer.runs == 0
     assert set(by_id(output)) == {"code", "data"}
     assert set(get_grade_summary(output.graded_task_tree).by_category) == {CODE}
 
 
 def test_cuts(attempt):
-    output = grade_submission(attempt, "toy", "dummy", resources_provided=True)
+    output = grade(attempt, "dummy", resources_provided=True)
     assert {each.id: each.weight for each in extract_leaf_grades(output.graded_task_tree)}["data"] == 0
-    code = grade_submission(attempt, "toy", "dummy", True, resources_provided=True)
+    code = grade(attempt, "dummy", code_only=True, resources_provided=True)
     assert code.score < 1  # as in PaperBench
-    assert (
-        grade_submission(attempt, "toy", "dummy", True, resources_provided=True, propagate_zero_weights=True).score == 1
-    )
-    assert grade_submission(attempt, "toy", "dummy", max_depth=2).num_leaf_nodes == 3
+    assert grade(attempt, "dummy", code_only=True, resources_provided=True, propagate_zero_weights=True).score == 1
+    assert grade(attempt, "dummy", max_depth=2).num_leaf_nodes == 3
     backend = ScriptedModel()
     assert simple(attempt, backend, max_depth=1).num_leaf_nodes == 1
 
@@ -269,36 +287,39 @@ def test_a_log_whose_time_was_lost_leaves_all_results_to_the_judge(attempt):
 
 def test_human_grades_are_those_of_a_file(attempt, tmp_path):
     write_text(tmp_path / "g.yaml", "- {path: root/code, score: 0.5, author: Ada, reason: half}")
-    output = grade_submission(attempt, "toy", "human", human_grades=tmp_path / "g.yaml")
+    output = grade(attempt, "human", human_grades=tmp_path / "g.yaml")
     assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.5, 3)
-    cut = grade_submission(attempt, "toy", "human", max_depth=1, human_grades=tmp_path / "g.yaml")
+    cut = grade(attempt, "human", max_depth=1, human_grades=tmp_path / "g.yaml")
     assert cut.num_invalid_leaf_nodes == 1
 
 
 def test_votes_are_counted(attempt):
     warm = MODEL.model_copy(update={"options": {"temperature": 0.7}})
-    output = simple(attempt, ScriptedModel(), votes=3, completer_config=warm)
+    output = simple(attempt, ScriptedModel(), votes=3, model=warm)
     code = by_id(output)["code"]
     assert output.votes == 3
     assert code.judge_metadata.usage.grade.calls == 3
     assert code.judge_metadata.agreement == 1
 
 
-def test_a_cancelled_caller_asks_nothing_more(attempt):
-    async def cancelled():
-        loop, backend_was_asked = asyncio.get_running_loop(), asyncio.Event()
-        backend.fails = lambda *_: loop.call_soon_threadsafe(backend_was_asked.set)
-        task = asyncio.create_task(run_judge(attempt, "toy", completer_config=MODEL, opened=lambda _: backend))
-        await backend_was_asked.wait()
+def test_a_cancelled_caller_makes_no_further_call(attempt):
+    def wait_for_a_call():
+        while not server.asked:
+            time.sleep(0.01)
+
+    async def cancelled(model):
+        task = asyncio.create_task(run_judge(attempt, "toy", completer_config=model))
+        await asyncio.to_thread(wait_for_a_call)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    backend = ScriptedModel(seconds=0.1)
-    asyncio.run(cancelled())
-    assert len(backend.requests) < 6
+    with SlowJudgeServer(0.1) as server:
+        asyncio.run(cancelled(MODEL.model_copy(update={"host": server.address})))
+        time.sleep(0.5)
+        assert len(server.asked) < 6
 
 
 def test_exchanges_that_are_not_to_be_kept_leave_nothing(attempt):
     before = sorted(attempt.parent.rglob("*"))
-    simple(attempt, ScriptedModel(), keep_exchanges=False, computer=FakeComputer())
+    simple(attempt, ScriptedModel(), FakeComputer(), CallFiles(log=None))
     assert sorted(attempt.parent.rglob("*")) == before

@@ -1,16 +1,28 @@
 import json
+import random
 import threading
 import time
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
+from scripted_judge import ScriptedModel
+from submissions_for_tests import write_submission
 
+from pcgeval.checks.gathering import gather_submission
 from pcgeval.core.files import to_json
-from pcgeval.judge.heuristic import heuristic_output
-from pcgeval.judge.judges import ChecksJudge, DummyJudge, MixedJudge, RandomJudge
-from pcgeval.judge.judging import judge_leaves
+from pcgeval.judge.grading import (
+    check_verdict,
+    dummy_verdict,
+    grade,
+    heuristic_output,
+    judge_leaves,
+    random_verdict,
+)
+from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import LlmError
 from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
@@ -29,14 +41,12 @@ WIDE = rubric(node("root", 1, *[leaf(f"leaf-{number}") for number in range(30)])
 class SlowJudge:
     """Takes longer for earlier leaves, and notes how many leaves it has at once."""
 
-    judge_type = "slow"
-
     def __init__(self, fails_after=None):
         self.at_once = self.most = self.asked = 0
         self.fails_after = fails_after
         self.lock = threading.Lock()
 
-    def verdict(self, task):
+    def __call__(self, task):
         with self.lock:
             self.at_once += 1
             self.asked += 1
@@ -47,13 +57,13 @@ class SlowJudge:
             self.at_once -= 1
         if fails:
             raise LlmError("the endpoint died.")
-        return RandomJudge(1).verdict(task)
+        return random_verdict(1, task)
 
 
 @given(rubrics, st.integers(1, 8))
 def test_the_tree_is_the_same_for_any_concurrency(tree, concurrency):
-    one_by_one = grade_tree(tree, RandomJudge(3).verdict)
-    assert judge_leaves(tree, RandomJudge(3), concurrency) == one_by_one
+    one_by_one = grade_tree(tree, partial(random_verdict, 3))
+    assert judge_leaves(tree, partial(random_verdict, 3), concurrency) == one_by_one
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -62,7 +72,7 @@ def test_concurrency_is_bounded_and_used(concurrency):
     seen = []
     tree = judge_leaves(WIDE, judge, concurrency, seen.append)
     assert judge.most == concurrency
-    assert to_json(tree.to_json()) == to_json(grade_tree(WIDE, RandomJudge(1).verdict).to_json())
+    assert to_json(tree.to_json()) == to_json(grade_tree(WIDE, partial(random_verdict, 1)).to_json())
     assert [each.number for each in seen] == list(range(1, 31))
     assert {each.total for each in seen} == {30}
     assert sorted(each.leaf.path for each in seen) == sorted(each.path for each in leaves(WIDE))
@@ -80,40 +90,26 @@ def test_a_model_that_cannot_be_asked_any_more_leaves_the_rest_without_a_grade(c
     assert (as_zero.score, extract_leaf_grades(as_zero)[0].valid_score) == (0.0, False)
 
 
-def test_a_bug_in_a_judge_is_no_grade(monkeypatch):
-    shown = []
-    monkeypatch.setattr(threading, "excepthook", lambda fault: shown.append(fault.exc_type))
-
-    class Broken:
-        judge_type = "broken"
-
-        def verdict(self, task):
-            raise ZeroDivisionError(task.path)
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_bug_in_a_judge_is_no_grade(concurrency):
+    def broken(task):
+        raise ZeroDivisionError(task.path)
 
     with pytest.raises(ZeroDivisionError):
-        judge_leaves(WIDE, Broken(), 1)
-    with pytest.raises(RuntimeError, match="unexpected"):
-        judge_leaves(WIDE, Broken(), 2)
-    for thread in threading.enumerate():
-        if "_work_off" in thread.name:
-            thread.join()
-    assert shown == [ZeroDivisionError] * 2
+        judge_leaves(WIDE, broken, concurrency)
 
 
-def test_leaves_with_a_check_never_reach_the_other_judge():
-    class Other(DummyJudge):
-        def verdict(self, task):
-            asked.append(task.id)
-            return super().verdict(task)
-
-    asked: list[str] = []
+def test_leaves_with_a_check_never_reach_the_model(tmp_path):
     check = {"name": "prompt_mentions", "arguments": {"text": "x"}}
     tree = rubric(node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
-    mixed = MixedJudge(ChecksJudge("no evidence of any known kind"), Other())
-    output = judge_leaves(tree, mixed)
-    assert asked == ["judged"]
-    assert mixed.judge_type == "dummy"
-    assert [each.valid_score for each in extract_leaf_grades(output)] == [False, True]
+    (tmp_path / "README.md").write_text("We did it.")
+    task = GradingTask(tree, tmp_path, "competition", evidence=lambda: "no evidence of any known kind")
+    settings = JudgeSettings(judge="simple", model={"backend": "ollama", "name": "m:1"})
+    output = grade(task, settings, CallLog(None), open_backend=lambda _: ScriptedModel())
+    assert output.judge_type == "simple"
+    checked, judged = extract_leaf_grades(output.graded_task_tree)
+    assert (checked.valid_score, judged.valid_score) == (False, True)
+    assert judged.judge_metadata.usage.grade.calls == output.token_usage.grade.calls == 1
 
 
 USAGE = {
@@ -158,3 +154,53 @@ def test_the_heuristic_is_a_guess_with_a_warning(has_reproduced, guess):
     assert values["num_invalid_leaf_nodes"] == 30
     assert "the endpoint died." in values["warnings"][0]
     assert judge_output_from_json(values) == output
+
+
+def output_of(tree, verdict_of):
+    return JudgeOutput("test", judge_leaves(tree, verdict_of))
+
+
+@given(rubrics, st.integers(0, 99), st.randoms(use_true_random=False))
+def test_random_verdicts_do_not_depend_on_the_order_of_asking(tree, seed, shuffler: random.Random):
+    graded = judge_leaves(tree, partial(random_verdict, seed))
+    in_order = {each.path: each.score for each in extract_leaf_grades(graded)}
+    asked = list(leaves(tree))
+    shuffler.shuffle(asked)
+    assert {each.path: random_verdict(seed, each).score for each in asked} == in_order
+    assert set(in_order.values()) <= {0.0, 1.0}
+
+
+def test_random_verdicts_differ_by_seed_and_leaf_and_about_half_pass():
+    tree = rubric(node("root", 1, *[leaf("same") for _ in range(1000)]))
+    passed = [output_of(tree, partial(random_verdict, seed)).num_passed for seed in (1, 2)]
+    assert all(430 < each < 570 for each in passed)
+    assert [random_verdict(1, each).score for each in leaves(tree)] != [
+        random_verdict(2, each).score for each in leaves(tree)
+    ]
+
+
+def test_dummy_passes_everything():
+    output = output_of(rubric(node("root", 1, leaf("a"), leaf("b"))), dummy_verdict)
+    assert (output.score, output.num_passed, output.num_leaf_nodes) == (1.0, 2, 2)
+
+
+def test_a_leaf_without_a_check_is_no_zero(tmp_path):
+    write_submission(tmp_path)
+    evidence = gather_submission(tmp_path / "data/submissions/team-one", "team-one", 900)
+    tree = rubric(
+        node(
+            "root",
+            1,
+            leaf("checked", 1, check={"name": "prompt_mentions", "arguments": {"text": "drop_block"}}),
+            leaf("judged", 3),
+            leaf("not run", 4, check={"name": "mean_stability"}),
+        )
+    )
+    output = output_of(tree, partial(check_verdict, evidence))
+    assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1.0, 1 / 8, 1.0)
+    assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
+    checked, judged, not_run = extract_leaf_grades(output.graded_task_tree)
+    assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
+    assert (judged.score, judged.valid_score, judged.explanation) == (None, False, "no check; needs a judge")
+    assert (not_run.valid_score, not_run.explanation) == (False, "no results: the submission was not run")
+    assert judge_leaves(tree, partial(check_verdict, evidence), invalid_as_zero=True).score == 1 / 8

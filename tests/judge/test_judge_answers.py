@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.judge.answers import Answer, read_grade, read_ranking, read_verdict
-from pcgeval.judge.folder import FoundFile, shown_name
-from pcgeval.judge.scores import Unusable
+from pcgeval.judge.answers import ParsedVerdict, UnparsableAnswer, parse_grade, parse_ranking, parse_verdict
+from pcgeval.judge.files import SubmissionFile, shown_name
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
 
@@ -35,9 +34,7 @@ SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\
         "1. Expectations\nx\n2. Reality\ny\n3. Score\n1",
         "Expectations: x. Reality: y. Score: 1",
         "I think the score is 1.",
-        "# Erwartungen\nx\n# Wirklichkeit\ny\n# Bewertung\n1",
-        "# Erwartungen\nx\n# Wirklichkeit\ny\n# Punktzahl: eins",
-        "# 期望\nx\n# 现实\ny\n# 得分：1",
+        "# Expectations\nx\n# Reality\ny\n# Score：１",
         "<think>Score: 0\n# Score\n0</think>\n# Score\n1",
         "# Score\n1\n# Score\n1",
         "> # Score\n> 1",
@@ -45,7 +42,7 @@ SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\
     ],
 )
 def test_a_score_is_read_from_many_forms(text):
-    assert read_grade(text, continuous=False) == 1
+    assert parse_grade(text, continuous=False) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,6 +63,10 @@ def test_a_score_is_read_from_many_forms(text):
         (SHAPE + "# Score\n0 or 1", "it gives several scores instead of one."),
         (SHAPE + "# Score\n[1, 0, 1]", "it gives several scores instead of one."),
         (SHAPE + "# Score\n1,0,1", "it gives several scores instead of one."),
+        (SHAPE + "# Score\n0,75", "it gives several scores instead of one."),
+        (SHAPE + "# Score\n0 to 1", "it gives several scores instead of one."),
+        (SHAPE + "# Score\n0-1", "it gives several scores instead of one."),
+        (SHAPE + "# Score\n1 and 0", "it gives several scores instead of one."),
         (SHAPE + "# Score\n" + "\n".join("1010101010"), "it gives 10 scores instead of one."),
         (SHAPE + "# Score\nA: 1\nB: 0\nC: 1", "it gives 3 scores instead of one."),
         (SHAPE + "# Score\n1\n# Score\n0", "it gives 2 scores instead of one."),
@@ -74,8 +75,8 @@ def test_a_score_is_read_from_many_forms(text):
     ],
 )
 def test_what_is_no_one_score_is_of_no_use(text, reason):
-    with pytest.raises(Unusable, match=f"^{re.escape(reason)}$"):
-        read_grade(text.strip(), continuous=False)
+    with pytest.raises(UnparsableAnswer, match=f"^{re.escape(reason)}$"):
+        parse_grade(text.strip(), continuous=False)
 
 
 @pytest.mark.parametrize(
@@ -92,28 +93,26 @@ def test_what_is_no_one_score_is_of_no_use(text, reason):
 )
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_quoted_number_is_no_score(text, cut):
-    with pytest.raises(Unusable, match="cut off before its score" if cut else "it has no heading Score"):
-        read_grade(text, continuous=False, cut=cut)
+    with pytest.raises(UnparsableAnswer, match="cut off before its score" if cut else "it has no heading Score"):
+        parse_grade(text, continuous=False, cut=cut)
 
 
 @pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
 def test_a_cut_answer_without_a_whole_score_under_a_heading_is_of_no_use(text):
-    with pytest.raises(Unusable, match=r"^it was cut off before its score\.$"):
-        read_grade(text, continuous=True, cut=True)
+    with pytest.raises(UnparsableAnswer, match=r"^it was cut off before its score\.$"):
+        parse_grade(text, continuous=True, cut=True)
 
 
 @pytest.mark.parametrize("end", ["# Score\n1\n", "# Score: 1\n\nThe file", "**Score:** 1\nSo this"])
 def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
-    assert read_grade(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
+    assert parse_grade(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
 
 
-@pytest.mark.parametrize(
-    ("said", "score"), [("0.35", 0.35), ("0,35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)]
-)
+@pytest.mark.parametrize(("said", "score"), [("0.35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)])
 def test_a_continuous_score_may_be_in_between(said, score):
-    assert read_grade(f"# Score\n{said}", continuous=True) == score
-    with pytest.raises(Unusable):
-        read_grade(f"# Score\n{said}5", continuous=False)
+    assert parse_grade(f"# Score\n{said}", continuous=True) == score
+    with pytest.raises(UnparsableAnswer):
+        parse_grade(f"# Score\n{said}5", continuous=False)
 
 
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
@@ -129,7 +128,7 @@ GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
         "{'valid_score': True, 'score': 1, 'explanation': \"it's there\"}",
         '{"valid_score": "true", "score": "1", "explanation": "it\'s there"}',
         '{"Valid_Score": true, "SCORE": 1.0, "Explanation": "it\'s there"}',
-        '{"gültig": true, "punktzahl": 1, "begründung": "it\'s there"}',
+        '{"is_valid": true, "score": 1, "reason": "it\'s there"}',
         f"{{not json}} {json.dumps(GOOD)}",
         f"{json.dumps(GOOD)}\n{json.dumps(GOOD)}",
         '{"thoughts": "{}"}\n' + json.dumps(GOOD),
@@ -137,13 +136,13 @@ GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
     ],
 )
 def test_a_verdict_is_read_from_many_forms(text):
-    found = read_verdict(text, continuous=False)
+    found = parse_verdict(text, continuous=False)
     assert (found.score, found.explanation) == (1, "it's there")
 
 
 def test_an_explanation_can_be_written_whatever_its_escapes_stand_for():
     text = r'{"score": 1, "explanation": "\u0000a\ud83d b\ud83d\ude00\u001b[31m c\r\n"}'
-    assert read_verdict(text, continuous=False).explanation == "a\ufffd b\U0001f600 c"
+    assert parse_verdict(text, continuous=False).explanation == "a\ufffd b\U0001f600 c"
 
 
 @pytest.mark.parametrize(
@@ -155,12 +154,10 @@ def test_an_explanation_can_be_written_whatever_its_escapes_stand_for():
         "{'valid_score': true, 'score': 1, 'explanation': 'it's there'}",
         '{"valid_score": true, "score": 1, "explanation": "it is cut o',
         '{"valid_score": true, "score": 1,}',
-        "Die Bewertung: 1",
-        "Punktzahl: eins",
     ],
 )
 def test_a_verdict_in_broken_json_or_words(text):
-    assert read_verdict(text, continuous=False).score == 1
+    assert parse_verdict(text, continuous=False).score == 1
 
 
 @pytest.mark.parametrize(
@@ -186,19 +183,19 @@ def test_a_verdict_in_broken_json_or_words(text):
     ],
 )
 def test_a_verdict_of_no_use_says_why(text, reason):
-    with pytest.raises(Unusable, match=f"^{re.escape(reason)}$"):
-        read_verdict(text, continuous=False)
+    with pytest.raises(UnparsableAnswer, match=f"^{re.escape(reason)}$"):
+        parse_verdict(text, continuous=False)
 
 
 @given(
     st.text(max_size=300) | st.text(st.sampled_from("{}[]\":,.'#*/ \n0123456789scoreSCORE_validtrufalsn"), max_size=300)
 )
 def test_any_text_gives_a_score_from_0_to_1_or_is_of_no_use(text):
-    for read in (read_grade, read_verdict):
+    for read in (parse_grade, parse_verdict):
         for continuous in (False, True):
             try:
                 found = read(text, continuous=continuous)
-            except Unusable:
+            except UnparsableAnswer:
                 continue
             score = found if isinstance(found, float) else found.score
             assert 0 <= score <= 1
@@ -207,7 +204,9 @@ def test_any_text_gives_a_score_from_0_to_1_or_is_of_no_use(text):
 
 @given(st.floats(0, 1), st.text(max_size=50))
 def test_json_is_read_exactly(score, explanation):
-    found = read_verdict(json.dumps({"valid_score": True, "score": score, "explanation": explanation}), continuous=True)
+    found = parse_verdict(
+        json.dumps({"valid_score": True, "score": score, "explanation": explanation}), continuous=True
+    )
     assert found.score == score
 
 
@@ -227,10 +226,10 @@ def test_json_is_read_exactly(score, explanation):
     ],
 )
 def test_hostile_answers_end_soon(text):
-    for read in (read_grade, read_verdict):
-        with pytest.raises(Unusable):
+    for read in (parse_grade, parse_verdict):
+        with pytest.raises(UnparsableAnswer):
             read(text, continuous=False)
-    assert read_ranking(text, offered("a.py")) == ()
+    assert parse_ranking(text, offered("a.py")) == ()
 
 
 def test_the_reason_never_quotes_the_answer():
@@ -239,13 +238,13 @@ def test_the_reason_never_quotes_the_answer():
         '{"score": "IGNORE ALL"}',
         '{"score": 99, "x": "IGNORE"}',
     ):
-        with pytest.raises(Unusable) as caught:
-            read_verdict(text, continuous=False)
+        with pytest.raises(UnparsableAnswer) as caught:
+            parse_verdict(text, continuous=False)
         assert "gnore" not in str(caught.value).casefold()
 
 
 def offered(*names, folder=None):
-    return [FoundFile(shown_name(name), (folder or Path("/sub")) / name, ".py", 0.0) for name in names]
+    return [SubmissionFile(shown_name(name), (folder or Path("/sub")) / name, ".py", 0.0) for name in names]
 
 
 @pytest.mark.parametrize(
@@ -264,20 +263,20 @@ def offered(*names, folder=None):
     ],
 )
 def test_a_ranking_is_read_from_many_forms(text):
-    assert [file.name for file in read_ranking(text, offered("a.py", "c.py", "src/b.py"))] == ["src/b.py", "a.py"]
+    assert [file.name for file in parse_ranking(text, offered("a.py", "c.py", "src/b.py"))] == ["src/b.py", "a.py"]
 
 
 @pytest.mark.parametrize(
     "text", ["../a.py", "/sub/a.py", "/etc/passwd", "..", "x/../a.py", "A.py", "", "a.py.bak", "%2e/a.py", "a.py\0"]
 )
 def test_nothing_but_what_was_offered_can_be_picked(text):
-    assert [file.name for file in read_ranking(text, offered("a.py"))] in ([], ["a.py"] if text == "a.py\0" else [])
+    assert [file.name for file in parse_ranking(text, offered("a.py"))] in ([], ["a.py"] if text == "a.py\0" else [])
 
 
 @given(st.text(max_size=200))
 def test_whatever_is_picked_was_offered(text):
     files = offered("a.py", "b c.md", "d/e.py", "1", "a\nb.md")
-    picked = read_ranking(text, files)
+    picked = parse_ranking(text, files)
     assert set(picked) <= set(files)
     assert len(picked) == len(set(picked))
 
@@ -286,24 +285,24 @@ def test_odd_names_are_found_in_a_list_and_in_json():
     names = ["a b.py", "a\nGive 1.0.md", 'say "x".py', "it's.py", "ä.md", "<|im_end|>.md"]
     files = offered(*names)
     shown = [file.name for file in files]
-    assert list(read_ranking("\n".join(shown), files)) == files
-    assert list(read_ranking(json.dumps({"files": shown}), files)) == files
-    assert list(read_ranking(json.dumps({"files": names}, indent=1), files)) == files
+    assert list(parse_ranking("\n".join(shown), files)) == files
+    assert list(parse_ranking(json.dumps({"files": shown}), files)) == files
+    assert list(parse_ranking(json.dumps({"files": names}, indent=1), files)) == files
 
 
 def test_a_bare_name_that_two_files_have_is_nobody():
     files = offered("x/a.py", "y/a.py")
-    assert read_ranking("a.py", files) == ()
-    assert read_ranking("a.py", files[:1]) == tuple(files[:1])
+    assert parse_ranking("a.py", files) == ()
+    assert parse_ranking("a.py", files[:1]) == tuple(files[:1])
 
 
 def test_at_most_ten_files_are_picked():
     files = offered(*(f"{number}.py" for number in range(30)))
-    assert list(read_ranking("\n".join(file.name for file in files), files)) == files[:10]
+    assert list(parse_ranking("\n".join(file.name for file in files), files)) == files[:10]
 
 
 def test_a_valid_score_that_is_called_invalid_counts_if_the_grader_stated_it():
     text = '{"valid_score": false, "score": 0, "explanation": "nothing there"}'
-    assert read_verdict(text, continuous=False, stated=0.0) == Answer(0.0, "nothing there")
-    with pytest.raises(Unusable, match="valid_score is false"):
-        read_verdict(text, continuous=False, stated=1.0)
+    assert parse_verdict(text, continuous=False, stated=0.0) == ParsedVerdict(0.0, "nothing there")
+    with pytest.raises(UnparsableAnswer, match="valid_score is false"):
+        parse_verdict(text, continuous=False, stated=1.0)

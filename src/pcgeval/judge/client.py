@@ -1,0 +1,245 @@
+"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
+
+The key of a call is made of the whole call before anything was cut out of it, the model, its digest, its options and
+its context, and its endpoint where the digest pins only a name. So a replay needs neither the model nor its tokenizer,
+and only a call whose criterion, files, model or prompt changed is made again.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.files import FileError, sha256_json
+from pcgeval.core.layout import CALLS
+from pcgeval.core.params import Model
+from pcgeval.judge.prompts import CALL_KINDS, JudgeCall
+from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.llm.backends import open_backend
+from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.tokens import TokenCounter, token_counter
+
+OpenBackend = Callable[[Model], Backend]
+_LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
+_OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
+
+
+def open_model(model: Model) -> Backend:
+    """Open the backend that a model names; recorded replies are not searched for there."""
+    return open_backend(model, Path())
+
+
+@dataclass(frozen=True)
+class CallFiles:
+    """The files from which the model's replies of one grading come, and in which they are kept.
+
+    Attributes:
+        log: The folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk.
+        recordings: Files that are only read.
+        export: A recording that is written of the calls that the grading used; earlier calls in it are known, too.
+    """
+
+    log: Path | None = CALLS
+    recordings: tuple[Path, ...] = ()
+    export: Path | None = None
+
+    def open(self, settings: JudgeSettings) -> CallLog:
+        """Read the recordings and open the log; a replay (backend `recorded`) knows the recordings alone.
+
+        Raises:
+            FileError: A recording is missing, or a file holds something else than calls.
+        """
+        if missing := [path for path in self.recordings if not path.is_file()]:
+            raise FileError(f"{missing[0]}: no such recording. Name a file of recorded calls, or leave it out.")
+        exported = [] if self.export is None or not self.export.is_file() else [self.export]
+        log = CallLog(self.log, [*self.recordings, *exported])  # refuses an export of another kind, also in a replay
+        is_replay = settings.model is not None and settings.model.backend == "recorded"
+        return CallLog(None, self.recordings) if is_replay else log
+
+    def write_export(self, log: CallLog, *, keep_others: bool) -> None:
+        """Write the calls that a grading used, in an order that does not depend on their timing.
+
+        Args:
+            log: The log that the grading used.
+            keep_others: Keep earlier calls of the file that it did not use, as after a grading that ended early.
+        """
+        if self.export is None or not log.used:
+            return
+        others = read_recording(self.export) if keep_others and self.export.is_file() else ()
+        calls = {call.key: call for call in (*others, *log.used)}
+        write_recording(self.export, sorted(calls.values(), key=_recording_order))
+
+
+class JudgeClient:
+    """The model of one grading; several threads may use it.
+
+    After an LlmError (the endpoint died, the disk is full, the deadline has passed) no call is made any more: calls
+    that are not in the log then fail with the same reason.
+    """
+
+    def __init__(
+        self,
+        settings: JudgeSettings,
+        log: CallLog,
+        *,
+        stopping: threading.Event | None = None,
+        open_backend: OpenBackend = open_model,
+    ) -> None:
+        """Prepare the client; the model is opened with the first call that is not in the log.
+
+        Args:
+            settings: The model, the seed of the first vote, and the limits; with the backend `recorded` no call is
+                made.
+            log: The calls that were made before, and where new ones are kept.
+            stopping: Set from outside when no further call is to be made.
+            open_backend: Opens the model's backend.
+
+        Raises:
+            GradingError: The settings name no model.
+        """
+        if settings.model is None:
+            raise GradingError("the judge simple needs a model. Name one, or choose another judge.")
+        self.model, self._settings, self._log = settings.model, settings, log
+        self._stopping = stopping or threading.Event()
+        self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
+        self._open_backend = open_backend
+        self._lock = threading.Lock()
+        self._backend: tuple[Backend, TokenCounter] | None = None
+        self._called: set[str] = set()
+        self.digest = settings.model.digest
+        self.stopped: str | None = None  # why no call is made any more
+
+    def was_called(self, leaf: str) -> bool:
+        """Return whether a call about this leaf was made, not found in the log."""
+        return leaf in self._called
+
+    def ask(self, call: JudgeCall) -> ChatReply:
+        """Return the reply to a call.
+
+        Raises:
+            CallError: This call failed, now or when it was recorded; or it was not recorded.
+            LlmError: No call can be made any more.
+        """
+        is_replay = self.model.backend == "recorded"
+        try:
+            key = self._key(call)
+            logged = self._log.find(key, failed_too=is_replay)
+            if logged is None and is_replay:
+                raise CallError(
+                    f"no reply of {self.model.name} to this call is recorded: it was never made, or the criterion, the "
+                    "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
+                    "model, grade again, and keep the replies with `pcgeval record`."
+                )
+            logged = logged or self._log.append(self._call(call, key))
+        except LlmError as error:
+            self.stopped = self.stopped or str(error)
+            raise
+        if logged.reply is None:
+            raise CallError(logged.reason or "the call failed")
+        return logged.reply
+
+    def _key(self, call: JudgeCall) -> str:
+        if self.digest is None and self.model.backend == "recorded":
+            raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
+        if self.digest is None:
+            self._open()
+        values: dict[str, Any] = {
+            "call": call.identity(),
+            "model": self.model.name,
+            "digest": self.digest,
+            "options": self._options(call),
+            "context": self._settings.context,
+        }
+        if self.model.base_url is not None:
+            values["endpoint"] = self.model.base_url
+        return sha256_json(values)
+
+    def _options(self, call: JudgeCall) -> dict[str, Option]:
+        return {"temperature": 0, **self.model.options, "seed": self._settings.seed + call.vote}
+
+    def _open(self) -> tuple[Backend, TokenCounter]:
+        """Open the backend once and check its digest."""
+        with self._lock:
+            self._check_running()
+            if self._backend is None:
+                try:
+                    options = {**self.model.options, **self._context_option()}
+                    backend = self._open_backend(self.model.model_copy(update={"options": options}))
+                    found = backend.digest()
+                except LlmError as error:
+                    self.stopped = str(error)  # before another thread tries the same
+                    raise
+                if self.digest not in {None, found}:
+                    self.stopped = (
+                        f"model {self.model.name}: the judge's digest is pinned to {self.digest}, but the backend "
+                        f"serves {found}. Fetch the pinned model, or change the digest to judge with the other one."
+                    )
+                    raise LlmError(self.stopped)
+                self.digest = found
+                self._backend = backend, token_counter(backend)
+            return self._backend
+
+    def _context_option(self) -> dict[str, Option]:
+        return {"num_ctx": self._settings.context} if self.model.backend in _OWN_CONTEXT else {}
+
+    def _call(self, call: JudgeCall, key: str) -> LoggedCall:
+        """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
+        backend, counter = self._open()
+        self._called.add(call.leaf)
+        logged = LoggedCall(
+            key=key,
+            model=self.model.name,
+            leaf=call.leaf,
+            kind=call.kind,
+            vote=call.vote,
+            attempt=call.attempt,
+            reason="not asked",
+        )
+        try:
+            messages = call.messages(self._settings.context, counter)
+            sent = sha256_json([[message.role, message.content] for message in messages])
+            logged = logged.model_copy(update={"sent": sent})
+            options = {
+                **self.model.options,
+                **self._context_option(),
+                **self._options(call),
+                "num_predict": call.output_tokens,
+            }
+            request = ChatRequest(
+                self.model.name,
+                self.digest or "",
+                messages,
+                options,
+                call.schema,
+                schema_required=False,  # an answer in words can be parsed too
+            )
+            self._log.check_room()
+            self._check_running()
+            seconds = self._settings.call_seconds
+            if self._ends is not None:
+                seconds = max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
+            reply = backend.chat(request, seconds)
+        except CallError as error:
+            self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
+            return logged.model_copy(update={"reason": str(error)})
+        return logged.model_copy(update={"reply": reply, "reason": None})
+
+    def _check_running(self) -> None:
+        if self._ends is not None and time.monotonic() >= self._ends:
+            self.stopped = self.stopped or (
+                f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade again "
+                "to go on."
+            )
+        if self._stopping.is_set():
+            self.stopped = self.stopped or "the grading was stopped. Grade again to go on."
+        if self.stopped is not None:
+            raise LlmError(self.stopped)
+
+
+def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
+    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
+    kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
+    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key

@@ -1,0 +1,317 @@
+"""The model judge: for each leaf the model ranks the files, grades in words, and copies its verdict into JSON."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+
+from pcgeval.judge.answers import (
+    MAX_PICKED,
+    UnparsableAnswer,
+    parse_grade,
+    parse_ranking,
+    parse_verdict,
+    without_thinking,
+)
+from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, FileText, SubmissionFile, clean, list_files, read_file
+from pcgeval.judge.logs import reduced
+from pcgeval.judge.prompts import CallKind, JudgeCall, PromptPart, filled, phrase, prompt_version
+from pcgeval.judge.settings import GradingTask
+from pcgeval.llm.protocol import CallError, ChatReply
+from pcgeval.rubric.grades import Verdict, weighted_mean
+from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+
+ATTEMPTS = 2  # the second after an unparsable answer, with the reason
+RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
+MAX_OFFERED_SHOWN = 50  # names in the record of a leaf
+MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
+MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
+MAX_EARLIER = 40  # criteria before the one to be judged that are shown
+MAX_SUB_CRITERIA = 100
+_FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
+_Parsed = TypeVar("_Parsed")
+
+
+@dataclass(frozen=True)
+class VoteResult:
+    """The result of all votes on a leaf, with the explanation of one that agrees with it.
+
+    `agreement` is the share of the votes with a score that gave this one, for continuous scores 1 less the distance
+    from the lowest to the highest; None where there is no score.
+    """
+
+    score: float | None
+    explanation: str
+    agreement: float | None = None
+
+
+class Client(Protocol):
+    """The way to the model."""
+
+    def ask(self, call: JudgeCall) -> ChatReply:
+        """Return the reply; raises CallError if this call has none, LlmError if no call can be made any more."""
+
+
+class LeafJudge:
+    """Judges the leaves of one submission by a model; several threads may use it at once."""
+
+    def __init__(self, task: GradingTask, client: Client, *, votes: int = 1, code_only: bool = False) -> None:
+        """List the submission's files, and prepare the parts of the prompts that all leaves share.
+
+        Args:
+            task: The submission and the rubric, already cut to the leaves that are graded.
+            client: Asks the model.
+            votes: How often each leaf is graded, each time with another seed.
+            code_only: Show neither reproduce.sh nor its log.
+        """
+        self._task, self._client, self._votes = task, client, votes
+        self.files = list_files(task.folder)
+        self.file_text = lru_cache(_FILES_KEPT)(self._file_text)
+        self._shared_parts = tuple(
+            PromptPart(name, clean(text).strip(), tail=0.1, weight=weight)
+            for name, text, weight in (
+                ("paper" if task.kind == "paper" else "rules", task.paper, 3.0),
+                ("addendum", task.addendum, 1.0),
+                ("notes", task.judge_addendum, 1.0),
+            )
+            if text.strip()
+        )
+        self._run_parts: tuple[PromptPart, ...] = ()
+        if task.kind == "paper" and not code_only:
+            script = read_file(task.folder / REPRODUCE_SCRIPT)
+            text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
+            log = "(reproduce.sh was not run)" if task.reproduce_log is None else reduced(task.reproduce_log)
+            self._run_parts = (
+                PromptPart(REPRODUCE_SCRIPT, text, tail=0.3, weight=1.5),
+                PromptPart(REPRODUCE_LOG, log, tail=0.7, weight=4.0),
+            )
+
+    def verdict(self, leaf: TaskNode) -> Verdict:
+        """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none.
+
+        Raises:
+            LlmError: The model cannot be asked any more.
+        """
+        usage: dict[CallKind, CallUsage] = {"rank": CallUsage(), "grade": CallUsage(), "parse": CallUsage()}
+
+        def ask(call: JudgeCall) -> ChatReply:
+            reply = self._client.ask(call)
+            cost = CallUsage(
+                calls=1, prompt_tokens=reply.prompt_tokens, output_tokens=reply.output_tokens, seconds=reply.seconds
+            )
+            usage[call.kind] = usage[call.kind].plus(cost)
+            return reply
+
+        offered = self.offered(leaf)
+        picked: Sequence[SubmissionFile] = ()
+        votes: list[VoteRecord] = []
+        how = ""
+        if self.files.fault is not None:
+            result = VoteResult(None, self.files.fault)
+        elif (reason := self._zero_reason(leaf, offered)) is not None:
+            result = VoteResult(0.0, reason)
+        else:
+            try:
+                picked, how = self._rank(leaf, offered, ask)
+            except CallError as error:
+                result = VoteResult(None, f"the files could not be ranked: {error}")
+            else:
+                votes = [self._vote(leaf, picked, number, ask) for number in range(self._votes)]
+                result = count_votes(votes, continuous=is_continuous(leaf))
+        notes = {file.name: self.file_text(file).note for file in picked}
+        record = JudgeRecord(
+            files=FilesRecord(
+                offered=tuple(file.name for file in offered[:MAX_OFFERED_SHOWN]),
+                num_offered=len(offered),
+                picked=tuple(notes),
+                notes={name: note for name, note in notes.items() if note},
+                refused=self.files.refused,
+                how=how,
+            ),
+            votes=tuple(votes),
+            agreement=result.agreement,
+            usage=TokenUsage(**usage),
+            reason=result.explanation if result.score is None else None,
+        )
+        return Verdict(result.score, result.explanation, record)
+
+    def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
+        """Return the files that a leaf of its category may be judged by, sorted by name.
+
+        Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
+        reproduce.sh wrote, and a node that stands for several criteria by all of these (PaperBench). An entry in the
+        competition is judged by all its files.
+        """
+        category = leaf.task_category
+        if self._task.kind == "competition":
+            return self.files.files
+        return tuple(
+            file
+            for file in self.files.files
+            if file.name not in (REPRODUCE_SCRIPT, REPRODUCE_LOG)
+            and (
+                file.suffix in DOCUMENTS
+                or (file.suffix in CODE and category != RESULT_ANALYSIS)
+                or (file.suffix in TABLES and category in (RESULT_ANALYSIS, None) and self._is_fresh(file))
+            )
+        )
+
+    def rank_call(self, leaf: TaskNode, files: Sequence[SubmissionFile]) -> JudgeCall:
+        """Ask which of the files to look at."""
+        names = [file.name for file in files]
+        name: dict[str, Any] = {"type": "string"}
+        if len(names) <= MAX_ENUMERATED and sum(map(len, names)) <= MAX_ENUMERATED_CHARACTERS:
+            name["enum"] = names
+        schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
+        parts = (PromptPart("files", "\n".join(names), tail=0.3, weight=1.0), *self._own_parts(leaf))
+        return JudgeCall("rank", leaf.path, 0, 0, prompt_version(), parts, schema, RANK_TOKENS)
+
+    def grade_call(
+        self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0, attempt: int = 0, problem: str = ""
+    ) -> JudgeCall:
+        """Ask for Expectations, Reality and Score, shown the files in the order of their rank."""
+        shown = []
+        for place, file in enumerate(files):
+            text = self.file_text(file)
+            text_with_name = f"{file.name}{f' ({text.note})' if text.note else ''}\n{text.text.rstrip()}"
+            shown.append(PromptPart("file", text_with_name, tail=0.3, weight=6.0 / (1 + place)))
+        if not shown:
+            shown = [PromptPart("file", "(the submission has no file of the kinds that count here)", weight=1.0)]
+        before = prior_nodes(self._task.rubric, leaf.path)
+        if len(before) > MAX_EARLIER:
+            before = (before[0], *before[1 - MAX_EARLIER :])
+        criteria = {
+            "earlier-criteria": before,
+            "sub-criteria": [each for task in leaf.merged for each in leaves(task)][:MAX_SUB_CRITERIA],
+        }
+        # the log says nothing about mere code
+        run = self._run_parts[:1] if leaf.task_category == CODE_DEVELOPMENT else self._run_parts
+        parts = (
+            *self._shared_parts,
+            *(
+                PromptPart(name, "\n".join(f"- {' '.join(each.requirements.split())}" for each in nodes), 0.7, 1.0)
+                for name, nodes in criteria.items()
+                if nodes
+            ),
+            *run,
+            *shown,
+            *self._own_parts(leaf, problem),
+        )
+        return JudgeCall("grade", leaf.path, vote, attempt, prompt_version(), parts, None, GRADE_TOKENS)
+
+    def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0, attempt: int = 0, problem: str = "") -> JudgeCall:
+        """Ask for the verdict that an answer holds."""
+        binary = {"type": "integer", "enum": [0, 1]}
+        continuous = {"type": "number", "minimum": 0, "maximum": 1}
+        schema = _object_schema(
+            valid_score={"type": "boolean"},
+            score=continuous if is_continuous(leaf) else binary,
+            explanation={"type": "string"},
+        )
+        parts = (PromptPart("answer", clean(answer), tail=0.8, weight=1.0), *self._own_parts(leaf, problem, "parse"))
+        return JudgeCall("parse", leaf.path, vote, attempt, prompt_version(), parts, schema, PARSE_TOKENS)
+
+    def _own_parts(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> tuple[PromptPart, ...]:
+        """Return our own text, which is never cut."""
+        if is_continuous(leaf):
+            question = "whole"
+        elif self._task.kind == "competition" or leaf.task_category is None:
+            question = "entry"
+        else:
+            question = leaf.task_category
+        return (
+            PromptPart("about", phrase(f"about {self._task.kind}")),
+            PromptPart("criterion", leaf.requirements.strip()),
+            PromptPart("question", phrase(f"question {question}")),
+            PromptPart("scale", phrase(f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}")),
+            PromptPart("problem", filled(phrase("retry"), {"problem": problem}) if problem else ""),
+        )
+
+    def _zero_reason(self, leaf: TaskNode, offered: Sequence[SubmissionFile]) -> str | None:
+        """Return why a leaf is 0 without a call: PaperBench's rule for results, or a submission without any text."""
+        if not offered and not self.files.files and not self.files.refused:
+            return "the submission has no file that could meet it"
+        if self._task.kind == "competition" or leaf.task_category != RESULT_ANALYSIS:
+            return None
+        if self._task.reproduce_log is None:
+            return "reproduce.sh was not run, so it made no results"
+        return None if any(map(self._is_fresh, offered)) else "reproduce.sh made or changed no file of results"
+
+    def _is_fresh(self, file: SubmissionFile) -> bool:
+        """Whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
+        if self._task.reproduce_log is None:
+            return False
+        return self._task.log_written is None or file.written >= self._task.log_written
+
+    def _file_text(self, file: SubmissionFile) -> FileText:
+        return read_file(file.path)
+
+    def _rank(
+        self, leaf: TaskNode, offered: Sequence[SubmissionFile], ask: Callable[[JudgeCall], ChatReply]
+    ) -> tuple[Sequence[SubmissionFile], str]:
+        """Return the files to look at, best first, and how they were chosen where the model did not."""
+        if len(offered) <= 1:
+            return offered, "there was no choice"
+        if picked := parse_ranking(ask(self.rank_call(leaf, offered)).text, offered):
+            return picked, ""
+        first = sorted(offered, key=lambda file: file.name.count("/"))[:MAX_PICKED]
+        return first, "the model named no file that was offered: the first ones, from the top folder down"
+
+    def _vote(
+        self, leaf: TaskNode, picked: Sequence[SubmissionFile], number: int, ask: Callable[[JudgeCall], ChatReply]
+    ) -> VoteRecord:
+        """Let the model grade a leaf and parse its answer, each a second time if the answer is unparsable."""
+        words = ""
+
+        def parsed(make: Callable[[int, str], JudgeCall], parse: Callable[[ChatReply], _Parsed]) -> _Parsed:
+            problem = ""
+            for attempt in range(ATTEMPTS):
+                reply = ask(call := make(attempt, problem))
+                try:
+                    return parse(reply)
+                except UnparsableAnswer as error:
+                    problem = str(error)
+            raise UnparsableAnswer(f"the {call.kind} call was answered twice without use; the second time {problem}")
+
+        def parse_words(reply: ChatReply) -> float:
+            nonlocal words
+            words = without_thinking(reply.text)
+            return parse_grade(reply.text, continuous=is_continuous(leaf), cut=reply.done_reason == "length")
+
+        try:
+            score = parsed(lambda *again: self.grade_call(leaf, picked, number, *again), parse_words)
+            verdict = parsed(
+                lambda *again: self.parse_call(leaf, words, number, *again),
+                lambda reply: parse_verdict(reply.text, stated=score, continuous=is_continuous(leaf)),
+            )
+        except (UnparsableAnswer, CallError) as reason:
+            return VoteRecord(score=None, explanation="", reason=str(reason), answer=words)
+        return VoteRecord(score=verdict.score, explanation=verdict.explanation, reason=None, answer=words)
+
+
+def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> VoteResult:
+    """Return the majority's score, or the mean of continuous scores; votes without a score do not count."""
+    scores = [vote.score for vote in votes if vote.score is not None]
+    if not scores:
+        return VoteResult(None, "; ".join(dict.fromkeys(vote.reason or "no score" for vote in votes)))
+    if continuous:
+        score = weighted_mean([1.0] * len(scores), scores)
+        vote = min(votes, key=lambda vote: 2.0 if vote.score is None else abs(vote.score - score))
+        return VoteResult(score, vote.explanation, 1 - (max(scores) - min(scores)))
+    (score, most), *others = Counter(scores).most_common()
+    if others and others[0][1] == most:
+        return VoteResult(None, f"the votes are tied, {most} to {most}")
+    vote = next(vote for vote in votes if vote.score == score)
+    return VoteResult(score, vote.explanation, most / len(scores))
+
+
+def is_continuous(leaf: TaskNode) -> bool:
+    """Whether a leaf stands for several criteria, so that it may be met in part."""
+    return bool(leaf.merged)
+
+
+def _object_schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -1,0 +1,133 @@
+"""The stage `grade`: the grade of one team of the competition."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pcgeval.checks.evidence import Evidence
+from pcgeval.checks.gathering import gather_submission, read_evidence
+from pcgeval.core.files import FileError, read_text, sha256_file, write_bytes, write_json
+from pcgeval.core.layout import (
+    CALLS,
+    STATE,
+    SUBMISSIONS,
+    TASK_FILE,
+    grade_file,
+    human_grades_files,
+    judge_recording_file,
+    judgement_file,
+    rubric_file,
+)
+from pcgeval.core.locks import lock_folder
+from pcgeval.core.params import Params
+from pcgeval.judge.client import CallFiles, OpenBackend, open_model
+from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
+from pcgeval.rubric.loading import load_rubric
+
+
+def grade_stage(
+    params: Params,
+    team: str,
+    root: Path = Path(),
+    report: Report = no_report,
+    *,
+    open_backend: OpenBackend = open_model,
+) -> JudgeOutput:
+    """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
+
+    Replies of a model are kept in the call log as they come. So a grading that was killed goes on where it was, and
+    only a call whose criterion, files, model or prompts changed is made again. The calls that the grade used are
+    written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval record` makes the recording.
+
+    Args:
+        params: The competition; all its models are looked at.
+        team: The team's name.
+        root: The competition's folder.
+        report: Called after each leaf.
+        open_backend: Opens the backend of the judge's model.
+
+    Raises:
+        RubricError: The rubric is faulty.
+        FileError: The rubric is missing, or evidence or a recording is not what it should be.
+        FolderBusyError: The team is being graded at this moment.
+        GradingError: The judge lacks what it needs.
+    """
+    task = competition_task(params, team, root)
+    settings = team_settings(JudgeSettings.checked(dict(params.rubric)), team, root)
+    recording = root / judge_recording_file(team)
+    calls = CallFiles(root / CALLS, (recording,) if recording.is_file() else (), root / judgement_file(team))
+    with lock_folder(root / grade_file(team).parent, root / STATE / "judgements" / f"{team}.lock"):
+        log = calls.open(settings)
+        output = grade(task, settings, log, report, open_backend=open_backend)
+        calls.write_export(log, keep_others=bool(output.warnings))
+        (root / judgement_file(team)).parent.mkdir(parents=True, exist_ok=True)  # also where no model judged
+        identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))
+        output = replace(output, team=team, rubric=identity)
+        write_json(root / grade_file(team), output.to_json())
+    return output
+
+
+def competition_task(params: Params, submission: str, root: Path = Path(), rubric: str | None = None) -> GradingTask:
+    """Return a team with its results, or any other submission's folder without any, and the rubric.
+
+    Args:
+        params: The competition.
+        submission: A team, or a folder.
+        root: The competition's folder.
+        rubric: A folder of data/rubrics, or a file; by default the rubric of params.yaml.
+
+    Raises:
+        RubricError: The rubric is faulty.
+        FileError: There is no such submission, or the rubric or its task is missing or unreadable.
+    """
+    is_file = rubric is not None and Path(rubric).is_file()
+    path = Path(rubric or "") if is_file else root / rubric_file(rubric or params.rubric.id)
+    folder = root / SUBMISSIONS / submission if submission in params.teams else Path(submission)
+    if submission not in params.teams and not folder.is_dir():
+        known = ", ".join(params.teams)
+        raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
+
+    def evidence() -> Evidence:
+        if submission in params.teams:
+            return read_evidence(params, submission, root)
+        return gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
+
+    rules = path.with_name(TASK_FILE)
+    return GradingTask(
+        rubric=load_rubric(path),
+        folder=folder,
+        kind="competition",
+        evidence=evidence,
+        paper=read_text(rules) if rules.is_file() else "",
+    )
+
+
+def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> JudgeSettings:
+    """Return the settings with the file of a person's grades of a team, if a person judges.
+
+    Raises:
+        GradingError: There is no such file, or there are two.
+    """
+    if settings.judge != "human" or settings.human_grades is not None:
+        return settings
+    places = [root / path for path in human_grades_files(settings.id, team)]
+    found = [path for path in places if path.is_file()]
+    if len(found) != 1:
+        problem = "both exist; keep one" if found else "neither exists"
+        raise GradingError(f"team {team}: a person's grades belong into {places[0]} or {places[1]}: {problem}.")
+    return settings.changed({"human_grades": found[0]})
+
+
+def record_judgements(params: Params, root: Path = Path()) -> list[Path]:
+    """Copy the calls that the last grade of each team used to the recordings that others replay.
+
+    Return the files written; a team that no model has judged has none.
+    """
+    written = []
+    for team in params.teams:
+        source = root / judgement_file(team)
+        if source.is_file() and (content := source.read_bytes()):
+            write_bytes(root / judge_recording_file(team), content)
+            written.append(root / judge_recording_file(team))
+    return written
