@@ -8,6 +8,7 @@ from competition_folder import PROMPT, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
 from pcgeval.cli.rounds import INPUTS, prepare_round
+from pcgeval.core.files import FileError
 from pcgeval.core.params import ParamsError
 
 
@@ -45,3 +46,14 @@ def test_a_round_that_is_not_in_params_is_named(tmp_path: Path):
     params = with_round(competition_folder(tmp_path, "http://127.0.0.1:1", PROMPT), "A")
     with pytest.raises(ParamsError, match=r"no round 'finals'.*midterm"):
         prepare_round("finals", params)
+
+
+def test_a_folder_that_no_round_made_stays_as_it_is(tmp_path: Path):
+    params = with_round(competition_folder(tmp_path, "http://127.0.0.1:1", PROMPT), "A")
+    mine = params.parent / "rounds/midterm/data/submissions/notes.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    with pytest.raises(FileError, match="already exists"):
+        prepare_round("midterm", params)
+    assert mine.read_text() == "mine"
+    assert not (params.parent / "rounds/midterm/params.yaml").exists()

@@ -11,7 +11,7 @@ import yaml
 
 from pcgeval.core.files import FileError, write_text
 from pcgeval.core.layout import CALLS
-from pcgeval.core.params import Params, ParamsError, parse_params
+from pcgeval.core.params import ParamsError, parse_params
 
 ROUNDS = Path("rounds")
 INPUTS = (
@@ -36,44 +36,36 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
 
     Raises:
         ParamsError: There is no such round.
-        FileError: An input is missing.
+        FileError: An input is missing, or the folder exists and pcgeval did not make it.
     """
     root = params_file.parent
     values = yaml.safe_load(params_file.read_bytes())
-    _check_round(parse_params(values, str(params_file)), name)
+    rounds = parse_params(values, str(params_file)).rounds
+    if name not in rounds:
+        known = ", ".join(rounds) or "none"
+        raise ParamsError(
+            f"params.yaml has no round {name!r} below `rounds` (found: {known}). Add its letters and trials."
+        )
     values["competition"] |= {"round": name, **values["rounds"][name]}
     workspace = root / ROUNDS / name
+    dvc_config = workspace / ".dvc" / "config"  # written first: it also says that pcgeval made the workspace
+    if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):
+        raise FileError(f"{workspace}: already exists and `pcgeval round` did not make it. Move it elsewhere.")
+    core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
+    write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
     for each in INPUTS:
-        _copy_input(root / each, workspace / each)
+        source, target = root / each, workspace / each
+        if not source.exists():
+            raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+        else:
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
-    _configure_dvc(workspace, cache=root.resolve() / ".dvc" / "cache")
     (root / CALLS).mkdir(parents=True, exist_ok=True)
     (workspace / CALLS).parent.mkdir(exist_ok=True)
     if not (workspace / CALLS).is_symlink() and not (workspace / CALLS).exists():
         (workspace / CALLS).symlink_to((root / CALLS).resolve())
     return workspace
-
-
-def _check_round(params: Params, name: str) -> None:
-    if name not in params.rounds:
-        known = ", ".join(params.rounds) or "none"
-        raise ParamsError(
-            f"params.yaml has no round {name!r} below `rounds` (found: {known}). Add its letters and trials."
-        )
-
-
-def _copy_input(source: Path, target: Path) -> None:
-    if not source.exists():
-        raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")
-    if source.is_file():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-    else:
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-
-
-def _configure_dvc(workspace: Path, cache: Path) -> None:
-    """Write the configuration that makes the folder a DVC workspace outside git."""
-    core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
-    write_text(workspace / ".dvc" / "config", f"{core}[cache]\n    dir = {cache}\n    type = copy\n")

@@ -1,0 +1,58 @@
+"""The documents for people: their links, the paths and the commands that they name exist."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import pcgeval
+from pcgeval.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+MADE = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity", "evidence")  # below data/
+
+
+@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
+def document(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", document.read_text("utf-8")):
+        assert "://" in target or (document.parent / target).exists(), target
+
+
+def test_files_and_folders_of_the_sources_exist(document: Path) -> None:
+    text = document.read_text("utf-8")
+    named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[\w./-]*)`", text)
+    inputs = [path for path in named if not path.startswith(tuple(f"data/{each}" for each in MADE))]
+    assert not [path for path in inputs if not (ROOT / path).exists()]
+
+
+def test_commands_have_the_options_that_are_named(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in re.findall(r"^pcgeval (\S.*)$", document.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        command = [word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
+        while command and main([*command, "--help"]):
+            command.pop()  # the last word was an argument
+        capsys.readouterr()
+        assert main([*command, "--help"]) == 0, line
+        shown = capsys.readouterr().out
+        assert all(word in shown for word in words if word.startswith("--")), line
+
+
+def test_make_targets_exist(document: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
+    for line in re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document.read_text("utf-8"), flags=re.MULTILINE):
+        assert set(line.split()) <= targets, line
+
+
+def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    (example,) = re.findall(r"^```python$(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    values: dict[str, object] = {}
+    exec(example, values)  # noqa: S102 - our own document
+    assert isinstance(values["stability"], pcgeval.Stability)
