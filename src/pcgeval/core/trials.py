@@ -258,7 +258,7 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
                 each = _RECORDED.validate_json(line)
             except ValidationError as error:
                 raise refusal(Path(f"{path}:{number}"), error) from error
-            if each.record.response_sha256 != sha256_bytes(each.response.encode("utf-8", errors="replace")):
+            if each.record.response_sha256 != sha256_bytes(well_formed(each.response).encode()):
                 raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
             trials[Trial(each.letter, each.trial)] = each
     return trials

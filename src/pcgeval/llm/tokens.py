@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from typing import Protocol, runtime_checkable
 
+from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import Backend
 
 MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most; a default system message included
@@ -60,7 +61,7 @@ class EstimatedTokens:
         Each byte counts as one, but a word as a third and two thirds a letter (words of random letters have about 0.6
         tokens a letter), and spaces that belong to no word as one and one for each further eight.
         """
-        rest = text.encode("utf-8", "surrogatepass")
+        rest = well_formed(text).encode()
         words: list[bytes] = _WORD.findall(rest)
         letters = sum(len(word) - word.startswith(b" ") for word in words)
         rest = _WORD.sub(b"", rest)

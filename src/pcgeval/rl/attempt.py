@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pcgeval.core.files import write_text
+from pcgeval.core.untrusted import well_formed
 from pcgeval.rubric.papers import Paper
 from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
@@ -92,7 +93,7 @@ def run_command(sandbox: Sandbox, attempt: Attempt, command: str, seconds: float
     Raises:
         SandboxError: The sandbox could not be set up, or the disk is full.
     """
-    text = command.encode("utf-8", errors="replace").decode()  # an argument cannot hold a lone surrogate
+    text = well_formed(command)  # an argument cannot hold a lone surrogate
     if "\0" in text or len(text.encode()) > MAX_COMMAND_BYTES:
         return CommandResult("", None, f"was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes")
     check_room(attempt.work)

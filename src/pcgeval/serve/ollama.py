@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.llamacpp import CONTEXT, Completion, LlamaCpp, PromptTooLongError, message_bodies, sampling
 from pcgeval.llm.protocol import Message
 from pcgeval.serve.models import ModelFile, ModelManager
@@ -174,7 +175,7 @@ def _without_oldest(messages: tuple[Message, ...], excess: int) -> tuple[Message
     bound = 0
     for message in messages[:-1]:
         if message.role != "system" and bound <= excess:
-            bound += len(message.content.encode("utf-8", "surrogatepass")) + _MARKERS
+            bound += len(well_formed(message.content).encode()) + _MARKERS
         else:
             kept.append(message)
     return (*kept, messages[-1])
