@@ -7,7 +7,6 @@ other machines programs run without it, contained by their namespaces alone.
 import errno
 import platform
 import struct
-from dataclasses import dataclass
 
 # Numbers of the Linux system calls: x86-64, then AArch64 (-1: there is none).
 DENIED_CALLS = {
@@ -107,79 +106,64 @@ CALL_NUMBER = 0
 ARCHITECTURE = 4
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of the filter; a jump is the number of instructions to skip."""
-
-    code: int
-    value: int
-    jump_true: int = 0
-    jump_false: int = 0
-
-    def packed(self) -> bytes:
-        """Return the instruction as the kernel's struct sock_filter."""
-        return struct.pack("=HBBI", self.code, self.jump_true, self.jump_false, self.value)
-
-
 def filter_program(machine: str | None = None) -> bytes | None:
     """Return the filter for a kind of machine (None: this one), or None if there is no filter for it."""
     machine = machine or platform.machine()
     if machine == "x86_64":
-        return b"".join(each.packed() for each in _instructions(0, 0xC000_003E))
+        return b"".join(_instructions(0, 0xC000_003E))
     if machine in ("aarch64", "arm64"):
-        return b"".join(each.packed() for each in _instructions(1, 0xC000_00B7))
+        return b"".join(_instructions(1, 0xC000_00B7))
     return None
 
 
-def _instructions(column: int, architecture: int) -> list[Instruction]:
+def _instructions(column: int, architecture: int) -> list[bytes]:
     denied = [numbers[column] for numbers in DENIED_CALLS.values() if numbers[column] >= 0]
+    allow, not_permitted = _instruction(RETURN, ALLOW), _instruction(RETURN, FAIL | errno.EPERM)
+    not_implemented = _instruction(RETURN, FAIL | errno.ENOSYS)
+    families = [
+        _instruction(IF_EQUAL, family, jump_true=jump)
+        for family, jump in zip(ALLOWED_FAMILIES, range(len(ALLOWED_FAMILIES), 0, -1), strict=True)
+    ]
+    known_family = [_load_argument(0), *families, _instruction(RETURN, FAIL | errno.EAFNOSUPPORT), allow]
     return [
-        Instruction(LOAD_WORD, ARCHITECTURE),
-        Instruction(IF_EQUAL, architecture, jump_true=1),
-        Instruction(RETURN, KILL),  # calls under another numbering would mean something else
-        Instruction(LOAD_WORD, CALL_NUMBER),
-        *([Instruction(IF_AT_LEAST, X32_CALLS, jump_false=1), _fail(errno.ENOSYS)] if column == 0 else []),
-        *(step for number in denied for step in _on(number, _fail(errno.EPERM))),
-        *_on(CLONE3[column], _fail(errno.ENOSYS)),  # its flags cannot be seen; the C library falls back to clone
-        *_on(CLONE[column], _argument(0), _unless_any_bit(NEW_NAMESPACES), _fail(errno.EPERM), _allow()),
-        *_on(
-            MMAP[column],
-            _argument(3),
-            Instruction(AND, SHARED_ANONYMOUS),
-            Instruction(IF_EQUAL, SHARED_ANONYMOUS, jump_false=1),
-            _fail(errno.EPERM),
-            _allow(),
+        _instruction(LOAD_WORD, ARCHITECTURE),
+        _instruction(IF_EQUAL, architecture, jump_true=1),
+        _instruction(RETURN, KILL),  # calls under another numbering would mean something else
+        _instruction(LOAD_WORD, CALL_NUMBER),
+        *([_instruction(IF_AT_LEAST, X32_CALLS, jump_false=1), not_implemented] if column == 0 else []),
+        *(instruction for number in denied for instruction in _on_call(number, not_permitted)),
+        *_on_call(CLONE3[column], not_implemented),  # its flags cannot be seen; the C library falls back to clone
+        *_on_call(
+            CLONE[column],
+            _load_argument(0),
+            _instruction(IF_ANY_BIT, NEW_NAMESPACES, jump_false=1),
+            not_permitted,
+            allow,
         ),
-        *(step for call in (SOCKET, SOCKETPAIR) for step in _on(call[column], *_known_family())),
-        _allow(),
+        *_on_call(
+            MMAP[column],
+            _load_argument(3),
+            _instruction(AND, SHARED_ANONYMOUS),
+            _instruction(IF_EQUAL, SHARED_ANONYMOUS, jump_false=1),
+            not_permitted,
+            allow,
+        ),
+        *_on_call(SOCKET[column], *known_family),
+        *_on_call(SOCKETPAIR[column], *known_family),
+        allow,
     ]
 
 
-def _on(number: int, *steps: Instruction) -> list[Instruction]:
+def _on_call(number: int, *instructions: bytes) -> list[bytes]:
     """Return instructions that run for one call only; several must end with a RETURN."""
-    return [Instruction(IF_EQUAL, number, jump_false=len(steps)), *steps]
+    return [_instruction(IF_EQUAL, number, jump_false=len(instructions)), *instructions]
 
 
-def _known_family() -> list[Instruction]:
-    count = len(ALLOWED_FAMILIES)
-    checks = [
-        Instruction(IF_EQUAL, family, jump_true=count - position) for position, family in enumerate(ALLOWED_FAMILIES)
-    ]
-    return [_argument(0), *checks, _fail(errno.EAFNOSUPPORT), _allow()]
-
-
-def _argument(position: int) -> Instruction:
+def _load_argument(position: int) -> bytes:
     """Load the low half of an argument: both kinds of machine are little-endian."""
-    return Instruction(LOAD_WORD, 16 + 8 * position)
+    return _instruction(LOAD_WORD, 16 + 8 * position)
 
 
-def _unless_any_bit(bits: int) -> Instruction:
-    return Instruction(IF_ANY_BIT, bits, jump_false=1)
-
-
-def _fail(error: int) -> Instruction:
-    return Instruction(RETURN, FAIL | error)
-
-
-def _allow() -> Instruction:
-    return Instruction(RETURN, ALLOW)
+def _instruction(code: int, value: int, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    """Return the kernel's struct sock_filter; a jump is the number of instructions to skip."""
+    return struct.pack("=HBBI", code, jump_true, jump_false, value)
