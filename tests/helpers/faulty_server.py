@@ -161,3 +161,35 @@ def _send(player: BaseHTTPRequestHandler, code: int, content: bytes, headers: di
     player.send_header("Content-Length", str(len(content)))
     player.end_headers()
     player.wfile.write(content)
+
+
+# What Ollama's and OpenAI's interfaces send for the reply "Hello", in two pieces and whole.
+
+USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
+
+
+def line(text: str, **more: object) -> dict[str, Any]:
+    """Return one line of a stream of Ollama's."""
+    return {"model": "toy", "message": {"role": "assistant", "content": text}, "done": False, **more}
+
+
+LAST_LINE = line("", done=True, done_reason="stop", prompt_eval_count=12, eval_count=3)
+WHOLE_LINE = {**LAST_LINE, "message": {"role": "assistant", "content": "Hello"}}
+LINES = lines(line("Hel"), line("lo"), LAST_LINE)
+
+
+def chunk(text: str | None = None, reason: str | None = None, **more: object) -> dict[str, Any]:
+    """Return one chunk of a stream of OpenAI's."""
+    choices = [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]
+    return {"id": "1", "object": "chat.completion.chunk", "model": "toy-v1", "choices": choices, **more}
+
+
+LAST_CHUNKS = (chunk(reason="stop"), {**chunk(), "choices": [], "usage": USAGE}, "[DONE]")
+CHUNKS = events(chunk("Hel"), chunk("lo"), *LAST_CHUNKS)
+
+
+def completion(**more: object) -> Act:
+    """Answer with one whole completion of OpenAI's."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
+    whole = {"id": "1", "object": "chat.completion", "model": "toy-v1", "choices": [choice], "usage": USAGE}
+    return value({**whole, **more})

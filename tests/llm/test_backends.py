@@ -1,5 +1,5 @@
 import pytest
-from faulty_server import FaultyServer, lines
+from faulty_server import WHOLE_LINE, FaultyServer, lines
 
 from pcgeval.core.params import Model
 from pcgeval.llm.backends import open_backend
@@ -38,10 +38,8 @@ def test_an_ollama_model_has_its_hosts(tmp_path, monkeypatch):
 
 
 def test_what_params_say_reaches_the_server(tmp_path):
-    end = {"model": "toy", "message": {"role": "assistant", "content": "x"}, "done": True, "done_reason": "stop"}
-    end |= {"prompt_eval_count": 1, "eval_count": 1}
     listing = lines({"models": [{"model": "toy:latest", "digest": "ab" * 32}]})
-    with FaultyServer([lines(end)], [listing]) as server:
+    with FaultyServer([lines(WHOLE_LINE)], [listing]) as server:
         how = {"host": server.address, "keep_alive": -1, "stream": False, "options": {"num_ctx": 9, "num_predict": 8}}
         model = Model(backend="ollama", name="toy", **how)
         backend = open_backend(model, tmp_path)

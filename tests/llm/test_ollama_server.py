@@ -2,7 +2,17 @@ import time
 from dataclasses import replace
 
 import pytest
-from faulty_server import FaultyServer, broken_off, lines, stalled, status, unused_address
+from faulty_server import (
+    LINES,
+    WHOLE_LINE,
+    FaultyServer,
+    broken_off,
+    line,
+    lines,
+    stalled,
+    status,
+    unused_address,
+)
 
 from pcgeval.llm.ollama import OllamaServer, check_options
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
@@ -13,14 +23,6 @@ OTHER = "cd" * 32
 OPTIONS = {"temperature": 1, "seed": 5, "num_predict": 20, "num_ctx": 2048, "repeat_penalty": 1.1}
 REQUEST = ChatRequest("toy:1b", DIGEST, (Message("system", "Be brief."), Message("user", "Hi")), OPTIONS)
 QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
-
-
-def part(text, **more):
-    return {"model": "toy:1b", "message": {"role": "assistant", "content": text}, "done": False, **more}
-
-
-END = part("", done=True, done_reason="stop", prompt_eval_count=12, eval_count=3)
-GOOD = lines(part("Hel"), part("lo"), END)
 
 
 def tags(*models):
@@ -45,7 +47,7 @@ def chat(*acts, listings=None, timeout=20.0, **how):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_the_request_is_passed_on_as_it_is(stream):
-    with FaultyServer([lines({**END, "message": {"role": "assistant", "content": "x"}})], [toy()]) as server:
+    with FaultyServer([lines(WHOLE_LINE)], [toy()]) as server:
         model(server.address, stream=stream, keep_alive="24h").chat(REQUEST, 20)
     ((path, body, _),) = server.posted
     assert path == "/api/chat"
@@ -55,13 +57,13 @@ def test_the_request_is_passed_on_as_it_is(stream):
 
 
 def test_what_is_not_set_is_left_to_the_server():
-    with FaultyServer([GOOD], [toy()]) as server:
+    with FaultyServer([LINES], [toy()]) as server:
         model(server.address).chat(REQUEST, 20)
     assert server.posted[0][1].get("keep_alive") is None
 
 
 def test_a_stop_word_goes_as_the_list_that_ollama_takes():
-    with FaultyServer([GOOD], [toy()]) as server:
+    with FaultyServer([LINES], [toy()]) as server:
         model(server.address).chat(ChatRequest("toy:1b", DIGEST, (), {"stop": "```"}), 20)
     assert server.posted[0][1]["options"] == {"stop": ["```"]}
 
@@ -69,7 +71,7 @@ def test_a_stop_word_goes_as_the_list_that_ollama_takes():
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_schema_goes_as_the_format_that_ollama_takes(stream):
     asked = replace(REQUEST, schema={"$defs": {"n": {"type": "boolean"}}, "properties": {"n": {"$ref": "#/$defs/n"}}})
-    with FaultyServer([lines({**END, "message": {"role": "assistant", "content": "{}"}})], [toy()]) as server:
+    with FaultyServer([lines(WHOLE_LINE)], [toy()]) as server:
         model(server.address, stream=stream).chat(asked, 20)
         model(server.address, stream=stream).chat(REQUEST, 20)
     with_schema, without = (body for _, body, _ in server.posted)
@@ -81,7 +83,7 @@ def test_a_schema_goes_as_the_format_that_ollama_takes(stream):
     "counts", [{}, {"prompt_eval_count": 3}, {"eval_count": 3}, {"prompt_eval_count": -1, "eval_count": 3}]
 )
 def test_a_reply_without_counts_fails_the_call(counts):
-    end = part("x", done=True, **counts)
+    end = line("x", done=True, **counts)
     with pytest.raises(CallError, match="without it the token limit cannot be kept"):
         chat(lines(end))
 
@@ -130,7 +132,7 @@ def test_a_model_that_is_not_listed_names_the_command():
 
 
 def test_a_model_that_is_pulled_again_in_the_middle_of_a_run_stops_it():
-    with FaultyServer([GOOD], [toy(), toy(), toy(OTHER)]) as server:
+    with FaultyServer([LINES], [toy(), toy(), toy(OTHER)]) as server:
         asked = model(server.address)
         assert asked.digest() == DIGEST
         assert asked.chat(REQUEST, 20).text == "Hello"
@@ -140,17 +142,17 @@ def test_a_model_that_is_pulled_again_in_the_middle_of_a_run_stops_it():
 
 
 def test_a_reply_counts_only_when_its_model_is_known_for_sure():
-    reply, count = chat(GOOD, listings=[status(500), toy()])
+    reply, count = chat(LINES, listings=[status(500), toy()])
     assert (reply.text, count) == ("Hello", 2)
 
 
 def test_a_model_that_is_removed_in_the_middle_of_a_run_stops_it():
     with pytest.raises(LlmError, match="ollama pull toy:1b"):
-        chat(GOOD, listings=[tags()])
+        chat(LINES, listings=[tags()])
 
 
 def test_hosts_must_have_the_same_model():
-    with FaultyServer([GOOD], [toy()]) as one, FaultyServer([GOOD], [toy(OTHER)]) as two:
+    with FaultyServer([LINES], [toy()]) as one, FaultyServer([LINES], [toy(OTHER)]) as two:
         with pytest.raises(LlmError, match="different models") as caught:
             model(one.address, two.address).digest()
         assert f"{one.address} has {DIGEST}, {two.address} has {OTHER}" in str(caught.value)
@@ -159,7 +161,7 @@ def test_hosts_must_have_the_same_model():
 def test_a_host_that_comes_back_with_another_model_stops_the_run():
     told = []
     address = unused_address()
-    with FaultyServer([GOOD], [toy()]) as up:
+    with FaultyServer([LINES], [toy()]) as up:
         asked = model(up.address, address, report=told.append)
         assert asked.digest() == DIGEST
         (message,) = told
@@ -172,14 +174,14 @@ def test_a_host_that_comes_back_with_another_model_stops_the_run():
                 time.sleep(0.01)
 
         port = int(address.rsplit(":", 1)[1])
-        with FaultyServer([GOOD], [toy(OTHER)], port=port), pytest.raises(LlmError, match="pulled again") as caught:
+        with FaultyServer([LINES], [toy(OTHER)], port=port), pytest.raises(LlmError, match="pulled again") as caught:
             call_until_refused()
         assert address in str(caught.value)
 
 
 def test_a_host_that_fails_is_replaced_within_the_call():
-    for fault in (status(500), broken_off(part("Hel")), stalled(part("Hel"))):
-        with FaultyServer([fault], [toy()]) as bad, FaultyServer([GOOD], [toy()]) as good:
+    for fault in (status(500), broken_off(line("Hel")), stalled(line("Hel"))):
+        with FaultyServer([fault], [toy()]) as bad, FaultyServer([LINES], [toy()]) as good:
             assert model(bad.address, good.address).chat(REQUEST, 20).text == "Hello"
             assert len(bad.posted) == len(good.posted) == 1
 

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 from faulty_server import (
+    CHUNKS,
+    USAGE,
     FaultyServer,
+    chunk,
+    completion,
     events,
     lines,
     status,
@@ -26,28 +30,7 @@ MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
 REQUEST = ChatRequest("toy", unpinned_digest("toy"), MESSAGES, OPTIONS)
 QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
 KEY = "sk-very-secret"
-USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
 LISTING = value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]})
-
-
-def chunk(text=None, reason=None, **more):
-    choices = [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]
-    return {"id": "1", "object": "chat.completion.chunk", "model": "toy-v1", "choices": choices, **more}
-
-
-def event(*chunks):
-    return "".join(f"data: {json.dumps(each)}\n\n" for each in chunks)
-
-
-END = (chunk(reason="stop"), {**chunk(), "choices": [], "usage": USAGE}, "[DONE]")
-GOOD = events(chunk("Hel"), chunk("lo"), *END)
-
-
-def whole(text="Hello", **more):
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    return value(
-        {"id": "1", "object": "chat.completion", "model": "toy-v1", "choices": [choice], "usage": USAGE, **more}
-    )
 
 
 def model(address, name="toy", told=None, **how):
@@ -77,7 +60,7 @@ def _no_surroundings(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize(("act", "stream"), [(GOOD, True), (whole(), False)])
+@pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
 def test_the_request_has_the_names_of_this_interface(act, stream):
     with FaultyServer([act]) as server:
         model(server.address, stream=stream).chat(REQUEST, 20)
@@ -98,7 +81,7 @@ def test_the_request_has_the_names_of_this_interface(act, stream):
     assert headers["authorization"] == "Bearer none"
 
 
-@pytest.mark.parametrize(("act", "stream"), [(GOOD, True), (whole(), False)])
+@pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
 def test_a_schema_goes_as_the_response_format(act, stream):
     with FaultyServer([act]) as server:
         model(server.address, stream=stream).chat(replace(REQUEST, schema={"type": "object"}), 20)
@@ -108,7 +91,7 @@ def test_a_schema_goes_as_the_response_format(act, stream):
 
 def test_the_key_comes_from_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with FaultyServer([GOOD]) as server:
+    with FaultyServer([CHUNKS]) as server:
         model(server.address).chat(REQUEST, 20)
     assert server.posted[0][2]["authorization"] == f"Bearer {KEY}"
 
@@ -134,7 +117,7 @@ def refusal(message, **more):
 
 @pytest.mark.parametrize("act", [lines("<html>"), value(7), value([]), value({}), value({"choices": []})])
 def test_a_whole_reply_of_another_shape_is_a_passing_fault(act):
-    reply, count = chat(act, whole(), stream=False)
+    reply, count = chat(act, completion(), stream=False)
     assert (reply.text, count) == ("Hello", 2)
 
 
@@ -164,7 +147,7 @@ def test_what_concerns_all_calls_stops_the_run(act, words):
 )
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_reply_without_usage_fails_the_call(usage, stream):
-    act = events(chunk("x", "stop", usage=usage), "[DONE]") if stream else whole(usage=usage)
+    act = events(chunk("x", "stop", usage=usage), "[DONE]") if stream else completion(usage=usage)
     message, _ = failure(act, stream=stream)
     assert "token limit cannot be kept" in message or "not what OpenAI's interface promises" in message
 
@@ -197,7 +180,7 @@ def test_an_endpoint_need_not_list_its_models(code):
 
 def test_an_endpoint_that_answers_as_another_model_stops_the_run():
     other = events({**chunk("x", "stop", usage=USAGE), "model": "toy-v2"})
-    with FaultyServer([GOOD, GOOD, other]) as server:
+    with FaultyServer([CHUNKS, CHUNKS, other]) as server:
         asked = model(server.address)
         assert asked.chat(REQUEST, 20).text == asked.chat(REQUEST, 20).text == "Hello"
         with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2"):

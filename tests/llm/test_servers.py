@@ -12,12 +12,19 @@ from typing import Any
 
 import pytest
 from faulty_server import (
+    CHUNKS,
+    LAST_CHUNKS,
+    LINES,
+    WHOLE_LINE,
     Act,
     FaultyServer,
     broken_off,
+    chunk,
+    completion,
     endless,
     events,
     headless,
+    line,
     lines,
     silent,
     stalled,
@@ -34,29 +41,6 @@ from pcgeval.llm.retry import RetryPolicy, ServedModel
 DIGEST = "ab" * 32
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
 QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
-USAGE = {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15}
-
-
-def line(text, **more):
-    return {"model": "toy", "message": {"role": "assistant", "content": text}, "done": False, **more}
-
-
-LAST_LINE = line("", done=True, done_reason="stop", prompt_eval_count=12, eval_count=3)
-
-
-def chunk(text=None, reason=None, **more):
-    choices = [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]
-    return {"id": "1", "object": "chat.completion.chunk", "model": "toy-v1", "choices": choices, **more}
-
-
-LAST_CHUNKS = (chunk(reason="stop"), {**chunk(), "choices": [], "usage": USAGE}, "[DONE]")
-COMPLETION = {
-    "id": "1",
-    "object": "chat.completion",
-    "model": "toy-v1",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}],
-    "usage": USAGE,
-}
 
 
 @dataclass(frozen=True)
@@ -89,8 +73,8 @@ def openai_server(address, **how):
 OLLAMA = Interface(
     digest=DIGEST,
     server=lambda address, **how: OllamaServer("toy", address, silence=0.3, **how),
-    good=lines(line("Hel"), line("lo"), LAST_LINE),
-    whole=lines({**LAST_LINE, "message": {"role": "assistant", "content": "Hello"}}),
+    good=LINES,
+    whole=lines(WHOLE_LINE),
     begun=json.dumps(line("Hel")) + "\n",
     listing=lines({"models": [{"model": "toy:latest", "digest": DIGEST}]}),
     faults={
@@ -107,8 +91,8 @@ OLLAMA = Interface(
 OPENAI = Interface(
     digest=unpinned_digest("toy"),
     server=openai_server,
-    good=events(chunk("Hel"), chunk("lo"), *LAST_CHUNKS),
-    whole=value(COMPLETION),
+    good=CHUNKS,
+    whole=completion(),
     begun=f"data: {json.dumps(chunk('Hel'))}\n\n",
     listing=value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]}),
     faults={
