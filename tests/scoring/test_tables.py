@@ -157,7 +157,7 @@ def result_json(published, *, beta_name="beta", beta_rank=-1):
 def test_the_web_page_says_who_was_a_baseline_or_disqualified(published):
     result_json(published)
     found, reproduction = reproduce(published, ScoringRules())
-    assert reproduction.differences == ()
+    assert reproduction.differences == []
     assert [(row.team, row.status) for row in found.ranking.rows] == [
         ("alpha", "ranked"),
         ("beta", "baseline"),
@@ -224,7 +224,7 @@ def test_malformed_constants_are_refused(published, content):
 )
 def test_a_malformed_web_page_is_refused(published, content):
     (published / "result.json").write_text(content)
-    with pytest.raises(ScoringError, match=r"result\.json"):
+    with pytest.raises(FileError, match=r"result\.json"):
         read_tables(published, RULES)
 
 

@@ -13,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from pcgeval.core.stage_files import plain, read_stage_file
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pcgeval.core.stage_files import plain, read_stage_file, refusal
 from pcgeval.scoring.formulas import ModelScores, PromptScore
 from pcgeval.scoring.inputs import Entry, LetterResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import (
@@ -35,14 +37,28 @@ _PLAIN_NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,1200})?")
 _MEASURED = ("teamName", "character", "trial", "stabilityScore", "similarityScore", "diversityScore")
 
 
-@dataclass(frozen=True)
-class PublishedRank:
+def _plain_decimal(text: object) -> Decimal:
+    """Return a number as it is printed in a table, all its digits kept; an exponent could make it endless."""
+    if not isinstance(text, str) or not _PLAIN_NUMBER.fullmatch(text):
+        raise ValueError(f"{str(text)[:50]!r} is no plain decimal number")
+    return Decimal(text)
+
+
+PlainDecimal = Annotated[Decimal, BeforeValidator(_plain_decimal)]
+
+
+class PublishedRank(BaseModel):
     """One team in result.json, its numbers with the digits that are printed there."""
 
-    team: str
-    normalised: Decimal
-    score: Decimal
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    team: str = Field(alias="teamName")
+    normalised: PlainDecimal = Field(alias="normalizedPromptScore")
+    score: PlainDecimal = Field(alias="promptScore")
     rank: int
+
+
+_PUBLISHED = TypeAdapter(tuple[PublishedRank, ...])
 
 
 @dataclass(frozen=True)
@@ -60,23 +76,6 @@ class Tables:
 
 
 @dataclass
-class _Comparison:
-    """Counts what was compared and what differs."""
-
-    compared: dict[str, int] = field(default_factory=dict)
-    differing: int = 0
-    shown: list[str] = field(default_factory=list)
-
-    def add(self, kind: str, name: str, published: str, computed: str) -> None:
-        """Compare one value."""
-        self.compared[kind] = self.compared.get(kind, 0) + 1
-        if published != computed:
-            self.differing += 1
-            if len(self.shown) < _SHOWN:
-                self.shown.append(f"{kind} {name}: published {published[:200]}, computed {computed[:200]}")
-
-
-@dataclass(frozen=True)
 class Reproduction:
     """The comparison of published tables with what was computed from their measurements.
 
@@ -88,9 +87,17 @@ class Reproduction:
     """
 
     folder: Path
-    compared: dict[str, int]
-    differing: int
-    differences: tuple[str, ...]
+    compared: dict[str, int] = field(default_factory=dict)
+    differing: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, name: str, published: str, computed: str) -> None:
+        """Compare one value."""
+        self.compared[kind] = self.compared.get(kind, 0) + 1
+        if published != computed:
+            self.differing += 1
+            if len(self.differences) < _SHOWN:
+                self.differences.append(f"{kind} {name}: published {published[:200]}, computed {computed[:200]}")
 
 
 def holds_tables(folder: Path) -> bool:
@@ -167,16 +174,16 @@ def _agrees(prompt: PromptScore, published: PublishedRank) -> bool:
 
 def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles, ranks: Sequence[ModelRank]) -> Reproduction:
     """Compare every published number with the computed one, in all its published digits."""
-    comparison = _Comparison()
+    comparison = Reproduction(tables.folder)
     _compare_csv(comparison, tables.folder / TRIAL_SCORES, computed.trial_scores, "trial score", 3)
     _compare_csv(comparison, tables.folder / CHARACTER_SCORES, computed.character_scores, "letter score", 2)
     _compare_csv(comparison, tables.folder / PROMPT_SCORES, computed.prompt_scores, "place", 1)
     _compare_constants(comparison, tables.folder / CONSTANTS, json.loads(computed.constants))
     _compare_published(comparison, tables.published, table_names(tables, scores), ranks)
-    return Reproduction(tables.folder, comparison.compared, comparison.differing, tuple(comparison.shown))
+    return comparison
 
 
-def _compare_csv(comparison: _Comparison, path: Path, computed: str, kind: str, keys: int) -> None:
+def _compare_csv(comparison: Reproduction, path: Path, computed: str, kind: str, keys: int) -> None:
     """Compare line by line, by the first columns; an absent table is not compared."""
     if not path.exists():
         return
@@ -190,7 +197,7 @@ def _compare_csv(comparison: _Comparison, path: Path, computed: str, kind: str, 
         comparison.add(kind, " ".join(left), "a line", "no line")
 
 
-def _compare_constants(comparison: _Comparison, path: Path, computed: dict[str, Any]) -> None:
+def _compare_constants(comparison: Reproduction, path: Path, computed: dict[str, Any]) -> None:
     published = _load(path)
     weights = published.get("weights") if isinstance(published, dict) else None
     if not isinstance(weights, list) or not all(isinstance(each, dict) for each in weights):
@@ -207,7 +214,7 @@ def _values(weight: dict[str, Any], keys: dict[str, Any]) -> str:
 
 
 def _compare_published(
-    comparison: _Comparison, published: tuple[PublishedRank, ...], names: dict[str, str], ranks: Sequence[ModelRank]
+    comparison: Reproduction, published: tuple[PublishedRank, ...], names: dict[str, str], ranks: Sequence[ModelRank]
 ) -> None:
     computed = {each.prompt.team: each for each in ranks}
     for each in published:
@@ -236,20 +243,10 @@ def _to_digits(computed: Decimal, published: Decimal) -> Decimal:
 def _read_published(path: Path) -> tuple[PublishedRank, ...]:
     if not path.exists():
         return ()
-    items = _load(path)
-    if not isinstance(items, list):
-        _refuse(path, "is no list of teams")
-    return tuple(_published_rank(f"{path}: [{place}]", item) for place, item in enumerate(items))
-
-
-def _published_rank(place: str, item: Any) -> PublishedRank:
-    if not isinstance(item, dict) or not isinstance(item.get("teamName"), str):
-        _refuse(place, "has no text 'teamName'")
-    rank = str(item.get("rank"))
-    if not re.fullmatch("-?[0-9]{1,9}", rank):
-        _refuse(place, "has no whole number 'rank'")
-    normalised = _decimal(place, str(item.get("normalizedPromptScore")))
-    return PublishedRank(item["teamName"], normalised, _decimal(place, str(item.get("promptScore"))), int(rank))
+    try:
+        return _PUBLISHED.validate_python(_load(path))
+    except ValidationError as error:
+        raise refusal(path, error) from error
 
 
 def _load(path: Path) -> Any:
@@ -292,9 +289,10 @@ def _trial(place: str, text: str) -> int:
 
 
 def _decimal(place: str, text: str) -> Decimal:
-    if not _PLAIN_NUMBER.fullmatch(text):
-        _refuse(place, f"{text[:50]!r} is no plain decimal number")
-    return Decimal(text)
+    try:
+        return _plain_decimal(text)
+    except ValueError as error:
+        _refuse(place, str(error))
 
 
 def _refuse(place: Path | str, what: str) -> NoReturn:

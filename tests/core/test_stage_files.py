@@ -1,0 +1,162 @@
+"""The files between stages: what is written is read again, and what is refused is named by file, field and value."""
+
+import os
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.core import stage_files
+from pcgeval.core.files import FileError
+from pcgeval.core.layout import Trial
+from pcgeval.core.stage_files import (
+    ConstantsFile,
+    DiversityFile,
+    PairDistance,
+    PromptRow,
+    RankedTeam,
+    ScoreInterval,
+    SimilarityFile,
+    SimulatedTrial,
+    SimulationsFile,
+    StabilityEntry,
+    StabilityFile,
+    TrialVector,
+    by_trial,
+    csv_text,
+    failed,
+    plain,
+    read_csv,
+    read_outcomes,
+    succeeded,
+    write_outcomes,
+)
+
+
+def entries(*names: str) -> tuple[StabilityEntry, ...]:
+    return tuple(StabilityEntry(name=name, score=0.5) for name in names)
+
+
+LEVEL = SimulatedTrial(
+    letter="A", trial=1, best_of=2, types=("RectSmall",), positions=((1.0, -3.25, 0.1),), moved=(False,), dead=(False,)
+)
+FILES = [
+    StabilityFile(count=1, rate=0.5, levels=entries("t/levels/A/t_A_1.xml")),
+    SimulationsFile(engine={"name": "pymunk", "version": "7"}, physics={"seed": 1}, trials=(LEVEL,)),
+    DiversityFile(
+        count=2,
+        rate=0.1,
+        trials=(TrialVector(trial="t_A_1", vector=(0.1, 0.9)), TrialVector(trial="t_A_2", vector=(0.2, 0.8))),
+        distances=(PairDistance(pair={"trial1": "t_A_1", "trial2": "t_A_2"}, distance=0.1),),
+    ),
+]
+
+
+@pytest.mark.parametrize("value", FILES, ids=lambda value: type(value).__name__)
+def test_what_is_written_is_read_again(tmp_path: Path, value: stage_files.StageFile) -> None:
+    value.write(tmp_path / "file.json")
+    assert type(value).read(tmp_path / "file.json") == value
+    before = (tmp_path / "file.json").read_bytes()
+    type(value).read(tmp_path / "file.json").write(tmp_path / "file.json")
+    assert (tmp_path / "file.json").read_bytes() == before
+
+
+@given(st.floats(0, 1))
+def test_floats_keep_every_bit(score: float) -> None:
+    text = f'{{"raws": [{{"tag": "t_A_1", "score": {score!r}}}]}}'
+    assert StabilityFile.model_validate_json(text).levels[0].score == score
+
+
+@given(st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
+def test_exact_numbers_keep_every_digit_in_plain_notation(value: Decimal) -> None:
+    text = plain(value)
+    assert Decimal(text) == value
+    assert "E" not in text.upper()
+    assert text == "0" or not text.startswith("-0") or "." in text
+
+
+def test_outcomes_name_the_stage_under_the_key_of_the_file(tmp_path: Path) -> None:
+    write_outcomes(tmp_path, [failed(Trial("B", 1), "extract", "no code"), succeeded(Trial("A", 2))])
+    assert '"failed_step": "extract"' in (tmp_path / "trials.json").read_text()
+    found = read_outcomes(tmp_path)
+    assert list(found) == [Trial("A", 2), Trial("B", 1)]
+    assert (found[Trial("B", 1)].failed_stage, found[Trial("A", 2)].failed_stage) == ("extract", None)
+
+
+def test_the_first_entry_of_a_trial_counts() -> None:
+    levels = entries("x/t_A_2.xml", "x/t_A_1.xml", "y/t_A_2.xml", "t_A_x")
+    assert {trial: entry.name for trial, entry in by_trial(levels).items()} == {2: "x/t_A_2.xml", 1: "x/t_A_1.xml"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        (StabilityFile, '{"raws": [{"tag": "a", "score": 1.5}]}', ("raws.0.score", "1.5")),
+        (SimilarityFile, '{"trials": [{"id": "a", "similarity": "x\\u001b"}]}', ("trials.0.similarity", "'x\\x1b'")),
+        (SimulationsFile, '{"engine": {"name": "pymunk"}}', ("version",)),
+        (
+            SimulationsFile,
+            (
+                '{"engine": "x", "trials": [{"letter": "A", "trial": 1, "types": ["RectSmall"], "positions": [],'
+                ' "moved": [false], "dead": [false]}]}'
+            ),
+            ("trials.0", "different lengths"),
+        ),
+        (ConstantsFile, '{"competitionScore": "1e999999999", "weights": []}', ("competitionScore", "1e999999999")),
+        (ConstantsFile, '{"competitionScore": "NaN", "weights": []}', ("competitionScore",)),
+        (DiversityFile, '{"diversityRate": 1, "trials": [' + "[" * 100_000, ("not valid JSON",)),
+        (DiversityFile, '{"diversityRate": "' + "9" * 100_000 + '"}', ("diversityRate",)),
+    ],
+)
+def test_a_refused_value_is_named(tmp_path: Path, kind: type[stage_files.StageFile], content: str, words: str) -> None:
+    (tmp_path / "A.json").write_text(content)
+    with pytest.raises(FileError) as caught:
+        kind.read(tmp_path / "A.json")
+    message = str(caught.value)
+    assert all(word in message for word in (*words, str(tmp_path / "A.json"), "dvc repro"))
+    assert len(message) < 1000
+    assert message.isprintable()
+
+
+def test_a_pipe_is_not_waited_for_and_a_large_file_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="not a regular file"):
+        StabilityFile.read(tmp_path / "pipe")
+    monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 10)
+    (tmp_path / "large").write_text('{"raws": []}')
+    with pytest.raises(FileError, match="10 bytes"):
+        StabilityFile.read(tmp_path / "large")
+
+
+def test_tables_are_read_as_they_are_written(tmp_path: Path) -> None:
+    rows = [PromptRow(team=team, normalised=Decimal("50.5"), score=Decimal("1E-7"), rank=-1) for team in ('a"b', "c,d")]
+    text = csv_text(PromptRow, rows)
+    assert text.split("\n") == [
+        '"team","normalizedPromptScore","promptScore","rank"',
+        '"a""b","50.5","0.0000001",-1',
+        '"c,d","50.5","0.0000001",-1',
+    ]
+    (tmp_path / "table.csv").write_text(text)
+    assert read_csv(PromptRow, tmp_path / "table.csv") == tuple(rows)
+    (tmp_path / "table.csv").write_text(text.replace("-1", "first", 1))
+    with pytest.raises(FileError, match=r"table\.csv.*rank.*first"):
+        read_csv(PromptRow, tmp_path / "table.csv")
+
+
+def test_a_ranked_team_is_written_with_exact_texts() -> None:
+    team = RankedTeam(
+        team="a",
+        status="ranked",
+        rank=1,
+        winner=True,
+        total=Decimal("1E-7"),
+        normalised=Decimal("50.10"),
+        interval=ScoreInterval(1.0, 2.0),
+        models={},
+        disqualified=None,
+    )
+    written = team.model_dump(by_alias=True)
+    assert (written["total"], written["normalised"], written["interval"]) == ("0.0000001", "50.1", (1.0, 2.0))
+    assert RankedTeam.model_validate_json(team.model_dump_json()) == team
