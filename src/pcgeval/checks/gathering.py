@@ -25,7 +25,7 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import read_usage
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
-from pcgeval.submissions.load import Program, SubmissionError, load_notes, load_work
+from pcgeval.submissions.load import Program, SubmissionError, load_submission
 from pcgeval.submissions.sources import find_readme
 
 MAX_DOCUMENT_BYTES = 1_000_000
@@ -96,7 +96,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
 
 def _is_program(folder: Path) -> bool:
     try:
-        return isinstance(load_work(folder, load_notes(folder)), Program)
+        return isinstance(load_submission(folder).work, Program)
     except SubmissionError:  # what cannot be run has no documents that count either
         return False
 

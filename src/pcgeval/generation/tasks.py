@@ -8,9 +8,8 @@ from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, Flag
-from pcgeval.core.untrusted import files_below
 from pcgeval.llm.protocol import Backend, ChatRequest, Message
-from pcgeval.submissions.load import NOTES_FILE, Program, Prompt, Submission
+from pcgeval.submissions.load import Program, Prompt, Submission
 
 PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
 PROGRAM_INTERFACE = "program-1"  # raise it when what a program sees of us changes
@@ -74,11 +73,9 @@ class GenerationTask:
     @cached_property
     def _program(self) -> list[object]:
         """The program's entry and files without the organiser's notes: a disqualification is no reason to pay again."""
-        assert isinstance(self.submission.work, Program)  # noqa: S101 - the caller knows
-        folder = self.submission.work.folder
-        names = [path.relative_to(folder) for path in files_below(folder)]
-        own = [name for name in names if name.as_posix() != NOTES_FILE and "__pycache__" not in name.parts]
-        return [self.submission.work.entry, [[name.as_posix(), sha256_file(folder / name)] for name in own]]
+        program = self.submission.work
+        assert isinstance(program, Program)  # noqa: S101 - the caller knows
+        return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
 
     def _request(self, trial: Trial, *messages: Message) -> ChatRequest:
         return chat_request(self.model, self.digest, trial_seed(self.master_seed, trial), messages)

@@ -36,7 +36,7 @@ from pcgeval.core.stage_files import (
     read_outcomes,
 )
 from pcgeval.core.trials import read_usage
-from pcgeval.core.untrusted import UntrustedFileError, files_below, read_start
+from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.report.formats import shortened
 from pcgeval.report.results import (
     FAILURE_WORDS,
@@ -53,7 +53,7 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.submissions.load import NOTES_FILE, Program, load_submission
+from pcgeval.submissions.load import Program, load_submission
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
@@ -140,13 +140,12 @@ def read_program(program: Program) -> ProgramSource:
         FileError: A file cannot be read.
     """
     sources = []
-    for path in files_below(program.folder):
-        name = path.relative_to(program.folder)
-        if name != Path(NOTES_FILE) and "__pycache__" not in name.parts:
-            try:
-                sources.append(SourceFile(name.as_posix(), path.stat().st_size, sha256_file(path)))
-            except OSError as error:
-                raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+    for name in program.files():
+        path = program.folder / name
+        try:
+            sources.append(SourceFile(name, path.stat().st_size, sha256_file(path)))
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
     readme = find_readme(program.folder)
     return ProgramSource(
         entry=program.entry,

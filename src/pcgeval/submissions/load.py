@@ -16,7 +16,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import SUBMISSIONS
-from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_line, read_bounded, read_bounded_text
+from pcgeval.core.untrusted import (
+    UntrustedFileError,
+    files_below,
+    path_below,
+    printable_line,
+    read_bounded,
+    read_bounded_text,
+)
 from pcgeval.submissions.entry_point import EntryCandidate, find_entry
 
 PLACEHOLDER = "<OBJECT>"
@@ -62,6 +69,11 @@ class Program:
 
     folder: Path
     entry: str  # relative to the folder, with forward slashes
+
+    def files(self) -> list[str]:
+        """Return the names of its files in byte order, without the organiser's notes and Python's caches."""
+        names = (path.relative_to(self.folder) for path in files_below(self.folder))
+        return [name.as_posix() for name in names if name != Path(NOTES_FILE) and "__pycache__" not in name.parts]
 
 
 @dataclass(frozen=True)
