@@ -14,7 +14,9 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.evaluator.image import render as render
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
+    from pcgeval.judge.client import CallFiles as CallFiles
     from pcgeval.judge.run import run_judge as run_judge
+    from pcgeval.judge.settings import JudgeSettings as JudgeSettings
     from pcgeval.levels.errors import LevelError as LevelError
     from pcgeval.levels.extraction import extract_code as extract_code
     from pcgeval.levels.xml import level_xml as level_xml

@@ -75,7 +75,7 @@ def test_what_may_not_be_read_is_refused(tmp_path):
     assert names(found) == ["b.py"]
     assert reasons(found) == {
         "a.py": "cannot be read (Permission denied)",
-        "sub": "the folder cannot be read (Permission denied)",
+        "sub": "cannot be read (Permission denied)",
     }
 
 
@@ -88,7 +88,7 @@ def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monke
     monkeypatch.setattr(module, "MAX_VISITED", 3)
     assert names(list_files(tmp_path)) == ["b.py", "z.py"]
     write_files(tmp_path, {"c.py": ""})
-    assert reasons(list_files(tmp_path)) == {".": "the folder has more than 3 entries"}
+    assert reasons(list_files(tmp_path)) == {"(more files)": "has more than 3 entries"}
 
 
 def test_a_tower_of_folders_is_cut(tmp_path):
@@ -184,8 +184,8 @@ def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
     (tmp_path / "b.md").symlink_to("a.md")
     os.mkfifo(tmp_path / "c.md")
     assert read_file(tmp_path / "b.md").text == ""
-    assert "cannot be read" in read_file(tmp_path / "b.md").note
-    assert read_file(tmp_path / "c.md").note == "cannot be read (no regular file)"
+    assert "link" in read_file(tmp_path / "b.md").note
+    assert "not a regular file" in read_file(tmp_path / "c.md").note
     shutil.rmtree(tmp_path)
     assert read_file(tmp_path / "a.md").note == "cannot be read (No such file or directory)"
 

@@ -1,18 +1,14 @@
-"""The files of a submission that a judge may be shown, found and read whatever their author put there.
-
-Links are not followed and only regular files are read, in bounded memory and never waiting for a pipe, so that nothing
-outside the submission can be reached. The result does not depend on the order of the files on the disk.
-"""
+"""The files of a submission that a judge may be shown, found and read whatever their author put there."""
 
 import codecs
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from stat import S_ISDIR, S_ISLNK, S_ISREG
+from stat import S_ISLNK
 
+from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_start, walk
 from pcgeval.rubric.record import RefusedFile
 
 _CODE = (
@@ -28,7 +24,6 @@ _NAMES = {"readme": ".md", "makefile": ".sh", "dockerfile": ".sh"}  # files with
 SKIPPED_FOLDERS = frozenset({".git", ".pcgeval", ".venv", "venv", "node_modules", "__pycache__"})
 MAX_OFFERED = 1000
 MAX_VISITED = 100_000  # files and folders; also within one folder
-MAX_DEPTH = 40
 MAX_NAME = 300  # characters, as shown
 MAX_REFUSED = 50  # of which the reason is kept
 MAX_HEAD = 300_000  # bytes of a file
@@ -69,12 +64,29 @@ class FileText:
 
 def list_files(folder: Path) -> SubmissionFiles:
     """List the files of a submission: those nearest to the top, at most a thousand, sorted by name."""
-    search = _Search(folder)
     try:
-        found = sorted(search.files(), key=lambda file: os.fsencode(file.path))
-    except OSError as error:  # of the submission's own folder
+        os.scandir(folder).close()
+    except OSError as error:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
-    return SubmissionFiles(tuple(found), tuple(sorted(search.refused, key=lambda each: each.name)))
+    found: list[SubmissionFile] = []
+    refused: list[RefusedFile] = []
+    for entry in walk(folder, limit=MAX_VISITED, enter=lambda name: name.rpartition("/")[2] not in SKIPPED_FOLDERS):
+        base = PurePosixPath(entry.name.casefold())
+        suffix = _NAMES.get(base.name) or base.suffix
+        if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
+            continue
+        name, reason = shown_name(entry.name) or "(more files)", entry.fault or _fault(folder, entry)
+        if not reason and len(found) == MAX_OFFERED:
+            name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
+        if not reason and entry.status is not None:
+            found.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime))
+        elif len(refused) < MAX_REFUSED:
+            name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
+            refused.append(RefusedFile(name=name, reason=reason))
+        if name == "(more files)":
+            break
+    found.sort(key=lambda file: os.fsencode(file.path))
+    return SubmissionFiles(tuple(found), tuple(sorted(refused, key=lambda each: each.name)))
 
 
 def shown_name(path: str) -> str:
@@ -85,10 +97,16 @@ def shown_name(path: str) -> str:
 
 def read_file(path: Path) -> FileText:
     """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells."""
+    tail, left_out = b"", 0
     try:
-        head, tail, left_out = _ends(path, MAX_HEAD, MAX_TAIL)
-    except OSError as error:
-        return FileText("", f"cannot be read ({error.strerror})")
+        with open_regular(path) as file:
+            head = file.read(MAX_HEAD + MAX_TAIL)
+            if (size := os.fstat(file.fileno()).st_size) > MAX_HEAD + MAX_TAIL:
+                file.seek(size - MAX_TAIL)
+                head, tail, left_out = head[:MAX_HEAD], file.read(MAX_TAIL), size - MAX_HEAD - MAX_TAIL
+    except UntrustedFileError as error:
+        missing = "cannot be read (No such file or directory)"  # stands in prompts, by which recordings are found
+        return FileText("", missing if error.kind == "missing" else error.reason)
     encoding = "utf-16" if head.startswith(_UTF16) else "utf-8-sig"
     text = codecs.getincrementaldecoder(encoding)("replace").decode(head, final=not left_out)
     notes = []
@@ -109,100 +127,19 @@ def clean(text: str) -> str:
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-class _Search:
-    """One walk through a submission, level by level, which also collects the refused files."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.refused: list[RefusedFile] = []
-
-    def files(self) -> Iterator[SubmissionFile]:
-        offered = 0
-        for name, status in self._entries():
-            base = PurePosixPath(name).name.casefold()
-            suffix = _NAMES.get(base) or PurePosixPath(base).suffix
-            if suffix not in DOCUMENTS | CODE | TABLES:
-                continue
-            if (reason := self._fault(name, status)) is not None:
-                self._refuse(name, reason)
-            elif offered == MAX_OFFERED:
-                self._refuse("(more files)", f"only the {MAX_OFFERED} nearest to the top are offered")
-                return
-            else:
-                offered += 1
-                yield SubmissionFile(shown_name(name), self._folder / name, suffix, status.st_mtime)
-
-    def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield everything but folders, level by level, each sorted; raises OSError for the top folder alone."""
-        level, visited = [""], 0
-        for depth in range(MAX_DEPTH + 1):
-            deeper: list[str] = []
-            for folder in level:
-                for name in self._listed(folder, is_top=depth == 0):
-                    visited += 1
-                    if visited > MAX_VISITED:
-                        self._refuse("(more files)", f"only {MAX_VISITED} files and folders were looked at")
-                        return
-                    try:
-                        status = (self._folder / name).lstat()
-                    except OSError as error:
-                        self._refuse(name, f"cannot be read ({error.strerror})")
-                        continue
-                    if not S_ISDIR(status.st_mode):
-                        yield name, status
-                    elif PurePosixPath(name).name not in SKIPPED_FOLDERS:
-                        deeper.append(name)
-            level = deeper
-        for folder in level:
-            self._refuse(folder, f"lies deeper than {MAX_DEPTH} folders")
-
-    def _listed(self, folder: str, *, is_top: bool) -> list[str]:
-        names: list[str] = []
-        try:
-            with os.scandir(self._folder / folder) as entries:
-                for entry in entries:
-                    names.append(f"{folder}/{entry.name}" if folder else entry.name)
-                    if len(names) > MAX_VISITED:  # their order is the disk's, so a choice would not be reproducible
-                        self._refuse(folder or ".", f"the folder has more than {MAX_VISITED} entries")
-                        return []
-        except OSError as error:
-            if is_top:
-                raise
-            self._refuse(folder, f"the folder cannot be read ({error.strerror})")
-        return sorted(names, key=os.fsencode)
-
-    def _fault(self, name: str, status: os.stat_result) -> str | None:
-        if S_ISLNK(status.st_mode):
-            return "is a link, which is not followed"
-        if not S_ISREG(status.st_mode):
-            return "is no regular file"
-        if len(shown_name(name)) > MAX_NAME:
-            return f"has a name of more than {MAX_NAME} characters"
-        try:
-            start, _, _ = _ends(self._folder / name, _SNIFFED, 0)
-        except OSError as error:
-            return f"cannot be read ({error.strerror})"
-        return "is binary" if b"\0" in start and not start.startswith(_UTF16) else None
-
-    def _refuse(self, name: str, reason: str) -> None:
-        if len(self.refused) < MAX_REFUSED:
-            shown = shown_name(name)
-            name = shown if len(shown) <= MAX_NAME else f"{shown[:MAX_NAME]}..."
-            self.refused.append(RefusedFile(name=name, reason=reason))
-
-
-def _ends(path: Path, head: int, tail: int) -> tuple[bytes, bytes, int]:
-    """Return at most so many bytes of a regular file's beginning and end, and how many lie between."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not S_ISREG(status.st_mode):
-            raise OSError(0, "no regular file")
-        if status.st_size <= head + tail:
-            return file.read(head + tail), b"", 0
-        start = file.read(head)
-        file.seek(status.st_size - tail)
-        return start, file.read(tail), status.st_size - head - tail
+def _fault(folder: Path, entry: FolderEntry) -> str:
+    """Return why a file is not shown, or nothing."""
+    if entry.status is not None and S_ISLNK(entry.status.st_mode):
+        return "is a link, which is not followed"
+    if not entry.is_file:
+        return "is no regular file"
+    if len(shown_name(entry.name)) > MAX_NAME:
+        return f"has a name of more than {MAX_NAME} characters"
+    try:
+        start = read_start(folder / entry.name, _SNIFFED)
+    except UntrustedFileError as error:
+        return error.reason
+    return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""
 
 
 def _notebook(text: str) -> str:

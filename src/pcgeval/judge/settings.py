@@ -12,8 +12,6 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import RubricParams
 from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
 
-JudgeType = Literal["simple", "checks", "random", "dummy", "human"]
-
 
 class GradingError(PcgevalError):
     """A grading that is impossible: an invalid setting, no model, no submission."""
