@@ -78,6 +78,21 @@ def test_what_is_missing_is_told_from_what_cannot_be_read(tmp_path: Path, name: 
     assert caught.value.kind == "missing"
 
 
+def test_a_refused_file_is_closed_and_an_error_of_the_reader_is_its_own(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"x")
+    before = os.open("/dev/null", os.O_RDONLY)
+    os.close(before)  # the lowest free number
+    for name in ("folder", "missing", "file"):
+        with pytest.raises((UntrustedFileError, KeyError)), open_regular(tmp_path / name):
+            raise KeyError("the reader's")
+    after = os.open("/dev/null", os.O_RDONLY)
+    os.close(after)
+    assert after == before
+    with pytest.raises(ValueError, match="the reader's"), open_regular(tmp_path / "file"):
+        raise ValueError("the reader's")
+
+
 def test_a_fault_of_the_system_is_told_as_such(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(UntrustedFileError, match="File name too long") as caught:

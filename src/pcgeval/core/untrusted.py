@@ -57,16 +57,19 @@ def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)  # NONBLOCK: for pipes
     try:
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            if not S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise _not_regular(path)
-            yield file
-    except IsADirectoryError as error:  # os.fdopen refuses the descriptor of a folder
-        raise _not_regular(path) from error
+        descriptor = os.open(path, flags)
+        if not S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise _not_regular(path)
     except OSError as error:
         raise _unreadable(path, error) from error
     except ValueError as error:  # a NUL or a lone surrogate in the name
         raise _missing(path) from error
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
