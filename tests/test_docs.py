@@ -27,7 +27,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_files_and_folders_of_the_sources_exist(document: Path) -> None:
     text = document.read_text("utf-8")
-    named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[\w./-]*)`", text)
+    named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", text)
     named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", text) if not (ROOT / path).exists()]
     inputs = [path for path in named if not path.startswith(tuple(f"data/{each}" for each in MADE))]
     assert not [path for path in inputs if not (ROOT / path).exists()]

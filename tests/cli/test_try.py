@@ -220,4 +220,4 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(
         for folder in ("one", "other"):
             try_submission(params, model_key(model), submission, backend, Path(folder), lambda *_: None)
         generate_stage(params, model_key(model), submission, backend, Path("raw"), lambda *_: None)
-        assert len(server.log.asked) == 1
+        assert len(server.asked) == 1

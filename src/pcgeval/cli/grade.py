@@ -11,6 +11,7 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
+    from pcgeval.rubric.grades import JudgeOutput
 
 MAX_TEMPERATURE = 2.0  # of the common endpoints
 MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
@@ -96,8 +97,6 @@ def grade(
     from pcgeval.judge.run import grade_submission
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.judge.stage import competition_task, team_settings
-    from pcgeval.rubric.grades import HEURISTIC
-    from pcgeval.rubric.text import summary_lines, tree_lines
     from pcgeval.sandbox.reproduction import SandboxComputer
 
     params = load_params() if paper is None else load_params_or_default()
@@ -117,35 +116,53 @@ def grade(
     }
     named = {name: value for name, value in given.items() if value is not None}
     settings = JudgeSettings.checked({**dict(params.rubric), **named})
-    looks_at_results = settings.judge in {"simple", "checks"}
+    _refuse_contradictions(settings.judge, rubric, paper, host, model, reproduce, code_only, network)
+    report = grading.GradingProgress(f"grade {submission}") if settings.judge == "simple" else grading.no_report
+    recordings = [recording] if recording else []
+    if paper is None and submission in params.teams:
+        settings = team_settings(settings, submission)
+        kept = (layout.judge_recording_file(submission), layout.judgement_file(submission))
+        recordings += [path for path in kept if path.is_file()]
+    calls = CallFiles(recordings=tuple(recordings), export=exchanges)
+    if paper is None:
+        log = calls.open(settings)
+        output = grading.grade(competition_task(params, submission, rubric=rubric), settings, log, report)
+        calls.write_export(log, keep_others=True)
+    else:
+        computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
+        output = grade_submission(submission, paper, settings, computer, calls, report)
+    if out is not None:
+        write_json(out, output.to_json())
+    _print_grade(output, json=json)
+
+
+def _refuse_contradictions(
+    judge: str,
+    rubric: str | None,
+    paper: str | None,
+    host: str | None,
+    model: str | None,
+    reproduce: bool,
+    code_only: bool,
+    network: bool,
+) -> None:
+    looks_at_results = judge in {"simple", "checks"}
     for is_wrong, advice in (
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
         (host and not model, "--host says where a model is asked. Name the model with --model, or leave --host out."),
         (reproduce and code_only, "--reproduce runs the code, --code-only only reads it. Leave one of them out."),
-        (reproduce and not looks_at_results, f"the judge {settings.judge} needs no results. Leave --reproduce out."),
+        (reproduce and not looks_at_results, f"the judge {judge} needs no results. Leave --reproduce out."),
         (reproduce and not paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
         (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
     ):
         if is_wrong:
             raise typer.BadParameter(advice)
-    report = grading.GradingProgress(f"grade {submission}") if settings.judge == "simple" else grading.no_report
-    recordings = [recording] if recording else []
-    if paper is None:
-        task = competition_task(params, submission, rubric=rubric)
-        if submission in params.teams:
-            settings = team_settings(settings, submission)
-            kept = (layout.judge_recording_file(submission), layout.judgement_file(submission))
-            recordings += [path for path in kept if path.is_file()]
-        calls = CallFiles(recordings=tuple(recordings), export=exchanges)
-        log = calls.open(settings)
-        output = grading.grade(task, settings, log, report)
-        calls.write_export(log, keep_others=True)
-    else:
-        computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
-        calls = CallFiles(recordings=tuple(recordings), export=exchanges)
-        output = grade_submission(submission, paper, settings, computer, calls, report)
-    if out is not None:
-        write_json(out, output.to_json())
+
+
+def _print_grade(output: "JudgeOutput", *, json: bool) -> None:
+    from pcgeval.rubric.grades import HEURISTIC
+    from pcgeval.rubric.text import summary_lines, tree_lines
+
     if json:
         print_json(output.to_json())
     else:
