@@ -1,4 +1,4 @@
-"""What a check returns: a share from 0 to 1 with its figures, or word that it cannot be told."""
+"""The result of a check: a share from 0 to 1 with its figures, or an exception if it cannot be decided."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

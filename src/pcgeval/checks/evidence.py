@@ -1,4 +1,4 @@
-"""What the checks look at: a submission's texts and what became of its trials, or a paper's reproduction."""
+"""The evidence for the checks: a submission's texts and the results of its trials, or a paper's reproduction."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ class Document:
 
 @dataclass(frozen=True)
 class ReplyShape:
-    """What a response looks like, so that the responses themselves need not be kept."""
+    """Features of a response, so that the responses themselves need not be kept."""
 
     has_loop: bool
     has_open_fence: bool
@@ -58,7 +58,7 @@ class LetterEvidence:
 
 @dataclass(frozen=True)
 class ModelEvidence:
-    """What became of a team's trials and letters with one model; all that are configured are there."""
+    """The results of a team's trials and letters with one model, of all that are configured."""
 
     trials: tuple[TrialEvidence, ...]
     letters: tuple[LetterEvidence, ...]

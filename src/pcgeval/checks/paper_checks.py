@@ -27,7 +27,7 @@ LEAST, MOST = Number(-math.inf), Number(math.inf)
 
 
 class _AuthorsFault(Exception):  # noqa: N818 - becomes a finding of 0
-    """What is asked for is not there, or is not what it should be."""
+    """A file or value that a check needs is missing or malformed."""
 
 
 def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> CheckResult:

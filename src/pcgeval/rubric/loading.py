@@ -46,7 +46,7 @@ def load_rubric(path: Path | str) -> TaskNode:
     try:
         value = json.loads(text, object_pairs_hook=_Object, parse_int=_whole_number)
     except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg}. Mend that line."
+        message = f"not valid JSON: {error.msg}. Correct that line."
         raise RubricError(str(path), [RubricFault(f"line {error.lineno}", message)]) from error
     except RecursionError as error:
         message = f"nested deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it."
@@ -98,7 +98,7 @@ class _RubricReader:
         self.nodes += 1
         if self.nodes > MAX_READ_NODES or len(self.faults) >= MAX_FAULTS:
             self.is_cut_off = True
-            self.fault(path, "this node and what follows were not read. Shorten the rubric, and mend its other faults.")
+            self.fault(path, "this node and what follows were not read. Shorten the rubric, and fix its other faults.")
             return None
         if not self._can_be_read(value, path, ancestors):
             return None

@@ -13,7 +13,7 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError, listed
 from pcgeval.core.files import FileError
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
+from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import RubricError, TaskNode
 
@@ -117,7 +117,7 @@ class _PaperReader:
         try:
             config = yaml.safe_load(self.text("config.yaml", most=MAX_CONFIG_BYTES))
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            self.faults.append(f"config.yaml is no YAML: {' '.join(str(error).split())[:300]}. Mend it.")
+            self.faults.append(f"config.yaml is no YAML: {printable_line(str(error))}. Correct it.")
             return paper_id
         config = {} if config is None else config
         if not isinstance(config, dict):
