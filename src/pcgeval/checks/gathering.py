@@ -1,6 +1,6 @@
 """Gathering the evidence from a competition's folders.
 
-Submissions and responses come from strangers: links are not followed, sizes are bounded, and each text that cannot be
+Submissions and responses are untrusted: links are not followed, sizes are bounded, and each text that cannot be
 had carries the reason. The results come from our own stages: where they are incomplete, nothing is said about them.
 """
 

@@ -1,4 +1,4 @@
-"""Checks on what a team handed in: its README.md and its prompt.txt or program.
+"""Checks on a team's submission: its README.md and its prompt.txt or program.
 
 The rules for a prompt.txt say nothing about a program, which makes its prompts while it runs: it passes them.
 A missing, oversized or garbled text is its author's fault and fails the criterion; one that the system refuses to read

@@ -51,7 +51,9 @@ InvalidAsZero = Annotated[bool, typer.Option("--invalid-as-zero", help="Count le
 Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
 Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
 Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
-ExchangesFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Where to keep the model's replies.")]
+ExchangesFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the model's replies to this recording, too.")
+]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the grade there too, as JSON.")]
 
 app = group()

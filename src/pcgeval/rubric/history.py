@@ -57,7 +57,7 @@ class LeafChange:
 
 @dataclass(frozen=True)
 class GradeChange:
-    """What changed between two states of a team's grade; `causes` names what else was different."""
+    """The difference between two states of a team's grade; `causes` names what else differs."""
 
     since: str
     before: float | None

@@ -55,7 +55,7 @@ def load_rubric(path: Path | str) -> TaskNode:
 
 
 def parse_rubric(value: Any, source: str) -> TaskNode:
-    """LeafCheck a rubric as read from JSON or YAML; `source` is the name that messages give it.
+    """Check a rubric as read from JSON or YAML; `source` is the name that messages give it.
 
     Raises:
         RubricError: All that is wrong with it.
@@ -92,7 +92,7 @@ class _RubricReader:
         self.faults.append(RubricFault(path, message))
 
     def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> TaskNode | None:
-        """LeafCheck one node and all below it."""
+        """Check one node and all below it."""
         if self.is_cut_off:
             return None
         self.nodes += 1

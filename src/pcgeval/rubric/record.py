@@ -1,4 +1,4 @@
-"""What a judge records beside a leaf's grade: the model of `judge_metadata` in grade.json.
+"""The record that a judge keeps beside a leaf's grade: the model of `judge_metadata` in grade.json.
 
 One model for all judges: a check fills `check` and `arguments`, a person `author`, `date` and `history`, a language
 model the other fields. Only fields that were set are written.
