@@ -33,9 +33,9 @@ def test_a_model_judge():
         ({"judge": "simple", "model": {**MODEL, "option": {}}}, r"'rubric\.model\.option'\. Did you mean 'options'\?"),
         (
             {"judge": "simple", "model": {**MODEL, "options": {"num_ctx": 1}}},
-            r"num_ctx: this is said by rubric\.context",
+            r"num_ctx: .*rubric\.context",
         ),
-        ({"judge": "simple", "model": {**MODEL, "options": {"seed": 1}}}, r"seed: this is said by rubric\.seed"),
+        ({"judge": "simple", "model": {**MODEL, "options": {"seed": 1}}}, r"seed: .*rubric\.seed"),
         ({"judge": "simple", "model": {**MODEL, "host": "http://me:secret@x"}}, "password"),
         ({"votes": 0}, r"rubric\.votes"),
         ({"deadline": 0}, r"rubric\.deadline"),
