@@ -135,7 +135,7 @@ class History:
         self._git = git
 
     def difference(self, now: Listing, md5: str, files: int | None) -> Difference | None:
-        """Return how a folder differs from the one with this hash; None if that cannot be told.
+        """Return how a folder differs from the one with this hash; None if that is unknown.
 
         Args:
             now: The folder as it is.

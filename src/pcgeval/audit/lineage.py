@@ -30,9 +30,9 @@ _BLOCK = 1 << 20
 InputKind = Literal["submission", "exchanges", "classifier", "rubric", "script", "source", "file"]
 
 
-# what the parts of a path after these folders name
+# the names that follow these folders in a path
 _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
-    **{(DATA.name, step): ("model", "team") for step in STAGE_DIRS},
+    **{(DATA.name, name): ("model", "team") for name in STAGE_DIRS},
     RECORDINGS.parts: ("model", "team"),
     JUDGE_RECORDINGS.parts: ("team",),
     JUDGEMENTS.parts: ("team",),
@@ -45,14 +45,14 @@ _NAMED: dict[tuple[str, ...], tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Owner:
-    """The model and the team that a path belongs to; None where the path does not say so."""
+    """The model and the team that a path belongs to; None where the path names none."""
 
     model: str | None = None
     team: str | None = None
 
 
 def owner_of(path: str) -> Owner:
-    """Return whose a path is, as the layout names folders and files."""
+    """Return the model and the team that a path belongs to."""
     parts = PurePosixPath(path).parts
     length = 3 if parts[:3] in _NAMED else 2
     named = dict(zip(_NAMED.get(parts[:length], ()), parts[length:], strict=False))
@@ -110,7 +110,7 @@ class Tracer:
         inputs: list[Input] = []
         waiting = [RANKING_JSON.as_posix(), (GRADES / team).as_posix()]
         while waiting:
-            for stage in self._makers(waiting.pop(), team):
+            for stage in self._producers(waiting.pop(), team):
                 if stage.name not in visited:
                     visited[stage.name] = stage
                     waiting += [dep.path for dep in stage.deps]
@@ -118,7 +118,7 @@ class Tracer:
         order = [stage for stage in self._stages if stage.name in visited]
         return Lineage(tuple(order), merge_inputs(inputs))
 
-    def _makers(self, path: str, team: str) -> list[PipelineStage]:
+    def _producers(self, path: str, team: str) -> list[PipelineStage]:
         """Return the stages with an output at, above or below a path that concerns the team."""
         return [stage for out, owner, stage in self._outputs if self._concerns(owner, team) and overlap(out, path)]
 
@@ -139,7 +139,7 @@ class Tracer:
         return self._workspace.listing(dep.path).files
 
     def _is_read(self, path: str) -> bool:
-        """Tell whether a recording is replayed; those of a model that is asked for real, or does not judge, are not."""
+        """Return whether a recording is replayed; that of a model asked for real, or that does not judge, is not."""
         if is_below(path, JUDGE_RECORDINGS.as_posix()):
             return self._judge_is("recorded")
         model = owner_of(path).model
@@ -149,7 +149,7 @@ class Tracer:
         return self._params.models[model].backend == "recorded"
 
     def _judge_is(self, *backends: str) -> bool:
-        """Tell whether a model judges that is had in one of these ways."""
+        """Return whether a model behind one of these backends judges."""
         rubric = self._params.rubric
         return rubric.judge == "simple" and rubric.model is not None and rubric.model.backend in backends
 
@@ -192,7 +192,7 @@ class Tracer:
 
 
 def merge_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
-    """Return each file once, in the order of kinds and paths, with all that dvc.lock says of it."""
+    """Return each file once, in the order of kinds and paths, with every entry of dvc.lock that covers it."""
     merged: dict[str, Input] = {}
     for each in inputs:
         known = set(merged[each.path].locked) if each.path in merged else set()

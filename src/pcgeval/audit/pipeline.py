@@ -1,4 +1,4 @@
-"""The pipeline as DVC understands dvc.yaml, joined with what dvc.lock says of its last run.
+"""The pipeline as DVC understands dvc.yaml, joined with its last run in dvc.lock.
 
 Only this module asks DVC itself: for the stages that templates and matrices expand to, for the rules of .dvcignore and
 for the place of the cache. All hashes are computed elsewhere and afresh, because DVC trusts its records of sizes and

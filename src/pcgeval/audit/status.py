@@ -20,7 +20,7 @@ _REDO = f"Delete it and {AGAIN} to make it again"
 _HASH_SHOWN = 8  # hexadecimal digits of a hash in a message
 _NEWER_SHOWN = 5
 Kind = Literal[
-    "changed",  # a file is not what dvc.lock says
+    "changed",  # a file differs from dvc.lock
     "missing",
     "untracked",  # a file that no stage made
     "link",  # a link, a pipe or an unreadable file
@@ -94,33 +94,33 @@ class Checker:
                     yield from self._output(stage, out, out.md5)
 
     def _output(self, stage: PipelineStage, out: Artifact, md5: str) -> Iterator[AuditFinding]:
-        now, maker = self.workspace.listing(out.path), named([stage.name])
+        now, producer = self.workspace.listing(out.path), named([stage.name])
         for each in now.problems:
             yield finding("link", each.path, f"{each.reason}. {_REDO}.")
         if not now.exists:
-            yield finding("missing", out.path, f"is missing; {maker} made it. {AGAIN.capitalize()}.")
+            yield finding("missing", out.path, f"is missing; {producer} made it. {AGAIN.capitalize()}.")
         elif now.is_folder != out.is_folder:
-            message = f"is {_sort(now)} now, {maker} made {_sort(out)}. {_REDO}."
+            message = f"is {_sort(now)} now, {producer} made {_sort(out)}. {_REDO}."
             yield finding("changed", out.path, message)
         elif now.md5 is not None and now.md5 != md5:
             difference = self.history.difference(now, md5, out.files) if now.is_folder else None
             if difference is not None:
-                yield from self._changed_files(maker, out.path, difference)
+                yield from self._changed_files(producer, out.path, difference)
             else:
                 detail = "neither cache nor git tells which file" if now.is_folder else _hashes(now.md5, md5)
-                message = f"is not what {maker} wrote ({detail}). {_REDO}{self._restore_hint(out.path)}."
+                message = f"is not what {producer} wrote ({detail}). {_REDO}{self._restore_hint(out.path)}."
                 yield finding("changed", out.path, message)
 
-    def _changed_files(self, maker: str, folder: str, difference: Difference) -> Iterator[AuditFinding]:
+    def _changed_files(self, producer: str, folder: str, difference: Difference) -> Iterator[AuditFinding]:
         for path in (f"{folder}/{name}" for name in difference.changed):
-            message = f"is not what {maker} wrote: another program or a person changed it. {_REDO}"
+            message = f"is not what {producer} wrote: another program or a person changed it. {_REDO}"
             yield finding("changed", path, f"{message}{self._restore_hint(path)}.")
         for path in (f"{folder}/{name}" for name in difference.missing):
-            message = f"is missing; {maker} wrote it. {AGAIN.capitalize()}{self._restore_hint(path)}."
+            message = f"is missing; {producer} wrote it. {AGAIN.capitalize()}{self._restore_hint(path)}."
             yield finding("missing", path, message)
         for path in (f"{folder}/{name}" for name in difference.added):
             yield finding(
-                "untracked", path, f"was not written by {maker}, in whose output it lies. Delete it or move it away."
+                "untracked", path, f"was not written by {producer}, in whose output it lies. Delete it or move it away."
             )
 
     def _inputs(self, broken: frozenset[str]) -> Iterator[AuditFinding]:
@@ -144,7 +144,7 @@ class Checker:
             yield finding("stage", now.path, f"was made again after {named(stages)} read it. {AGAIN.capitalize()}.")
 
     def _changes(self, now: Listing, md5: str, files: int | None) -> Iterator[_Change]:
-        """Yield what became of an input that no stage makes since its hash was `md5`."""
+        """Yield the changes of an input that no stage makes, since its hash was `md5`."""
         yield from (_Change("problem", each.path, f"{each.reason}. {each.remedy}") for each in now.problems)
         if not now.exists:
             yield _Change("missing", now.path)
@@ -175,7 +175,7 @@ class Checker:
                 return finding("changed", path, f"{message}{back or ', or put the old one back'}.")
 
     def _newer(self, now: Listing) -> str:
-        """Return which files were written after dvc.lock, for want of a list of what the folder held."""
+        """Return which files were written after dvc.lock, where no list of the folder's old files is known."""
         lock = (self.workspace.root / "dvc.lock").stat().st_mtime_ns
         newer = [each.path for each in now.files if (self.workspace.root / each.path).stat().st_mtime_ns > lock]
         shown = ", ".join(printable(path) for path in newer[:_NEWER_SHOWN])

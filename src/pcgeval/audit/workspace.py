@@ -34,7 +34,7 @@ class PathProblem:
     path: str
     reason: str  # goes on after "<path>: "
     remedy: str
-    hides: bool  # whether the hash of a folder that holds it cannot be told
+    hides: bool  # whether the hash of a folder that holds it is unknown
 
 
 @dataclass(frozen=True)

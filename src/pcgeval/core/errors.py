@@ -14,7 +14,7 @@ class PcgevalError(Exception):
 
 
 class FileError(PcgevalError):
-    """A file that should be there is missing, unreadable or not what its name says."""
+    """A file that should be there is missing, unreadable or malformed."""
 
 
 def listed(source: object, faults: Sequence[str]) -> str:

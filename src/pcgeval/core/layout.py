@@ -37,7 +37,7 @@ GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
-TRIALS_FILE = "trials.json"  # beside the official files: what became of each trial by the end of that stage
+TRIALS_FILE = "trials.json"  # beside the official files: the outcome of each trial by the end of that stage
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 

@@ -63,7 +63,7 @@ class Round(_Section):
 class Model(_Section):
     """One language model: where it runs, its exact bytes, and its sampling options.
 
-    `hosts`, `host`, `keep_alive` and `base_url` say how a server is reached; a replay (`recorded`) leaves them unread,
+    `hosts`, `host`, `keep_alive` and `base_url` tell how to reach a server; a replay (`recorded`) ignores them,
     so that a model can be asked and replayed by the change of one word.
     """
 

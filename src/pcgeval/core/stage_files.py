@@ -199,7 +199,7 @@ class LabelProbability(_Part):
 
 
 class PicturePrediction(TrialEntry):
-    """All that the classifier says of one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
+    """The classifier's answer about one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
 
     name: str = Field(alias="id")
     probabilities: tuple[LabelProbability, ...] = Field(alias="raws")

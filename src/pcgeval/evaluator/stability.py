@@ -42,6 +42,6 @@ class Stability:
         """The share of blocks that stayed, 0 to 1.
 
         A level without blocks scores 0: nothing stands. The official evaluator divides 0 by 0 there and writes NaN,
-        which no later step can use; the rules give nothing for an empty level.
+        which no later stage can use; the rules give nothing for an empty level.
         """
         return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0

@@ -51,7 +51,7 @@ def simulate_stage(
     physics: PhysicsParams | None = None,
     processes: int | None = None,
 ) -> list[TrialOutcome]:
-    """Simulate each level of a team once; write stability files, pictures and what became of each trial.
+    """Simulate each level of a team once; write stability files, pictures and the outcome of each trial.
 
     Both output folders are emptied first and get `trials.json`. The stability folder gets the official `<letter>.json`
     for every letter of `trials`, and `simulations.json` with the engine, the physics and the end of every block.

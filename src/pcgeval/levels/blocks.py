@@ -1,4 +1,4 @@
-"""Reading a level's XML with every door closed: levels come from strangers, and from other tools."""
+"""Read a level's XML without entities, document types or network: levels come from teams and from other tools."""
 
 import math
 import re

@@ -16,7 +16,7 @@ MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth o
 
 
 def extract_stage(raw: Path, intermediate: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
-    """Write the code of each response of a team, and what became of each trial, into an emptied folder.
+    """Write the code of each response of a team, and the outcome of each trial, into an emptied folder.
 
     Args:
         raw: The folder of one model and team with the responses and their `trials.json`.

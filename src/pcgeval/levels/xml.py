@@ -50,7 +50,7 @@ def level_xml(code: str) -> str:
 
 @cache
 def _head(rows: int) -> str:
-    """Return all that stands before the blocks; the camera sees 3.2 times the height of the used rows, or 17 metres.
+    """Return the part before the blocks; the camera sees 3.2 times the height of the used rows, or 17 metres.
 
     The official formula also looks at the used cells of a row, but a full row needs only 13.6 metres.
     """

@@ -70,7 +70,7 @@ class LetterResults:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Which physics engine and which classifier measured a team's levels; `unknown` where nothing says it."""
+    """Which physics engine and which classifier measured a team's levels; `unknown` where no file names them."""
 
     engine: str = UNKNOWN
     classifier: str = UNKNOWN
@@ -87,7 +87,7 @@ class TeamResults:
 
 @dataclass(frozen=True)
 class CompetitionResults:
-    """Results by model and team. Every team stands under every model; disqualified teams are left out."""
+    """Results by model and team. Every team has results with every model; disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
 

@@ -42,7 +42,7 @@ class ModelRank:
 
 
 def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> OfficialFiles:
-    """Return the official files of one model; `baselines` are the teams that stand in them unranked (-1)."""
+    """Return the official files of one model; `baselines` are the teams that are listed unranked (-1)."""
     weights = tuple(
         OfficialWeight(
             letter=each.letter,

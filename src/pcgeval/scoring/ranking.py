@@ -2,7 +2,7 @@
 
 Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is above the zero-shot baseline's; of equal
 totals the shorter prompt is ahead; what is still equal shares a place (1, 2, 2, 4) and, at the top, the win. Baselines
-are scored like everybody and stand in the table without a place; disqualified teams are named and not scored.
+are scored like all teams and are listed without a rank; disqualified teams are named and not scored.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """Reading the stability, similarity and diversity files of a team, in the official format and either layout.
 
 Official layout: `<SOURCE>/<TEAM>/<STAGE>/<C>.json`; the pipeline's: `data/<STAGE>/<MODEL>/<TEAM>/<C>.json`. The folders
-may come from anybody: `stage_files` bounds sizes before reading and names every value that it refuses.
+are untrusted: `stage_files` bounds sizes before reading and names every value that it refuses.
 """
 
 import os

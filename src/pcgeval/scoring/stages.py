@@ -73,9 +73,9 @@ def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]
 
 
 def _read_team(params: Params, model: str, team: str) -> TeamResults:
-    for step in MEASUREMENTS:
-        if not stage_dir(step, model, team).is_dir():
-            raise ScoringError(f"{stage_dir(step, model, team)}: is missing. Run `dvc repro` to make it.")
+    for name in MEASUREMENTS:
+        if not stage_dir(name, model, team).is_dir():
+            raise ScoringError(f"{stage_dir(name, model, team)}: is missing. Run `dvc repro` to make it.")
     read = read_team(TeamFolders.pipeline(model, team), rules_of(params))
     if incomplete := [letter for letter, each in read.letters.items() if not each.complete]:
         raise ScoringError(
@@ -86,6 +86,6 @@ def _read_team(params: Params, model: str, team: str) -> TeamResults:
 
 
 def _failed_trials(params: Params, model: str, team: str) -> int:
-    """Count the trials that failed in any step: the last step's outcomes tell of all before it."""
+    """Count the trials that failed in any stage: the last stage's outcomes keep all earlier failures."""
     outcomes = read_outcomes(stage_dir("similarity", model, team))
     return sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))

@@ -54,11 +54,11 @@ class Classifier:
 
         Args:
             source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id.
-            revision: The commit of a hub id; required there, since a name alone does not say which bytes.
+            revision: The commit of a hub id; required there, since a name alone does not pin the bytes.
             device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one.
 
         Raises:
-            ClassifierError: The classifier cannot be had, is broken, or has other labels than A to Z.
+            ClassifierError: The classifier cannot be fetched, is broken, or has other labels than A to Z.
         """
         import torch  # noqa: PLC0415
         from safetensors import SafetensorError  # noqa: PLC0415

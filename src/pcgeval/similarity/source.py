@@ -49,7 +49,7 @@ def resolve_source(source: str | Path, revision: str | None) -> Source:
     """Return a classifier's files, fetched from the hub if `source` is a hub id.
 
     Raises:
-        ClassifierError: The files cannot be had or are no letter classifier.
+        ClassifierError: The files cannot be fetched or are no letter classifier.
     """
     check_source(source, revision)
     folder = Path(source) if _is_folder(source) else _fetch(str(source), str(revision))

@@ -59,7 +59,7 @@ def classify_stage(
         cache_root: Where predictions of earlier runs lie.
 
     Raises:
-        ClassifierError: The classifier cannot be had.
+        ClassifierError: The classifier cannot be fetched.
         FileError: `trials.json` of the pictures is missing.
     """
     wanted = list(trials)
