@@ -134,7 +134,7 @@ def test_what_is_no_list_of_grades_is_refused(tmp_path, text):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileError, match=r"none\.yaml: cannot be read"):
+    with pytest.raises(FileError, match=r"none\.yaml: is missing"):
         read_human_grades(tmp_path / "none.yaml", PATHS)
 
 

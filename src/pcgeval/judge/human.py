@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.errors import PcgevalError, listed
-from pcgeval.core.files import read_text
+from pcgeval.core.untrusted import printable_line, read_bounded_text
 from pcgeval.rubric.grades import Verdict
 from pcgeval.rubric.record import Correction, JudgeRecord
 from pcgeval.rubric.tree import TaskNode
@@ -62,9 +62,7 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
         HumanGradesError: Every error in the file, with its line.
         FileError: It cannot be read.
     """
-    if path.is_file() and path.stat().st_size > MAX_BYTES:
-        raise HumanGradesError(path, [f"has more than {MAX_BYTES // 2**20} MB. Shorten it."])
-    text = read_text(path).removeprefix("\ufeff")
+    text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     faults: list[str] = []
     known = frozenset(leaves)
     grades: dict[str, tuple[Correction, ...]] = {}
@@ -113,7 +111,7 @@ def _yaml_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        faults.append(f"not valid YAML: {' '.join(str(error).split())[:300]}. Fix that line.")
+        faults.append(f"not valid YAML: {printable_line(str(error))}. Fix that line.")
         return
     if not isinstance(root, yaml.SequenceNode):
         faults.append(f"must be a list of entries with {', '.join(REQUIRED)}.")
