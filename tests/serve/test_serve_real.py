@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import json
+import time
 
 import httpx
 import ollama
@@ -115,13 +116,22 @@ def test_the_oldest_messages_give_way_but_not_the_system_s_and_the_last(client):
     assert caught.value.status_code == 400
 
 
-def test_a_client_that_goes_away_frees_the_model(local_server, client):
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+def test_a_client_that_goes_away_frees_the_model(local_server, client, path, stream):
     connection = http.client.HTTPConnection(local_server.host, local_server.port, timeout=60)
-    body = {"model": SMOLLM, "messages": QUESTION, "options": {**OPTIONS, "num_predict": 450, "repeat_penalty": 1.5}}
-    connection.request("POST", "/api/chat", json.dumps(body))
-    assert json.loads(connection.getresponse().readline())["done"] is False
+    body = {"model": SMOLLM, "messages": QUESTION, "stream": stream, "num_ctx": 4096, "max_tokens": 4000}
+    connection.request("POST", path, json.dumps({**body, "options": {"num_ctx": 4096, "num_predict": 4000}}))
+    if stream:
+        assert connection.getresponse().readline()
+    else:
+        while local_server.manager.loaded is None or local_server.manager.loaded.context != 4096:
+            time.sleep(0.01)
+        time.sleep(0.3)
     connection.close()
+    hung_up = time.monotonic()
     assert client.chat(SMOLLM, QUESTION, options=OPTIONS).eval_count == 8
+    assert time.monotonic() - hung_up < 60  # 4000 tokens take longer
 
 
 def test_http_1_0_gets_its_stream_without_chunks(local_server):
