@@ -155,7 +155,7 @@ def test_two_gradings_of_a_team_exclude_each_other(tmp_path):
         second = competition.start()
         _, said = second.communicate(timeout=300)
         assert second.returncode == 2
-        assert "at work on it" in said
+        assert "working on it" in said
         assert "Traceback" not in said
         first.kill()
         first.communicate()

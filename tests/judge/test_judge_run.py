@@ -205,7 +205,7 @@ def test_a_kept_run_whose_folder_is_gone_is_made_again(attempt):
 
 def test_two_gradings_do_not_share_a_run(attempt):
     def report(*_):
-        with pytest.raises(FolderBusyError, match="at work on it"):
+        with pytest.raises(FolderBusyError, match="working on it"):
             grade(attempt, "checks", computer=second)
 
     first, second = FakeComputer(), FakeComputer()
