@@ -50,9 +50,9 @@ class AtOnce:
 def milliseconds(runner: ProgramRunner, number: int) -> float:
     """Return the wall time of one trial."""
     model = AtOnce()
-    call = TrialJob("bench", Trial("A", number), Model(backend="ollama", name="bench"), model.digest(), 1, model)
+    job = TrialJob(Trial("A", number), Model(backend="ollama", name="bench"), model.digest(), seed=1)
     start = time.perf_counter()
-    done = runner.run_trial(call)
+    done = runner.run_trial(job, model)
     taken = 1000 * (time.perf_counter() - start)
     if done.reason is not None:
         raise SystemExit(f"the trial failed: {done.reason}")

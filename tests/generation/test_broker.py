@@ -24,7 +24,7 @@ class Guest:
 
     def __init__(self, model: TestModel, rules: Limits) -> None:
         self.pipe = Pipe()
-        self.broker = Broker(trial_job(model), rules, self.pipe)
+        self.broker = Broker(trial_job(), model, rules, self.pipe)
 
     def says(self, **values: object) -> "Guest":
         os.write(self.pipe.guest_ends[0], json.dumps(values).encode() + b"\n")

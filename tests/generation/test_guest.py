@@ -27,7 +27,7 @@ def answer(tmp_path: Path) -> Any:
 
     def run(source: str, header: str | None = None) -> str:
         program = write_program(tmp_path / "program", source, *([] if header is None else [header]))
-        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_job(TestModel(echo)))
+        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_job(), TestModel(echo))
         assert done.reason is None, done.reason
         return done.response
 

@@ -33,7 +33,7 @@ def run(sandbox: Sandbox, tmp_path: Path) -> Callable[..., TrialRun]:
     def run_trial(source: str | Program, model: TestModel | None = None, rules: Limits | None = None) -> TrialRun:
         program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), Path(sys.executable))
-        return runner.run_trial(trial_job(model or TestModel(echo)))
+        return runner.run_trial(trial_job(), model or TestModel(echo))
 
     return run_trial
 
@@ -82,7 +82,7 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
 
 def test_the_rules_hold_without_a_sandbox_too() -> None:
     runner = ProgramRunner(EXAMPLE, Sandbox(ResourceLimits(), contained=False), limits(tokens=60), Path(sys.executable))
-    done = runner.run_trial(trial_job(TestModel(echo)))
+    done = runner.run_trial(trial_job(), TestModel(echo))
     assert (done.response, done.reason) == ("", "used 63 tokens; the limit is 60")
     assert len(done.exchanges) == 9
 
@@ -91,7 +91,7 @@ def test_trials_run_side_by_side(sandbox: Sandbox) -> None:
     runner = ProgramRunner(EXAMPLE, sandbox, limits(), Path(sys.executable))
     with ThreadPoolExecutor(4) as pool:
         letters = "ABCDEFGH"
-        done = list(pool.map(lambda letter: runner.run_trial(trial_job(TestModel(echo), letter)), letters))
+        done = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))
     assert [each.exchanges[0].messages[0].content for each in done if each.exchanges[0].messages] == [
         f"Step 0 for {letter}." for letter in letters
     ]

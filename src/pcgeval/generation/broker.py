@@ -17,7 +17,7 @@ from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, DeadlinePassed, FailureMessage, Pipe
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import CallError, Message
+from pcgeval.llm.protocol import Backend, CallError, Message
 
 MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks
 LAST_WORDS_SECONDS = 5.0  # for a program that was told its time is up to hand in what it has
@@ -46,9 +46,9 @@ class Broker:
         limit: The limit that was reached, if any.
     """
 
-    def __init__(self, job: TrialJob, limits: Limits, pipe: Pipe) -> None:
+    def __init__(self, job: TrialJob, backend: Backend, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
-        self._job, self._limits, self._pipe = job, limits, pipe
+        self._job, self._backend, self._limits, self._pipe = job, backend, limits, pipe
         self._start = time.monotonic()
         self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
         self._told_time_is_up: float | None = None
@@ -115,10 +115,10 @@ class Broker:
         }
 
     def _ask(self, messages: tuple[Message, ...], seed: int) -> str:
-        request = replace(self._job, seed=seed).request(messages)
+        request = replace(self._job, seed=seed).request(*messages)
         started = time.monotonic()
         try:
-            reply = self._job.backend.chat(request, max(0.001, self._deadline - started))
+            reply = self._backend.chat(request, max(0.001, self._deadline - started))
         except CallError as error:
             raise TrialFailed(str(error)) from error
         self._replayed += max(0.0, reply.seconds - (time.monotonic() - started))

@@ -48,7 +48,7 @@ Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whethe
 class Runner(Protocol):
     """Runs the trials of one submission."""
 
-    def run_trial(self, job: TrialJob) -> TrialRun:
+    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
         """Do one trial; LlmError means that the model cannot be asked at all."""
 
 
@@ -185,8 +185,8 @@ class _Generation:
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
-        job = self.task.job(trial, backend)
-        run = runner.run_trial(job)
+        job = self.task.job(trial)
+        run = runner.run_trial(job, backend)
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         response = "" if run.reason else well_formed(run.response)
@@ -202,7 +202,7 @@ class _Generation:
             flags=run.flags,
             contained=self.contained,
         )
-        write_trial(self.folder, job.team, trial, response, record)
+        write_trial(self.folder, self.task.submission.team, trial, response, record)
         return _FinishedTrial(trial, record, is_new=True)
 
 

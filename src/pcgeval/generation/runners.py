@@ -9,7 +9,7 @@ from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.broker import Broker, TrialFailed
 from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolation
 from pcgeval.generation.tasks import TrialJob, TrialRun
-from pcgeval.llm.protocol import CallError, Message
+from pcgeval.llm.protocol import Backend, CallError, Message
 from pcgeval.sandbox.sandbox import Sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.source_checks import unseeded_random
@@ -25,11 +25,11 @@ class PromptRunner:
         """Take the prompt, and the tokens and seconds that a trial may use."""
         self._prompt, self._limits = prompt, limits
 
-    def run_trial(self, job: TrialJob) -> TrialRun:
+    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
         """Return the model's reply as the response; a call that fails is a failed trial."""
-        request = job.request((Message("user", self._prompt.for_letter(job.trial.letter)),))
+        request = job.request(Message("user", self._prompt.for_letter(job.trial.letter)))
         try:
-            reply = job.backend.chat(request, self._limits.seconds)
+            reply = backend.chat(request, self._limits.seconds)
         except CallError as error:
             return TrialRun("", (), (), str(error))
         reason = None
@@ -56,7 +56,7 @@ class ProgramRunner:
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(program.folder)
 
-    def run_trial(self, job: TrialJob) -> TrialRun:
+    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
         """Run one trial and return its outcome, whatever the program does.
 
         Raises:
@@ -64,7 +64,7 @@ class ProgramRunner:
             SandboxError: The sandbox could not be set up.
         """
         with Pipe() as pipe:
-            broker = Broker(job, self._limits, pipe)
+            broker = Broker(job, backend, self._limits, pipe)
             response, reason = self._run(job, broker, pipe)
         return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason)
 

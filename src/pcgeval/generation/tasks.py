@@ -8,7 +8,7 @@ from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, Flag
-from pcgeval.llm.protocol import Backend, ChatRequest, Message
+from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
@@ -18,18 +18,17 @@ TEMPERATURE = 1  # the competition's rule; params may set another value for expe
 
 @dataclass(frozen=True)
 class TrialJob:
-    """One trial of a submission with one model, and the backend for its calls."""
+    """One trial of a submission with one model."""
 
-    team: str
     trial: Trial
     model: Model
     digest: str
     seed: int
-    backend: Backend
 
-    def request(self, messages: tuple[Message, ...]) -> ChatRequest:
+    def request(self, *messages: Message) -> ChatRequest:
         """Return the request of a conversation, with the options that the competition and not the team decides."""
-        return chat_request(self.model, self.digest, self.seed, messages)
+        options = {"temperature": TEMPERATURE, **self.model.options, "seed": self.seed}
+        return ChatRequest(self.model.name, self.digest, messages, options)
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,14 @@ class GenerationTask:
     limits: Limits
     master_seed: int
 
-    def job(self, trial: Trial, backend: Backend) -> TrialJob:
+    def job(self, trial: Trial) -> TrialJob:
         """Return one trial of the task."""
-        seed = trial_seed(self.master_seed, trial)
-        return TrialJob(self.submission.team, trial, self.model, self.digest, seed, backend)
+        return TrialJob(trial, self.model, self.digest, trial_seed(self.master_seed, trial))
 
     def request(self, trial: Trial) -> ChatRequest:
         """Return the one request of a prompt submission's trial."""
         assert isinstance(self.submission.work, Prompt)  # noqa: S101 - the caller knows
-        return self._request(trial, Message("user", self.submission.work.for_letter(trial.letter)))
+        return self.job(trial).request(Message("user", self.submission.work.for_letter(trial.letter)))
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of all that decides a trial's response."""
@@ -68,7 +66,7 @@ class GenerationTask:
             key = self.request(trial).key
             return sha256_json([PROMPT_INTERFACE, key, asdict(trial), self.limits.tokens, self.limits.seconds])
         limits = self.limits.model_dump(exclude={"prompt_words"})
-        return sha256_json([PROGRAM_INTERFACE, self._program, self._request(trial).key, asdict(trial), limits])
+        return sha256_json([PROGRAM_INTERFACE, self._program, self.job(trial).request().key, asdict(trial), limits])
 
     @cached_property
     def _program(self) -> list[object]:
@@ -76,14 +74,6 @@ class GenerationTask:
         program = self.submission.work
         assert isinstance(program, Program)  # noqa: S101 - the caller knows
         return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
-
-    def _request(self, trial: Trial, *messages: Message) -> ChatRequest:
-        return chat_request(self.model, self.digest, trial_seed(self.master_seed, trial), messages)
-
-
-def chat_request(model: Model, digest: str, seed: int, messages: tuple[Message, ...]) -> ChatRequest:
-    """Return the request of a conversation, as every trial of this model and seed makes it."""
-    return ChatRequest(model.name, digest, messages, {"temperature": TEMPERATURE, **model.options, "seed": seed})
 
 
 def trial_seed(master_seed: int, trial: Trial) -> int:
