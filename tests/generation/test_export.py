@@ -40,6 +40,21 @@ def test_finished_trials_are_replayed_byte_for_byte_without_a_sandbox(recorded: 
     assert len(before) == 4 * 2 + 1
 
 
+def test_a_recording_that_is_copied_into_the_call_log_answers_for_the_model(recorded: CompetitionFolder) -> None:
+    before = recorded.outputs()
+    shutil.rmtree(recorded.folder / "data" / "raw")
+    shutil.rmtree(recorded.folder / ".pcgeval")
+    (recorded.folder / ".pcgeval/calls").mkdir(parents=True)
+    shutil.copy(recorded.folder / CALLS, recorded.folder / ".pcgeval/calls/of-a-colleague.jsonl")
+    with SlowOllama() as server:
+        recorded.change_model(backend="ollama", host=server.address)
+        process = recorded.command(*STAGE, "--trust-programs")
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert not server.asked
+    assert recorded.outputs() == before
+
+
 def test_a_program_that_was_changed_is_run_again(recorded: CompetitionFolder) -> None:
     (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
     process = recorded.command(*STAGE, **NO_TOOLS)
