@@ -11,6 +11,10 @@ class Undecided(Exception):  # noqa: N818 - it is no error: a judge turns it int
     """The evidence does not say whether the criterion is met."""
 
 
+class NotMet(Exception):  # noqa: N818 - it is no error: it becomes a result of 0
+    """The criterion is not met because a file or value that it needs is missing or malformed."""
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """How far a criterion is met, from 0 to 1, and the figures that say so."""

@@ -1,6 +1,6 @@
 """The checks that a rubric's leaf may name: criteria that a program decides from the evidence, without a judge.
 
-A check is a function of the evidence and of keyword arguments, which the leaf gives. Each finding is a share from 0 to
+A check is a function of the evidence and of keyword arguments, which the leaf gives. Each result is a share from 0 to
 1 with the figures behind it. What cannot be told raises `Undecided`; it never counts as 0.
 """
 
@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import get_args
 
 from pcgeval.checks import paper_checks, result_checks, submission_checks
-from pcgeval.checks.check_result import CheckResult, Undecided
+from pcgeval.checks.check_result import CheckResult, NotMet, Undecided
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.checks.paper_checks import InnerPath, Number
 
@@ -77,7 +77,10 @@ def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResu
     if not isinstance(evidence, kind):
         wanted = "an attempt to reproduce a paper" if kind is PaperEvidence else "a submission to the competition"
         raise Undecided(f"the check {check.name} is for {wanted}")
-    return function(evidence, **check.arguments)
+    try:
+        return function(evidence, **check.arguments)
+    except NotMet as reason:
+        return CheckResult(0.0, str(reason))
 
 
 def check_fault(check: LeafCheck) -> str | None:

@@ -1,18 +1,18 @@
 """Checks on an attempt to reproduce a paper: its files, the run of its reproduce.sh, and the figures that this wrote.
 
-The folder comes from strangers: links are not followed, and sizes are bounded. What is missing or garbled is the
-author's fault and fails the criterion. Whatever needs a run of reproduce.sh stays undecided as long as nobody ran it.
+The folder is untrusted: links are not followed, and sizes are bounded. A missing or malformed file is its author's
+fault and fails the criterion. A criterion that needs a run of reproduce.sh is undecided as long as nobody ran it.
 """
 
 import csv
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NewType
 
-from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
+from pcgeval.checks.check_result import CheckResult, NotMet, Undecided, yes_or_no
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_name, read_bounded, walk
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
@@ -26,28 +26,16 @@ MAX_FILES = 20_000
 LEAST, MOST = Number(-math.inf), Number(math.inf)
 
 
-class _AuthorsFault(Exception):  # noqa: N818 - becomes a finding of 0
-    """A file or value that a check needs is missing or malformed."""
-
-
 def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> CheckResult:
     """The submission has such a file, and it is not empty."""
-
-    def finding() -> CheckResult:
-        size = len(_content(evidence, path))
-        return yes_or_no(size > 0, f"{path} has {size} bytes")
-
-    return _unless_at_fault(finding)
+    size = len(_content(evidence, path))
+    return yes_or_no(size > 0, f"{path} has {size} bytes")
 
 
 def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: int) -> CheckResult:
     """A text of the submission has at least so many words."""
-
-    def finding() -> CheckResult:
-        words = len(_content(evidence, path).split())
-        return yes_or_no(words >= at_least, f"{path} has {words} words; {at_least} are asked for")
-
-    return _unless_at_fault(finding)
+    words = len(_content(evidence, path).split())
+    return yes_or_no(words >= at_least, f"{path} has {words} words; {at_least} are asked for")
 
 
 def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
@@ -78,33 +66,26 @@ def reproduce_succeeded(evidence: PaperEvidence) -> CheckResult:
         return yes_or_no(evidence.exit_code == 0, f"reproduce.sh ended with exit code {evidence.exit_code}{why}")
     if evidence.reason is not None:
         return CheckResult(0.0, f"reproduce.sh: {evidence.reason}")
-    return _unless_at_fault(lambda: _not_run(evidence))
+    raise _not_run(evidence)
 
 
 def log_matches(evidence: PaperEvidence, *, pattern: str) -> CheckResult:
     """A line that reproduce.sh printed contains a text, in upper or lower case; `*` stands for any characters."""
-
-    def finding() -> CheckResult:
-        log = _not_run(evidence).explanation if evidence.log is None else evidence.log
-        parts = pattern.casefold().split("*")
-        found = next((line for line in log.splitlines() if _contains(line.casefold(), parts)), None)
-        return yes_or_no(found is not None, f"no line has {pattern!r}" if found is None else f"printed: {found:.200}")
-
-    return _unless_at_fault(finding)
+    if evidence.log is None:
+        raise _not_run(evidence)
+    parts = pattern.casefold().split("*")
+    found = next((line for line in evidence.log.splitlines() if _contains(line.casefold(), parts)), None)
+    return yes_or_no(found is not None, f"no line has {pattern!r}" if found is None else f"printed: {found:.200}")
 
 
 def result_value(
     evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: Number = LEAST, at_most: Number = MOST
 ) -> CheckResult:
     """A figure in a file that reproduce.sh wrote lies within bounds; for `key` see `result_order`."""
-
-    def finding() -> CheckResult:
-        value = _results(evidence, path).number(key)
-        bounds = [f"at least {at_least:g}"] * (at_least > LEAST) + [f"at most {at_most:g}"] * (at_most < MOST)
-        asked = f"; asked for: {' and '.join(bounds)}" if bounds else ""
-        return yes_or_no(at_least <= value <= at_most, f"{path}: {key} is {value:g}{asked}")
-
-    return _unless_at_fault(finding)
+    value = _results(evidence, path).number(key)
+    bounds = [f"at least {at_least:g}"] * (at_least > LEAST) + [f"at most {at_most:g}"] * (at_most < MOST)
+    asked = f"; asked for: {' and '.join(bounds)}" if bounds else ""
+    return yes_or_no(at_least <= value <= at_most, f"{path}: {key} is {value:g}{asked}")
 
 
 def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, smaller: str) -> CheckResult:
@@ -113,24 +94,16 @@ def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, small
     A figure's key is in JSON the way to it, as in `rates/A` or `runs/0/loss`. In .csv and .tsv it is the row's name in
     the first column and the column's heading, as in `A/rate`, or where there is one row, the column's heading.
     """
-
-    def finding() -> CheckResult:
-        results = _results(evidence, path)
-        first, second = results.number(larger), results.number(smaller)
-        return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
-
-    return _unless_at_fault(finding)
+    results = _results(evidence, path)
+    first, second = results.number(larger), results.number(smaller)
+    return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
 
 
 def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: int) -> CheckResult:
     """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
-
-    def finding() -> CheckResult:
-        below = _results(evidence, path).below(key)
-        count = sum(_is_figure(value) for value in below)
-        return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
-
-    return _unless_at_fault(finding)
+    below = _results(evidence, path).below(key)
+    count = sum(_is_figure(value) for value in below)
+    return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
 
 
 @dataclass(frozen=True)
@@ -152,8 +125,8 @@ class _Results(ABC):
             raise self.lacks(f"a number at {key}, but {_kind(value)}")
         return float(value)
 
-    def lacks(self, what: str) -> _AuthorsFault:
-        return _AuthorsFault(f"{self.path} has not {what}")
+    def lacks(self, what: str) -> NotMet:
+        return NotMet(f"{self.path} has not {what}")
 
 
 @dataclass(frozen=True)
@@ -202,17 +175,10 @@ class _Table(_Results):
             return cell
 
 
-def _unless_at_fault(finding: Callable[[], CheckResult]) -> CheckResult:
-    try:
-        return finding()
-    except _AuthorsFault as fault:
-        return CheckResult(0.0, str(fault))
-
-
-def _not_run(evidence: PaperEvidence) -> CheckResult:
-    """Say that there was no run: the author's fault only if there is nothing to run."""
+def _not_run(evidence: PaperEvidence) -> Undecided:
+    """Return the error that there was no run; raises NotMet if there is nothing to run."""
     _content(evidence, REPRODUCE_SCRIPT)
-    raise Undecided("reproduce.sh was not run")
+    return Undecided("reproduce.sh was not run")
 
 
 def _contains(line: str, parts: Sequence[str]) -> bool:
@@ -228,15 +194,15 @@ def _contains(line: str, parts: Sequence[str]) -> bool:
 def _results(evidence: PaperEvidence, path: str) -> _Results:
     """Read a file that must have been written by the run."""
     if evidence.log is None:
-        _not_run(evidence)
+        raise _not_run(evidence)
     content = _content(evidence, path)
     if evidence.log_written is not None and (evidence.folder / path).lstat().st_mtime < evidence.log_written:
-        raise _AuthorsFault(f"{path} is older than the run of reproduce.sh, which did not write it")
+        raise NotMet(f"{path} is older than the run of reproduce.sh, which did not write it")
     text = content.decode("utf-8-sig", errors="replace")
     try:
         return _table(path, text) if path.lower().endswith((".csv", ".tsv")) else _Json(path, _json(text))
     except (ValueError, RecursionError, csv.Error) as error:
-        raise _AuthorsFault(f"{path} cannot be read: {error}") from error
+        raise NotMet(f"{path} cannot be read: {error}") from error
 
 
 def _json(text: str) -> Any:
@@ -264,4 +230,4 @@ def _content(evidence: PaperEvidence, path: str) -> bytes:
     except UntrustedFileError as error:
         if error.kind == "system":
             raise Undecided(f"{path} {error.reason}") from error
-        raise _AuthorsFault(f"{path} {error.reason}") from error
+        raise NotMet(f"{path} {error.reason}") from error

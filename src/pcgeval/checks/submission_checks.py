@@ -7,83 +7,74 @@ leaves it undecided.
 
 import re
 
-from pcgeval.checks.check_result import CheckResult, Undecided, yes_or_no
+from pcgeval.checks.check_result import CheckResult, NotMet, Undecided, yes_or_no
 from pcgeval.checks.evidence import Document, Evidence
 from pcgeval.submissions.load import PLACEHOLDER, prompt_findings
 
 _SEPARATORS = re.compile(r"[\s_-]+")
+_PASSED_BY_PROGRAMS = CheckResult(1.0, "a program; the rule is for prompts")
 
 
 def readme_length(evidence: Evidence, *, at_least_words: int = 1) -> CheckResult:
     """README.md is text and has at least so many words."""
-    return _fault(evidence.readme) or _has_words(evidence.readme, at_least_words)
+    words = len(_text(evidence.readme).split())
+    return yes_or_no(
+        words >= at_least_words, f"{evidence.readme.name} has {words} words; {at_least_words} are asked for"
+    )
 
 
 def readme_names_team(evidence: Evidence) -> CheckResult:
     """README.md names the team; upper and lower case, hyphens, underscores and spaces count as the same."""
-    if (fault := _fault(evidence.readme)) is not None:
-        return fault
-    named = re.search(rf"\b{re.escape(_plain(evidence.team))}\b", _plain(evidence.readme.text)) is not None
+    text, team = (_SEPARATORS.sub(" ", each.casefold()) for each in (_text(evidence.readme), evidence.team))
+    named = re.search(rf"\b{re.escape(team)}\b", text) is not None
     return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
 
 
 def readme_mentions(evidence: Evidence, *, text: str) -> CheckResult:
     """README.md contains a text, in upper or lower case."""
-    return _fault(evidence.readme) or _mentions(evidence.readme, text)
+    return _mentions(evidence.readme, text)
 
 
 def prompt_length(evidence: Evidence) -> CheckResult:
     """The prompt has words, and no more than the rules of the competition allow."""
-    if (finding := _before_prompt_rules(evidence)) is not None:
-        return finding
-    words = len(evidence.prompt.text.split())
+    if evidence.is_program:
+        return _PASSED_BY_PROGRAMS
+    words = len(_text(evidence.prompt).split())
     return yes_or_no(0 < words <= evidence.prompt_words, f"{words} words; 1 to {evidence.prompt_words} are allowed")
 
 
 def prompt_characters(evidence: Evidence) -> CheckResult:
     """The prompt has only the characters that the rules of the competition allow."""
-    if (finding := _before_prompt_rules(evidence)) is not None:
-        return finding
+    if evidence.is_program:
+        return _PASSED_BY_PROGRAMS
     # with the token and without a word limit, only the characters are left to object to
-    text = evidence.prompt.text + PLACEHOLDER
+    text = _text(evidence.prompt) + PLACEHOLDER
     findings = prompt_findings(text, words=len(text))
     return yes_or_no(not findings, "; ".join(findings) or "all characters are allowed")
 
 
 def prompt_names_object(evidence: Evidence) -> CheckResult:
     """The prompt has the token that is replaced by the letter, spelt exactly."""
-    if (finding := _before_prompt_rules(evidence)) is not None:
-        return finding
-    count = evidence.prompt.text.count(PLACEHOLDER)
+    if evidence.is_program:
+        return _PASSED_BY_PROGRAMS
+    count = _text(evidence.prompt).count(PLACEHOLDER)
     return yes_or_no(count > 0, f"prompt.txt has the token {PLACEHOLDER} {count} times")
 
 
 def prompt_mentions(evidence: Evidence, *, text: str) -> CheckResult:
     """The prompt, or any text or source of the program, contains a text, in upper or lower case."""
-    return _fault(evidence.prompt) or _mentions(evidence.prompt, text)
+    return _mentions(evidence.prompt, text)
 
 
-def _before_prompt_rules(evidence: Evidence) -> CheckResult | None:
-    if evidence.is_program:
-        return CheckResult(1.0, "a program; the rule is for prompts")
-    return _fault(evidence.prompt)
-
-
-def _fault(document: Document) -> CheckResult | None:
+def _text(document: Document) -> str:
+    """Return a document's text; raises NotMet or Undecided if there is none."""
     if document.status == "unreadable":
         raise Undecided(document.reason)
-    return None if document.status == "read" else CheckResult(0.0, document.reason)
-
-
-def _has_words(document: Document, at_least: int) -> CheckResult:
-    words = len(document.text.split())
-    return yes_or_no(words >= at_least, f"{document.name} has {words} words; {at_least} are asked for")
+    if document.status == "refused":
+        raise NotMet(document.reason)
+    return document.text
 
 
 def _mentions(document: Document, text: str) -> CheckResult:
-    found = text.casefold() in document.text.casefold()
+    found = text.casefold() in _text(document).casefold()
     return yes_or_no(found, f"{document.name} {'mentions' if found else 'does not mention'} {text!r}")
-
-
-def _plain(text: str) -> str:
-    return _SEPARATORS.sub(" ", text.casefold())
