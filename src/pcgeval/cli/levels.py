@@ -100,7 +100,8 @@ def _print_each(files: list[Path], evaluate: Callable[[Path], dict[str, Any]], s
             found = {shown: None, "reason": str(error)}
         if found[shown] is None:
             all_done = False
-            print_stderr(f"{path}: {found['reason']}")
+            reason = found["reason"]
+            print_stderr(reason if reason.startswith(f"{path}: ") else f"{path}: {reason}")
         if json:
             print_json({"file": str(path), **found})
         elif found[shown] is not None:

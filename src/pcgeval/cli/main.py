@@ -26,7 +26,7 @@ for module in (competition, submissions, levels, grade, models):
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and keep them.")
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 a check failed, 2 wrong usage or input."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
@@ -34,7 +34,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         try:
-            app(_repeat_options(sys.argv[1:] if words is None else words), prog_name="pcgeval")
+            app(_repeat_options(sys.argv[1:] if arguments is None else arguments), prog_name="pcgeval")
         except SystemExit as end:
             if end.code == EXIT_INTERRUPTED:
                 raise KeyboardInterrupt from None

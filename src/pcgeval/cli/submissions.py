@@ -53,6 +53,7 @@ def try_command(
     from pcgeval.cli import settings
     from pcgeval.cli.try_output import to_json, to_text
     from pcgeval.cli.try_submission import try_submission
+    from pcgeval.core.untrusted import printable_text
     from pcgeval.llm.backends import open_backend
 
     competition_params = settings.load_params_or_default()
@@ -77,7 +78,7 @@ def try_command(
     if json:
         print_json(to_json(result, full_trials))
     else:
-        sys.stdout.write(to_text(result, full_trials) + "\n")
+        sys.stdout.write(printable_text(to_text(result, full_trials)) + "\n")
         print_stderr(f"all files are in {folder}")
 
 

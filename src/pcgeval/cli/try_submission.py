@@ -89,7 +89,7 @@ def try_submission(
         FolderBusyError: Another process works on the same folder.
         LlmError: The model cannot be asked.
         SandboxError: There is no sandbox for a program.
-        ClassifierError: The classifier of params cannot be had.
+        ClassifierError: The classifier of params cannot be loaded.
     """
     wanted, team, competition = list(trials(params)), submission.team, params.competition
     raw, state = folder / "raw", folder / "unfinished"
