@@ -91,6 +91,18 @@ def test_completion_names_the_commands() -> None:
     assert done.stdout.split() == ["ranking"]
 
 
+def test_a_malformed_ranking_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "ranking.json").write_text('{"teams": [{"team": 1}]}')
+    assert main(["ranking"]) == 2
+    said = capsys.readouterr().err
+    assert "results/ranking.json" in said
+    assert "winners" in said
+
+
 def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["extract", str(tmp_path / "\x1b[2J[bold]none")]) == 1
     said = capsys.readouterr().err

@@ -178,7 +178,7 @@ def predict(images, team, every, settings: Similarity, likeness):
             weights[LABELS.index(trial.letter)] += likeness * 2 * chance.random()
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
-            cache.put(sha256_file(path), Prediction(probabilities, (chance.random(), 1.0)))
+            cache.put(sha256_file(path), Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0)))
 
 
 def tree(root):

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -79,35 +79,28 @@ def ranking(json: Json = False) -> None:
     from rich.table import Table
 
     from pcgeval.core.layout import RANKING_JSON, REPORT
+    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.scoring.decimals import rounded
 
-    values = read_json(RANKING_JSON)
+    found = RankingFile.read(RANKING_JSON)
     if json:
-        print_json(values)
+        print_json(read_json(RANKING_JSON))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "status"):
         table.add_column(column, justify="left" if column in {"team", "status"} else "right")
-    for team in values["teams"]:
-        table.add_row(*_ranking_row(team))
+    for team in found.teams:
+        table.add_row(
+            str(team.rank or "-"),
+            team.team,
+            "-" if team.normalised is None else rounded(team.normalised, 3),
+            f"{team.interval.low:.1f} to {team.interval.high:.1f}" if team.interval else "-",
+            "-" if team.total is None else rounded(team.total),
+            str(sum(each.failed_trials for each in team.models.values())),
+            "winner" if team.winner else team.status,
+        )
     Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
-    print_stderr(
-        f"{values['reason']}\nThe page is {REPORT / 'index.html'}; `make audit` names the inputs of every line."
-    )
-
-
-def _ranking_row(team: dict[str, Any]) -> list[str]:
-    from pcgeval.scoring.decimals import rounded
-
-    scored = team["total"] is not None
-    return [
-        str(team["rank"] or "-"),
-        team["team"],
-        rounded(team["normalised"], 3) if scored else "-",
-        f"{team['interval'][0]:.1f} to {team['interval'][1]:.1f}" if team["interval"] else "-",
-        rounded(team["total"]) if scored else "-",
-        str(sum(each["failed_trials"] for each in team["models"].values())),
-        "winner" if team["winner"] else team["status"],
-    ]
+    print_stderr(f"{found.reason}\nThe page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
 
 
 @app.command("round")

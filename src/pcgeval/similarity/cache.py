@@ -3,21 +3,22 @@
 The folder lies outside the pipeline's outputs: several teams, models and runs share it, and it can be deleted any time.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.files import FileError, read_json, write_json
+from pydantic import Field
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.stage_files import StageFile
 from pcgeval.similarity.source import LABELS
 
 CACHE = Path(".cache") / "predictions"
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(StageFile):
     """One picture's probabilities in the order A to Z, and its embedding."""
 
-    probabilities: tuple[float, ...]
-    embedding: tuple[float, ...]
+    probabilities: tuple[float, ...] = Field(min_length=len(LABELS), max_length=len(LABELS))
+    embedding: tuple[float, ...] = Field(min_length=1)
 
 
 class PredictionCache:
@@ -30,22 +31,13 @@ class PredictionCache:
     def get(self, picture_sha256: str) -> Prediction | None:
         """Return a picture's prediction, or None if it has none or its file is damaged."""
         try:
-            values = read_json(self._path(picture_sha256))
+            return Prediction.read(self._path(picture_sha256))
         except FileError:
             return None
-        try:
-            found = Prediction(
-                tuple(map(float, values["probabilities"])),
-                tuple(map(float, values["embedding"])),
-            )
-        except (KeyError, TypeError, ValueError):
-            return None
-        return found if len(found.probabilities) == len(LABELS) and found.embedding else None
 
     def put(self, picture_sha256: str, prediction: Prediction) -> None:
         """Keep a picture's prediction."""
-        values = {"probabilities": prediction.probabilities, "embedding": prediction.embedding}
-        write_json(self._path(picture_sha256), values, indent=None)
+        prediction.write(self._path(picture_sha256))
 
     def _path(self, picture_sha256: str) -> Path:
         return self._folder / picture_sha256[:2] / f"{picture_sha256}.json"

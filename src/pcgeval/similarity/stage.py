@@ -129,7 +129,7 @@ def _infer(source: Source, settings: Similarity, pictures: Sequence[_Picture]) -
     while batch := list(islice(queue, settings.batch)):
         answer = classifier.predict([Image.open(io.BytesIO(picture.content)) for picture in batch])
         for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
-            yield picture, Prediction(tuple(row.tolist()), tuple(embedding.tolist()))
+            yield picture, Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> SimilarityFile:
