@@ -14,7 +14,7 @@ from program_trials import SEED, TestModel, echo, limits, reply, trial_job
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
-from pcgeval.generation.broker import MOST_FLAGS, MOST_REPLIES, Broker, TrialFailed, conversation, reply_count
+from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, TrialFailed, conversation, reply_count
 from pcgeval.generation.pipe import Pipe, PipeClosed, ProtocolViolation
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 
@@ -264,10 +264,10 @@ def test_what_the_model_says_later_was_invented_before(guest: Guest) -> None:
 
 
 def test_flags_are_few_and_short(guest: Guest) -> None:
-    for number in range(MOST_FLAGS + 2):
+    for number in range(MAX_FLAGS + 2):
         guest.says(op="contact", text=f"tried to reach {number}.org\n" + "x" * 400)
     guest.answers("")
-    assert kinds(guest) == ["other-host"] * MOST_FLAGS
+    assert kinds(guest) == ["other-host"] * MAX_FLAGS
     assert all(len(flag.detail) <= 300 and flag.detail.isprintable() for flag in guest.broker.flags)
 
 
@@ -314,7 +314,7 @@ def test_no_conversation_is_told_to_the_program_and_costs_nothing(guest: Guest, 
     assert guest.broker.exchanges == ()
 
 
-@pytest.mark.parametrize("n", [0, -1, MOST_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}])
+@pytest.mark.parametrize("n", [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}])
 def test_n_must_be_a_number_of_replies(guest: Guest, n: object) -> None:
     guest.chats("Build.", n=n).answers("")
     assert guest.replies()[0]["refused"] == "ValueError"

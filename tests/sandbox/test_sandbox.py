@@ -253,9 +253,9 @@ def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path
     for path, told in [
         (tmp_path / "missing", "does not exist"),
         (Path("relative"), "not absolute"),
-        (Path("/"), "all of a home"),
-        (Path.home(), "all of a home"),
-        (Path.home().parent, "all of a home"),
+        (Path("/"), "home folder"),
+        (Path.home(), "home folder"),
+        (Path.home().parent, "home folder"),
     ]:
         with pytest.raises(SandboxError, match=told):
             contained.start(["/bin/true"], folder=folder, readable=(path,))
@@ -319,7 +319,7 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     # so that every host's disk holds more, and the sandbox's empty folders hold fewer
-    monkeypatch.setattr("pcgeval.sandbox.process.MOST_SCRATCH_FILES", 20)
+    monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", 20)
 
 
 @needs_bubblewrap
@@ -380,7 +380,7 @@ def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
     if verdict == "stopped after":
         monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
     if verdict == "files":
-        monkeypatch.setattr("pcgeval.sandbox.process.MOST_SCRATCH_FILES", -1)
+        monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", -1)
     with pytest.raises(SandboxError, match=verdict) as caught:
         open_sandbox(limits, trust_programs)
     assert "Run again" in str(caught.value)

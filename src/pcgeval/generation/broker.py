@@ -19,9 +19,9 @@ from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, 
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Backend, CallError, Message
 
-MOST_REPLIES = 128  # to one call, as with the API that the competition's package speaks
+MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
 LAST_WORDS_SECONDS = 5.0  # for a program that was told its time is up to hand in what it has
-MOST_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
+MAX_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
 ROLES: tuple[Literal["system", "user", "assistant"], ...] = ("system", "user", "assistant")
 
 
@@ -146,7 +146,7 @@ class Broker:
 
     def _flag(self, kind: FlagKind, detail: str) -> None:
         flag = Flag(kind, printable_line(detail))
-        if flag not in self.flags and sum(each.kind == kind for each in self.flags) < MOST_FLAGS:
+        if flag not in self.flags and sum(each.kind == kind for each in self.flags) < MAX_FLAGS:
             self.flags += (flag,)
 
 
@@ -179,8 +179,8 @@ def reply_count(n: object) -> int:
     Raises:
         ValueError: It is no number of replies.
     """
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MOST_REPLIES:
-        raise ValueError(f"n must be a whole number from 1 to {MOST_REPLIES}")
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_REPLIES:
+        raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")
     return n
 
 

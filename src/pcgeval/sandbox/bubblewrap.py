@@ -15,7 +15,7 @@ ISOLATION = (
     *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
 )
 SUBMISSION = "/submission"
-MOST_PARTS = 1000  # directly in a program's folder: each is a mount
+MAX_PARTS = 1000  # directly in a program's folder: each is a mount
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mostly links into /usr
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
@@ -24,7 +24,7 @@ DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/
 # Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only fences a
 # single huge request; what is really used is watched from outside.
 SPARE_ADDRESSES = 8_000 * MEGABYTE
-FIRST_KERNEL_TO_COUNT_APART = (5, 14)  # from here on a user's processes are counted in each user namespace by itself
+FIRST_KERNEL_TO_COUNT = (5, 14)  # since then a user's processes are counted in each user namespace by itself
 
 
 def tool(name: str) -> str:
@@ -53,12 +53,12 @@ def limiting_command(limits: ResourceLimits) -> list[str]:
     If the machine runs out of memory, such a program is the first that the kernel ends.
     """
     version = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
-    counts_apart = is_root() or version >= FIRST_KERNEL_TO_COUNT_APART  # else the limit is for all that a user runs
+    counts_per_namespace = is_root() or version >= FIRST_KERNEL_TO_COUNT  # else the limit is for all that a user runs
     return [
         *(tool("choom"), "-n", "1000", "--"),
         tool("prlimit"),
         f"--as={limits.memory_bytes + SPARE_ADDRESSES}",
-        *([f"--nproc={limits.processes}"] if counts_apart else []),
+        *([f"--nproc={limits.processes}"] if counts_per_namespace else []),
         f"--fsize={limits.file_bytes}",
         f"--nofile={limits.open_files}",
         f"--cpu={limits.cpu_seconds}",
@@ -100,7 +100,7 @@ def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Pa
     for path, bind in binds.items():
         options += [bind, str(path), str(path)]
     parts = sorted(folder.iterdir())
-    if len(parts) > MOST_PARTS:
+    if len(parts) > MAX_PARTS:
         options += ["--ro-bind", str(folder), SUBMISSION]
         parts = []
     else:

@@ -18,7 +18,7 @@ import psutil
 from pcgeval.core.errors import PcgevalError
 
 MEGABYTE = 1_000_000
-MOST_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
+MAX_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
 TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
@@ -209,8 +209,8 @@ class SandboxedProcess:
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_own_memory, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and any(scratch_files(each.pid) > MOST_SCRATCH_FILES for each in processes):
-            self.kill(f"made more than {MOST_SCRATCH_FILES} files")
+        elif self._reports is not None and any(scratch_files(each.pid) > MAX_SCRATCH_FILES for each in processes):
+            self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
     def _close(self) -> None:
         """Read bubblewrap's last report, and close all descriptors."""

@@ -36,7 +36,7 @@ TRUST_MEANS = (
 )
 PROBE_SECONDS = 20
 CLOSING_SECONDS = 5.0
-# Users that nobody is: one for each sandbox that root starts, so that the kernel counts the processes of each apart.
+# User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
 FIRST_USER, USERS = 61_184, 4_336
 _users = itertools.count(secrets.randbelow(USERS))
 
@@ -132,10 +132,11 @@ class Sandbox:
         for path in (*readable, *writable):
             if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
                 raise SandboxError(
-                    f"{path}: not shown to programs: not absolute, or all of a home. Name a folder in it."
+                    f"{path}: cannot be shown to programs: it is not absolute, or contains a home folder. "
+                    "Name a folder inside it."
                 )
             if not path.exists():
-                raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Make it first.")
+                raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Create it first.")
             if is_root() and path in readable and not open_to_all(path):
                 raise SandboxError(
                     f"{path}: only its owner may read it, and root runs programs as another user. "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Any
 
-MOST_CONTACTS = 20  # that are told to the broker: it needs no more to be interested
+MAX_CONTACTS = 20  # that are told to the broker: it needs no more to be interested
 
 _folder = os.getcwd()  # noqa: PTH109 - loading pathlib would take milliseconds
 _trial: dict[str, Any] | None = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
@@ -50,7 +50,7 @@ def tell_failure(error: BaseException | str) -> None:
 
 def tell_contact(text: str) -> None:
     """Report that the program tried to reach another machine; each is reported once."""
-    if _trial is not None and text not in _contacts and len(_contacts) < MOST_CONTACTS:
+    if _trial is not None and text not in _contacts and len(_contacts) < MAX_CONTACTS:
         _contacts.add(text)
         _send({"op": "contact", "text": text[:300]})
 
