@@ -47,14 +47,6 @@ class JudgeSettings(RubricParams):
             )
         return self
 
-    def changed(self, changes: Mapping[str, Any]) -> Self:
-        """Return settings with other values.
-
-        Raises:
-            GradingError: A value is invalid.
-        """
-        return type(self).checked({**dict(self), **changes})
-
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> Self:
         """Return settings with these values.

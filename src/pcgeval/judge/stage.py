@@ -116,7 +116,7 @@ def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> Ju
     if len(found) != 1:
         problem = "both exist; keep one" if found else "neither exists"
         raise GradingError(f"team {team}: a person's grades belong into {places[0]} or {places[1]}: {problem}.")
-    return settings.changed({"human_grades": found[0]})
+    return settings.model_copy(update={"human_grades": found[0]})
 
 
 def record_judgements(params: Params, root: Path = Path()) -> list[Path]:

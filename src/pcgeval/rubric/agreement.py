@@ -8,12 +8,12 @@ compared; all others are named. Nothing here depends on which of the two is A.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement_figures import LEVEL, Figures, Measure, agreement_figures
-from pcgeval.rubric.grades import GradedTask, GradeError, extract_leaf_grades
+from pcgeval.rubric.grades import GradedTask, GradeError, extract_leaf_grades, weighted_mean
 from pcgeval.rubric.tree import CATEGORIES
 
 PASS_AT = 0.5
@@ -95,8 +95,17 @@ def pooled_agreement(
     pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pass_at: float = PASS_AT
 ) -> Agreement:
     """Compare several pairs of gradings as if all their leaves were of one tree; see `agreement`."""
-    matched = [_match(pair) for pair in pairs]
-    compared = [leaf for each in matched for leaf in each.compared]
+    compared: list[_Compared] = []
+    left_out: dict[str, list[str]] = {reason: [] for reason in vars(Uncompared())}
+    for pair in pairs:
+        in_a, in_b = _by_path(pair.a), _by_path(pair.b)
+        for path in {**in_a, **in_b}:  # in the order of the rubric of A, then the leaves that only B has
+            name, a, b = f"{pair.name}: {path}" if pair.name else path, in_a.get(path), in_b.get(path)
+            for reason in (reasons := _reasons_to_leave_out(a, b)):
+                left_out[reason].append(name)
+            if a and b and a.score is not None and b.score is not None and not reasons:
+                category = a.task_category or b.task_category or NO_CATEGORY
+                compared.append(_Compared(name, category, a.score, b.score))
 
     def figures(leaves: Sequence[_Compared]) -> Figures:
         a, b = [leaf.a for leaf in leaves], [leaf.b for leaf in leaves]
@@ -111,9 +120,7 @@ def pooled_agreement(
         overall=figures(compared),
         by_category={name: figures(leaves) for name, leaves in groups.items() if leaves},
         root_difference=_root_difference(pairs),
-        uncompared=Uncompared(
-            **{why: tuple(path for each in matched for path in each.left_out[why]) for why in _REASONS}
-        ),
+        uncompared=Uncompared(**{reason: tuple(paths) for reason, paths in left_out.items()}),
         disagreements=tuple(
             Disagreement(leaf.path, leaf.a, leaf.b) for leaf in compared if (leaf.a >= pass_at) != (leaf.b >= pass_at)
         ),
@@ -128,29 +135,6 @@ class _Compared:
     b: float
 
 
-_REASONS = tuple(vars(Uncompared()))
-
-
-@dataclass
-class _Matched:
-    compared: list[_Compared] = field(default_factory=list)
-    left_out: dict[str, list[str]] = field(default_factory=lambda: {why: [] for why in _REASONS})
-
-
-def _match(pair: Pair) -> _Matched:
-    """Go through the leaves of A in the order of the rubric, then through those that only B has."""
-    matched, in_a, in_b = _Matched(), _by_path(pair.a), _by_path(pair.b)
-    for path in [*in_a, *(path for path in in_b if path not in in_a)]:
-        name = f"{pair.name}: {path}" if pair.name else path
-        if reasons := list(_why_not(in_a.get(path), in_b.get(path))):
-            for why in reasons:
-                matched.left_out[why].append(name)
-        else:
-            category = str(in_a[path].task_category or in_b[path].task_category or NO_CATEGORY)
-            matched.compared.append(_Compared(name, category, _score(in_a[path]), _score(in_b[path])))
-    return matched
-
-
 def _by_path(tree: GradedTask) -> dict[str, GradedTask]:
     leaves = extract_leaf_grades(tree)
     if len(by_path := {leaf.path: leaf for leaf in leaves}) < len(leaves):
@@ -159,26 +143,13 @@ def _by_path(tree: GradedTask) -> dict[str, GradedTask]:
     return by_path
 
 
-def _why_not(a: GradedTask | None, b: GradedTask | None) -> Iterator[str]:
-    if a is None:
-        yield "missing_in_a"
-    if b is None:
-        yield "missing_in_b"
+def _reasons_to_leave_out(a: GradedTask | None, b: GradedTask | None) -> list[str]:
     if a is None or b is None:
-        return
+        return ["missing_in_a" if a is None else "missing_in_b"]
     if a.requirements != b.requirements:
-        yield "other_criterion"
-        return
-    if not a.valid_score or a.score is None:
-        yield "invalid_in_a"
-    if not b.valid_score or b.score is None:
-        yield "invalid_in_b"
-
-
-def _score(leaf: GradedTask) -> float:
-    if leaf.score is None:
-        raise ValueError(f"{leaf.path} has no score")  # `_why_not` has sorted such leaves out
-    return leaf.score
+        return ["other_criterion"]
+    pairs = (("invalid_in_a", a), ("invalid_in_b", b))
+    return [reason for reason, leaf in pairs if not leaf.valid_score or leaf.score is None]
 
 
 def _root_difference(pairs: Sequence[Pair]) -> Measure:
@@ -187,10 +158,7 @@ def _root_difference(pairs: Sequence[Pair]) -> Measure:
     ]
     if len(differences) < len(pairs) or not pairs:
         return Measure(None, note=f"{len(pairs) - len(differences)} of {len(pairs)} pairs have a root without a score")
-    total = 0.0
-    for each in differences:
-        total += each
-    return Measure(total / len(differences))
+    return Measure(weighted_mean([1.0] * len(differences), differences))
 
 
 def agreement_lines(found: Agreement) -> Iterator[str]:
