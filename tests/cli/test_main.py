@@ -10,6 +10,7 @@ import pytest
 
 from pcgeval.cli.docs import DOCUMENT, commands_help
 from pcgeval.cli.main import main
+from pcgeval.core.console import EXIT_INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = [
@@ -120,3 +121,14 @@ def test_several_names_may_follow_one_option(tmp_path: Path, capsys: pytest.Capt
     teams = {each["team"]: each["status"] for each in json.loads(capsys.readouterr().out)["teams"]}
     assert (teams["alpha"], teams["beta"]) == ("baseline", "baseline")
     assert teams["gamma"] != "baseline"
+
+
+def test_an_interrupted_command_says_that_it_can_be_run_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcgeval.serve.server.serve", interrupted)
+    assert main(["serve-local"]) == EXIT_INTERRUPTED
+    assert "run again" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from PIL import Image
 from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.cli.main import main
-from pcgeval.cli.output_folder import OutputFolderError
+from pcgeval.cli.output_folder import MARKER, OutputFolderError
 from pcgeval.cli.settings import (
     SettingsError,
     default_params,
@@ -21,6 +21,7 @@ from pcgeval.cli.settings import (
 from pcgeval.cli.try_output import COLUMNS, describe, drawing, to_json, to_text
 from pcgeval.cli.try_submission import TryResult, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
+from pcgeval.core.files import write_json
 from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.params import Model, Params, load_params
 from pcgeval.generation.generate import generate_stage
@@ -221,3 +222,15 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(
             try_submission(params, model_key(model), submission, backend, Path(folder), lambda *_: None)
         generate_stage(params, model_key(model), submission, backend, Path("raw"), lambda *_: None)
         assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("name", ["../mine/I.json", "/mine/I.json", "levels", "images/../mine/I.json", 7])
+def test_a_marker_that_was_altered_reaches_no_file_outside(demo: Params, tmp_path: Path, name: object) -> None:
+    mine = tmp_path / "mine/I.json"
+    mine.parent.mkdir()
+    mine.write_text("mine", encoding="utf-8")
+    marker = {"team": TEAM, "model": model_key(demo.models["qwen-coder-0b5"]), "files": [name]}
+    write_json(tmp_path / "out" / MARKER, marker)
+    with pytest.raises(OutputFolderError, match="altered"):
+        try_recorded(demo, "qwen-coder-0b5", tmp_path / "out", "I", 1)
+    assert mine.read_text(encoding="utf-8") == "mine"

@@ -3,12 +3,24 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, StringConstraints, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_json, write_bytes, write_json
+from pcgeval.core.layout import STAGE_DIRS
 from pcgeval.core.untrusted import files_below
 
-MARKER = ".pcgeval-try.json"  # whose folder it is, and the files that pcgeval wrote there
+MARKER = ".pcgeval-try.json"
+
+
+class _Marker(BaseModel, extra="forbid"):
+    """The owner of the folder, and the files that pcgeval wrote there, `<stage>/...`."""
+
+    team: str
+    model: str
+    files: set[Annotated[str, StringConstraints(pattern=rf"^(?:{'|'.join(STAGE_DIRS)})/(?:[A-Z]/)?[^/]+$")]]
 
 
 class OutputFolderError(PcgevalError):
@@ -24,19 +36,18 @@ class OutputFolder:
         Raises:
             OutputFolderError: It is none of them.
         """
-        self.folder, self._owner = folder, {"team": team, "model": model}
-        self._files: set[str] = set()  # relative to the folder
+        self.folder, self._marker = folder, _Marker(team=team, model=model, files=set())
         if (folder / MARKER).is_file():
-            marker = read_json(folder / MARKER)
             try:
-                self._files, owner = set(marker.pop("files")), marker
-            except (AttributeError, KeyError, TypeError) as error:
+                found = _Marker.model_validate(read_json(folder / MARKER))
+            except ValidationError as error:
                 raise OutputFolderError(f"{folder / MARKER}: was altered. Name another folder with --out.") from error
-            if owner != self._owner:
+            if (found.team, found.model) != (team, model):
                 raise OutputFolderError(
-                    f"{folder}: holds {owner.get('team')} with {owner.get('model')}, not {team} with {model}. "
+                    f"{folder}: holds {found.team} with {found.model}, not {team} with {model}. "
                     "Name another folder with --out."
                 )
+            self._marker = found
         elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise OutputFolderError(
                 f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
@@ -48,29 +59,25 @@ class OutputFolder:
         Raises:
             OutputFolderError: Somebody else's file has one of the names.
         """
-        new = set(files) - self._files
+        new = set(files) - self._marker.files
         for name in sorted(new):
             if os.path.lexists(self.folder / name):
                 raise OutputFolderError(f"{self.folder / name}: pcgeval did not write this file. Move it elsewhere.")
-        self._files |= new
+        self._marker.files |= new
         self._write_marker()
 
     def publish(self, made: Path, letters: str) -> None:
         """Copy the files below a folder to the same names here; older results of the same letters are removed."""
         names = [path.relative_to(made).as_posix() for path in files_below(made)]
         self.claim(names)
-        stale = {name for name in self._files - set(names) if _letter(name) in letters and not name.startswith("raw/")}
-        for name in sorted(stale):
-            (self.folder / name).unlink(missing_ok=True)
+        for name in sorted(self._marker.files - set(names)):
+            letter = name.split("/")[1].removesuffix(".json")  # of <stage>/<letter>/... or <stage>/<letter>.json
+            if letter in letters and not name.startswith("raw/"):
+                (self.folder / name).unlink(missing_ok=True)
+                self._marker.files.remove(name)
         for name in names:
             write_bytes(self.folder / name, (made / name).read_bytes())
-        self._files -= stale
         self._write_marker()
 
     def _write_marker(self) -> None:
-        write_json(self.folder / MARKER, {**self._owner, "files": sorted(self._files)})
-
-
-def _letter(name: str) -> str:
-    """Return the letter of `<step>/<letter>/...` or `<step>/<letter>.json`, or another word."""
-    return name.split("/")[1].removesuffix(".json")
+        write_json(self.folder / MARKER, {**dict(self._marker), "files": sorted(self._marker.files)})
