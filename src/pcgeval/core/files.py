@@ -98,9 +98,14 @@ def sha256_bytes(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def sha256_text(text: str) -> str:
+    """Return the hexadecimal SHA-256 of a text in UTF-8; texts that differ in lone surrogates have different ones."""
+    return sha256_bytes(text.encode("utf-8", errors="surrogatepass"))
+
+
 def sha256_json(value: Any) -> str:
     """Return the hexadecimal SHA-256 of a value's canonical JSON."""
-    return sha256_bytes(to_json(value, indent=None).encode("utf-8", errors="surrogatepass"))
+    return sha256_text(to_json(value, indent=None))
 
 
 def sha256_file(path: Path) -> str:

@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Literal
 
-from pcgeval.core.files import sha256_bytes, sha256_json
+from pcgeval.core.files import sha256_json, sha256_text
 from pcgeval.llm.protocol import CallError, Message
 from pcgeval.llm.tokens import MESSAGE_OVERHEAD, TokenCounter, shortened
 
@@ -52,7 +52,7 @@ class PromptPart:
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the text."""
-        return sha256_bytes(self.text.encode("utf-8", "surrogatepass"))
+        return sha256_text(self.text)
 
     @cached_property
     def escaped_text(self) -> str:
