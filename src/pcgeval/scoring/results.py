@@ -95,7 +95,13 @@ def read_team(folders: TeamFolders, rules: ScoringRules) -> TeamResults:
         ScoringError: An entry names no trial.
     """
     letters = {letter: read_letter(folders, letter, rules) for letter in rules.letters}
-    return TeamResults(letters, _failed_trials(letters, rules), read_provenance(folders))
+    done = sum(
+        trial in stability and trial in similarity
+        for each in letters.values()
+        for stability, similarity in [(first_by_trial(each.stability), first_by_trial(each.similarity))]
+        for trial in range(1, rules.trials + 1)
+    )
+    return TeamResults(letters, len(rules.letters) * rules.trials - done, read_provenance(folders))
 
 
 def read_letter(folders: TeamFolders, letter: str, rules: ScoringRules) -> LetterResults:
@@ -136,13 +142,3 @@ def _entry(path: Path, name: str, value: float, rules: ScoringRules) -> Entry:
             "Make the file again with the stage that wrote it, or remove it."
         )
     return Entry(trial, from_float(value))
-
-
-def _failed_trials(letters: dict[str, LetterResults], rules: ScoringRules) -> int:
-    done = sum(
-        trial in stability and trial in similarity
-        for each in letters.values()
-        for stability, similarity in [(first_by_trial(each.stability), first_by_trial(each.similarity))]
-        for trial in range(1, rules.trials + 1)
-    )
-    return len(rules.letters) * rules.trials - done

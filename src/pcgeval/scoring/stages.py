@@ -1,8 +1,9 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, SUBMISSIONS, StageDir, stage_dir, trials
+from pcgeval.core.layout import RESULTS, SUBMISSIONS, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.scoring.formulas import score_competition
@@ -13,8 +14,6 @@ from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
 from pcgeval.scoring.results import TeamFolders, read_team
 from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.submissions.load import Submission, load_submission
-
-MEASUREMENTS: tuple[StageDir, ...] = ("stability", "similarity", "diversity")
 
 
 def score_stage(params: Params, model: str, out_folder: Path) -> None:
@@ -73,19 +72,16 @@ def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]
 
 
 def _read_team(params: Params, model: str, team: str) -> TeamResults:
-    for name in MEASUREMENTS:
-        if not stage_dir(name, model, team).is_dir():
-            raise ScoringError(f"{stage_dir(name, model, team)}: is missing. Run `dvc repro` to make it.")
-    read = read_team(TeamFolders.pipeline(model, team), rules_of(params))
-    if incomplete := [letter for letter, each in read.letters.items() if not each.complete]:
+    folders = TeamFolders.pipeline(model, team)
+    for folder in (folders.stability, folders.similarity, folders.diversity):
+        if not folder.is_dir():
+            raise ScoringError(f"{folder}: is missing. Run `dvc repro` to make it.")
+    results = read_team(folders, rules_of(params))
+    if incomplete := [letter for letter, each in results.letters.items() if not each.complete]:
         raise ScoringError(
             f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
             "Run `dvc repro` to make it."
         )
-    return TeamResults(read.letters, _failed_trials(params, model, team), read.provenance)
-
-
-def _failed_trials(params: Params, model: str, team: str) -> int:
-    """Count the trials that failed in any stage: the last stage's outcomes keep all earlier failures."""
-    outcomes = read_outcomes(stage_dir("similarity", model, team))
-    return sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))
+    outcomes = read_outcomes(folders.similarity)  # of the last stage, which keeps the failures of all before it
+    failed = sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))
+    return replace(results, failed_trials=failed)
