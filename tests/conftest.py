@@ -20,6 +20,8 @@ settings.load_profile("soak" if SOAK else "default")
 # folders and modules below tests/ that start other processes, load a network, or take seconds: not for the inner loop
 SLOW = {
     "audit",
+    "cli/test_rounds.py",
+    "cli/test_try.py",
     "end_to_end",
     "sandbox",
     "generation/test_environments.py",
