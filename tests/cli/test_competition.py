@@ -1,0 +1,68 @@
+"""The commands for a whole competition, on the demo's inputs and results."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pcgeval.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The demo's params.yaml in a working directory of its own."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_export_copies_the_official_files_alone(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    official = {
+        "raw/I/one-example_I_1.txt": "response",
+        "levels/I/one-example_I_3.xml": "<Level/>",
+        "stability/I.json": "{}",
+    }
+    for name, content in {**official, "raw/I/one-example_I_1.json": "{}", "stability/trials.json": "[]"}.items():
+        stage, _, rest = name.partition("/")
+        path = demo / "data" / stage / "smollm2-135m" / "one-example" / rest
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert main(["export", "official", "out"]) == 0
+    assert "wrote 3 files" in capsys.readouterr().err
+    found = {path.relative_to(demo / "out").as_posix(): path for path in (demo / "out").rglob("*") if path.is_file()}
+    assert {name: path.read_text() for name, path in found.items()} == {
+        f"smollm2-135m/one-example/{name}": content for name, content in official.items()
+    }
+    assert main(["export", "official", "out"]) == 2
+    assert "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("demo")
+def test_export_of_nothing_says_what_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "official", "out"]) == 2
+    assert "make final-eval" in capsys.readouterr().err
+
+
+def test_ranking_prints_the_last_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["ranking", "--json"]) == 0
+    teams = json.loads(capsys.readouterr().out)["teams"]
+    assert main(["ranking"]) == 0
+    said = capsys.readouterr()
+    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [each["team"] for each in teams]
+    assert "index.html" in said.err
+
+
+def test_check_says_what_will_be_evaluated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["check"]) == 0
+    assert "4 submissions x 3 models x 26 letters x 3 trials" in capsys.readouterr().err
+
+
+def test_check_names_a_missing_input(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "data/submissions", demo / "data/submissions")
+    assert main(["check"]) == 2
+    assert "no such recording" in capsys.readouterr().err
