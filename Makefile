@@ -39,13 +39,13 @@ audit: $(READY)  ## name the inputs behind every line of the ranking, and check 
 	@$(BIN)/pcgeval audit
 
 test: $(READY)  ## run all tests on all cores; PCGEVAL_SOAK=1 runs the long ones in full
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY)  ## run the tests that need no other process, model or DVC: for the inner loop
-	@$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow and not e2e and not llm"
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
 
 test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
-	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile
+	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/ruff check .

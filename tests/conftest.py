@@ -24,28 +24,33 @@ SLOW = {
     "cli/test_try.py",
     "end_to_end",
     "sandbox",
+    "evaluator/test_golden_physics.py",
+    "evaluator/test_simulate_stage.py",
     "generation/test_environments.py",
+    "generation/test_export.py",
     "generation/test_generate.py",
     "generation/test_generate_programs.py",
     "generation/test_guest.py",
     "generation/test_resume.py",
     "generation/test_runners.py",
     "judge/test_example_recording.py",
-    "judge/test_rubric_resume.py",
+    "judge/test_judge_resume.py",
     "llm/test_local_models.py",
     "llm/test_schemas.py",
     "rl",
     "similarity/test_classifier.py",
     "similarity/test_classify_stage.py",
+    "test_docs.py",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests."""
+    """Mark the slow tests and put them first, so that no process is left with them at the end."""
     for item in items:
         path = item.path.relative_to(Path(__file__).parent)
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
             item.add_marker("slow")
+    items.sort(key=lambda item: (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,7 +5,8 @@ import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
 
 from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
-from pcgeval.core.files import FileError, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import Flag, TrialUsage
 

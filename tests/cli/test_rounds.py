@@ -8,7 +8,7 @@ from competition_folder import PROMPT, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
 from pcgeval.cli.rounds import INPUTS, prepare_round
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.params import ParamsError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core import stage_files
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
     ConstantsFile,

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.core.files import FileError, sha256_bytes
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.trials import (
     MAX_DETAIL,

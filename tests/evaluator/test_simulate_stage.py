@@ -6,7 +6,7 @@ import pytest
 from levels_for_tests import dropped, level
 from PIL import Image
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import failed, read_outcomes, succeeded, write_outcomes

@@ -8,7 +8,7 @@ import pytest
 from competition_folder import PROGRAM, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import read_recorded_trials
 

@@ -3,7 +3,8 @@ from functools import partial
 import pytest
 from rubric_trees import RESULT, leaf, node, rubric
 
-from pcgeval.core.files import FileError, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
 from pcgeval.judge.grading import judge_leaves
 from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, extract_leaf_grades

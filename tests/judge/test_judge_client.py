@@ -7,7 +7,8 @@ import pytest
 from rubric_trees import CODE, RESULT, leaf, node
 from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
-from pcgeval.core.files import FileError, to_json, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import to_json, write_text
 from pcgeval.core.params import Model
 from pcgeval.judge import client
 from pcgeval.judge.client import CallFiles

@@ -13,7 +13,8 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_judge import DIGEST, ScriptedModel, SlowJudgeServer, dies_after
 
 import pcgeval
-from pcgeval.core.files import FileError, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
 from pcgeval.core.locks import FolderBusyError
 from pcgeval.core.params import Model
 from pcgeval.judge import run as module

@@ -6,7 +6,8 @@ from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.checks import CHECKS
 from pcgeval.checks.gathering import evidence_stage, read_evidence
-from pcgeval.core.files import FileError, sha256_file, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, evidence_file
 from pcgeval.core.params import Params
 from pcgeval.judge.stage import grade_stage

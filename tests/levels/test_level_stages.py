@@ -1,6 +1,6 @@
 import pytest
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import TRIALS_FILE, Trial, trial_file
 from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.core.untrusted import files_below

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.llm import call_log
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import ChatReply, LlmError

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from evaluated_round import PARAMS
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
 from pcgeval.report.collect import collect
 from pcgeval.submissions.load import SubmissionError

@@ -8,7 +8,8 @@ import pytest
 from evaluated_round import PARAMS, grade_path
 from page_for_tests import Page, part, ranking_row
 
-from pcgeval.core.files import FileError, read_json, write_json, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import RUBRICS
 from pcgeval.judge.grading import heuristic_output
 from pcgeval.report import render

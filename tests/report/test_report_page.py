@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_for_tests import Page
 
-from pcgeval.core.files import FileError, read_json, to_json, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json, to_json, write_json
 from pcgeval.core.layout import RANKING_JSON, REPORT
 from pcgeval.report.collect import collect
 from pcgeval.report.render import environment, render_page, write_report

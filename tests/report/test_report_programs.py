@@ -7,7 +7,8 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, part, parts, ranking_row
 
-from pcgeval.core.files import FileError, sha256_bytes
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.core.trials import record_path
 from pcgeval.report.collect import read_program

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from rubric_trees import leaf, node, rubric
 
-from pcgeval.core.files import FileError, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_json
 from pcgeval.core.layout import grade_file
 from pcgeval.core.params import parse_params
 from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Verdict, grade_tree

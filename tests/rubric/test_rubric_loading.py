@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric_values
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.rubric.loading import (
     MAX_FAULTS,
     MAX_ID,

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_official
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.scoring.inputs import ScoringError, ScoringRules
 from pcgeval.scoring.ranking_files import Bootstrap
 from pcgeval.scoring.rescore import rescore

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from scoring_examples import CASES, GOLDEN, golden_teams, golden_text, write_json, write_official
 
 from pcgeval.core import stage_files
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import Entry, LetterResults, Provenance, ScoringError, ScoringRules

@@ -8,8 +8,7 @@ import pytest
 import yaml
 from scoring_examples import write_json
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes

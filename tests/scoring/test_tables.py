@@ -8,7 +8,7 @@ import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
 from pcgeval.core import stage_files
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.scoring import tables
 from pcgeval.scoring.inputs import ScoringError, ScoringRules
 from pcgeval.scoring.rescore import rescore

@@ -10,7 +10,7 @@ import pytest
 from classifiers_for_tests import save_vit
 from PIL import Image
 
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import Similarity
 from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, pair_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"

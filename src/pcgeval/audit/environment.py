@@ -10,7 +10,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from pcgeval.audit.status import AuditFinding, finding
 from pcgeval.audit.workspace import printable
-from pcgeval.core.files import FileError, read_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_text
 
 CONSTRAINTS = "constraints.txt"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
-from pcgeval.core.files import FileError, read_text, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_text, write_json
 from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (

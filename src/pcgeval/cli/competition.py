@@ -11,7 +11,8 @@ import typer
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.files import FileError, read_json, write_bytes
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json, write_bytes
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params

@@ -9,8 +9,8 @@ import typer
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError, write_bytes
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import write_bytes
 from pcgeval.core.untrusted import read_bounded_text
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.core.files import FileError, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import ParamsError, parse_params
 

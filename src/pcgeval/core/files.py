@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.errors import FileError as FileError  # noqa: PLC0414 - exported: what the functions here raise
+from pcgeval.core.errors import FileError
 from pcgeval.core.untrusted import well_formed
 
 

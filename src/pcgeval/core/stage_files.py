@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
 
-from pcgeval.core.files import FileError, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_json
 from pcgeval.core.layout import TRIALS_FILE, Trial, trial_number
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 

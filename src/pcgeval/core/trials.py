@@ -11,7 +11,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from pcgeval.core.files import FileError, sha256_bytes, to_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_bytes, to_json
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import read_stage_file, refusal
 from pcgeval.core.untrusted import well_formed
@@ -138,7 +139,7 @@ class TrialRecord:
 
     @property
     def usage(self) -> TrialUsage:
-        """What later stages need of the record; long details and many flags of a kind are cut."""
+        """Cost and flags of the trial for later stages; long details and many flags of a kind are cut."""
         seen: Counter[FlagKind] = Counter()
         flags = []
         for flag in self.flags:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import FileError, sha256_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import CALL_KINDS, JudgeCall

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.files import FileError, read_json, sha256_json, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json, sha256_json, write_json
 from pcgeval.core.layout import STATE
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pcgeval.checks.evidence import Evidence
 from pcgeval.checks.gathering import gather_submission, read_evidence
-from pcgeval.core.files import FileError, read_text, sha256_file, write_bytes, write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_text, sha256_file, write_bytes, write_json
 from pcgeval.core.layout import (
     CALLS,
     STATE,

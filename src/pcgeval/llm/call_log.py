@@ -31,7 +31,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from pcgeval.core.files import FileError, sync_folder, to_json, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sync_folder, to_json, write_text
 from pcgeval.core.trials import ChatReply
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pcgeval.core.files import FileError, sha256_file
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_file
 from pcgeval.core.layout import (
     GRADE_FILE,
     GRADES,

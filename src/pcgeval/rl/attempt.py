@@ -32,7 +32,7 @@ class Attempt:
 
     @property
     def paper(self) -> Path:
-        """What the agent can read: the paper's texts."""
+        """Folder that the agent can read: the paper's texts."""
         return self.folder / "paper"
 
 

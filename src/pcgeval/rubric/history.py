@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pcgeval.core.files import FileError, read_text, to_json, write_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_text, to_json, write_text
 from pcgeval.core.layout import DATA, grade_file
 from pcgeval.core.params import Params
 from pcgeval.rubric.grade_files import read_grade

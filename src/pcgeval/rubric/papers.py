@@ -11,8 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.core.errors import PcgevalError, listed
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError, PcgevalError, listed
 from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import RubricError, TaskNode

@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.layout import letter_file
 from pcgeval.core.stage_files import (
     DiversityFile,

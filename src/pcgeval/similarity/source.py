@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import FileError, read_json, sha256_file, sha256_json
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import read_json, sha256_file, sha256_json
 
 LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # all that decides a prediction
