@@ -8,9 +8,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 from soak import SOAK
 
-# A shell starts what runs in the background with Ctrl-C ignored, and so would be every process that a test interrupts.
+# A shell starts what runs in the background with Ctrl-C ignored, nohup with SIGHUP, and so would be every process that a
+# test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The machine may be busy, so no example has a deadline; `make test-soak` draws as many examples as hypothesis would.
 settings.register_profile("default", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])

@@ -377,6 +377,8 @@ def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
     monkeypatch: pytest.MonkeyPatch, limits: ResourceLimits, verdict: str, trust_programs: bool
 ) -> None:
     """What went over a limit ran in the sandbox: more rights would not help, nor would doing without a sandbox."""
+    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SECONDS", 0.001)  # a program that does nothing ends soon
+    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SHARE", 1)
     if verdict == "stopped after":
         monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
     if verdict == "files":
