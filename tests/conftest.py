@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from soak import SOAK
 
-# A shell starts what runs in the background with Ctrl-C ignored, nohup with SIGHUP, and so would be every process that a
-# test interrupts.
+# A shell starts background jobs with Ctrl-C ignored, nohup with SIGHUP ignored, and the tests' processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
