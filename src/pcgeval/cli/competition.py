@@ -81,7 +81,7 @@ def ranking(json: Json = False) -> None:
 
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.stage_files import RankingFile
-    from pcgeval.scoring.decimals import rounded
+    from pcgeval.scoring.decimals import round_totals, rounded
 
     found = RankingFile.read(RANKING_JSON)
     if json:
@@ -101,7 +101,8 @@ def ranking(json: Json = False) -> None:
             "winner" if team.winner else team.status,
         )
     Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
-    print_stderr(f"{found.reason}\nThe page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+    print_stderr(round_totals(found.reason))
+    print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
 
 
 @app.command("round")
@@ -174,6 +175,7 @@ def rescore(
     Exit code 1 means that the published figures differ.
     """
     from pcgeval.core.layout import RANKING_JSON
+    from pcgeval.scoring.decimals import round_totals
     from pcgeval.scoring.inputs import ScoringRules
     from pcgeval.scoring.rescore import rescore as rescore_folders
 
@@ -186,7 +188,7 @@ def rescore(
         print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")
         for line in each.differences:
             print_stderr(f"  {line}")
-    print_stderr(f"{found.ranking.reason}\nwrote {out}")
+    print_stderr(f"{round_totals(found.ranking.reason)}\nwrote {out}")
     if not found.reproduced:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

@@ -1,14 +1,10 @@
 """Format numbers and texts for the page."""
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 
-from pcgeval.scoring.decimals import rounded
-
 SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
 _TINY = 0.001  # below it four decimals leave a single digit
-_EXACT_TOTAL = re.compile(r"[0-9]+\.[0-9]{7,}")
 
 Figure = float | Decimal
 
@@ -59,11 +55,6 @@ def shade(value: Figure, most: Figure) -> str:
 def shortened(text: str, most: int) -> str:
     """Return a text of at most `most` characters, and how long it was if some are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters in all)"
-
-
-def round_totals(sentence: str) -> str:
-    """Round the exact totals in a sentence; they stand in full in the ranking's tooltips."""
-    return _EXACT_TOTAL.sub(lambda number: rounded(number[0]), sentence)
 
 
 def shown(value: object) -> str:

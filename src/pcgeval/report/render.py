@@ -22,7 +22,7 @@ from pcgeval.report.collect import collect
 from pcgeval.report.results import FAILURE_WORDS, Evaluation
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.record import foreign_text, record_of
-from pcgeval.scoring.decimals import rounded
+from pcgeval.scoring.decimals import round_totals, rounded
 
 PAGE = "index.html"
 ANSWERS = 600_000  # characters of all judges' answers on the page together: a large competition shows less of each
@@ -98,7 +98,7 @@ def environment() -> Environment:
         "outlines": pictures.outlines,
         "percent": formats.percent,
         "record_of": record_of,
-        "round_totals": formats.round_totals,
+        "round_totals": round_totals,
         "rounded": rounded,
         "score": formats.score,
         "sha256": lambda text: sha256_bytes(text.encode("utf-8")),

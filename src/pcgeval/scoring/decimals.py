@@ -4,12 +4,14 @@ Sums, differences and products are exact; each quotient is rounded half up to 20
 in plain notation. Work with such numbers inside `with exact_arithmetic():` - Python's own default rounds to 28 digits.
 """
 
+import re
 from contextlib import AbstractContextManager
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
 
 PLACES = 20  # bignumber.js: DECIMAL_PLACES
 ZERO = Decimal(0)
 ONE = Decimal(1)
+_EXACT_TOTAL = re.compile(r"[0-9]+\.[0-9]{7,}")
 
 # A product of three floats and three weights has under 1 200 digits; anything that would round raises instead.
 _EXACT = Context(prec=5000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -37,3 +39,8 @@ def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
 def rounded(value: Decimal | str, digits: int = 6) -> str:
     """Return a score as people read it everywhere: rounded half to even to a number of decimal places."""
     return f"{Decimal(value):.{digits}f}"
+
+
+def round_totals(sentence: str) -> str:
+    """Round the exact totals in a sentence for a reader; the ranking's files hold them in full."""
+    return _EXACT_TOTAL.sub(lambda number: rounded(number[0]), sentence)
