@@ -62,6 +62,10 @@ def test_every_section_must_be_there(section: str):
         ({"physics": {"step": float("nan")}}, ["physics.step"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         ({"models": {"m": {"backend": "chatgpt", "name": "x"}}}, ["models.m.backend", "'chatgpt'"]),
+        (
+            {"models": {k: {"backend": "openai", "name": "x", "base_url": f"http://{k}/v1"} for k in ("one", "two")}},
+            ["models 'one' and 'two'", "'x'", "base_url"],
+        ),
     ],
 )
 def test_bad_values_are_named(changes: dict[str, Any], words: list[str]):

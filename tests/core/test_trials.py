@@ -13,6 +13,7 @@ from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.trials import (
     MAX_DETAIL,
     MAX_DETAILS,
+    MAX_RECORD_BYTES,
     ChatReply,
     Exchange,
     FailedCall,
@@ -29,6 +30,7 @@ from pcgeval.core.trials import (
     recorded_line,
     write_trial,
 )
+from pcgeval.generation.pipe import LINE_BYTES, TRIAL_BYTES
 
 TRIAL = Trial("A", 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -183,3 +185,11 @@ def test_a_record_that_is_a_folder_is_named(tmp_path):
     record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
     with pytest.raises(FileError, match=r"team_A_1\.json: "):
         read_usage(tmp_path, "team", TRIAL)
+
+
+def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Path) -> None:
+    assert MAX_RECORD_BYTES >= 8 * TRIAL_BYTES
+    message = Message("user", "x" * (LINE_BYTES - 100))
+    exchanges = [Exchange("k", reply(""), (message,))] * (TRIAL_BYTES // LINE_BYTES + 1)
+    write_trial(tmp_path, "team", TRIAL, "", record_of(*exchanges))
+    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(len(exchanges), 10 * len(exchanges))

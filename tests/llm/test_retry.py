@@ -85,7 +85,28 @@ def test_a_call_is_six_requests_at_most_whatever_the_number_of_servers(clock, se
     with pytest.raises(CallError, match="it stumbled"):
         model(*scripts).chat(REQUEST, 500)
     assert sum(script.asked for script in scripts) == 6
-    assert len(clock.slept) == -(-6 // servers) - 1  # a pause once all have failed
+    assert clock.slept == ([1, 2, 4, 8, 16] if servers == 1 else [1, 2])  # once all, or two of more, have failed
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 6])
+def test_an_outage_of_all_servers_is_waited_for_whatever_their_number(clock, servers):
+    scripts = [Script(str(number)) for number in range(servers)]
+    up_again = clock.now + 1.5
+
+    def ask(*_):
+        if clock.now < up_again:
+            raise FAULT
+        return REPLY
+
+    for script in scripts:
+        script.ask = ask
+    assert model(*scripts).chat(REQUEST, 500) is REPLY
+
+
+def test_servers_that_ask_for_a_long_wait_do_not_keep_a_call_from_the_next_one(clock):
+    busy = [Script(name, [TransientError("busy", 400)]) for name in "ab"]
+    assert model(*busy, Script("free")).chat(REQUEST, 500) is REPLY
+    assert clock.slept == [1]
 
 
 REFUSED = RefusedError("no response_format")

@@ -212,6 +212,7 @@ class Params(_Section):
                 raise ValueError(f"model {model!r}: {_NAME_RULE}")
             if model.lower() == RESERVED_MODEL:
                 raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
+        self._check_endpoints()
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
         self._check_stage_names()
@@ -220,6 +221,17 @@ class Params(_Section):
                 f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
             )
         return self
+
+    def _check_endpoints(self) -> None:
+        """Refuse two endpoints under one name: nothing but the name identifies a model that reports no digest."""
+        owners: dict[str, str] = {}
+        for key, model in self.models.items():
+            other = owners.setdefault(model.name, key) if model.backend == "openai" else key
+            if self.models[other].base_url != model.base_url:
+                raise ValueError(
+                    f"models {other!r} and {key!r}: both are named {model.name!r}, but have different base_url, "
+                    "so their replies could not be told apart; give the models different names"
+                )
 
     def _check_stage_names(self) -> None:
         """DVC names a stage `<team>-<model>` and silently drops one of two that come out alike."""

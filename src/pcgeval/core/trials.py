@@ -19,6 +19,7 @@ from pcgeval.core.untrusted import well_formed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
+MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
 MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -215,7 +216,7 @@ def read_record(path: Path) -> TrialRecord:
         FileError: The file is missing or is not a record.
     """
     try:
-        return _RECORD.validate_json(read_stage_file(path))
+        return _RECORD.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
     except ValidationError as error:
         raise refusal(path, error) from error
 

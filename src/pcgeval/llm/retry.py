@@ -18,6 +18,7 @@ _LIST_REQUESTS = 3  # a person waits for the first message
 _FAILURES = 3  # one after the other until a server is left out
 _LONGEST_REST = 300.0  # seconds
 _LONGEST_WAIT = 3600.0  # seconds that a server may ask to be left out
+_SERVERS_BEFORE_PAUSE = 2  # more would spend all requests of a call in the first moment of an outage
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class RetryPolicy:
     """Limits of the retries of one call; times in seconds."""
 
     requests: int = 6  # of one call at most, to all servers together
-    pause: float = 1.0  # once all servers have failed; doubles each time
+    pause: float = 1.0  # once all servers, or two of more, have failed; doubles each time
     silence: float = 60.0  # without a byte once a reply has begun; loading a model may take longer than that
     rest: float = 15.0  # until a server that was left out is asked again; doubles up to five minutes
 
@@ -130,16 +131,16 @@ class ServedModel:
         pause = self._policy.pause
         left = self._policy.requests
         asked = request if self._takes_schemas or request.schema_required else replace(request, schema=None)
+        errors: dict[_Host, TransientError] = {}  # the latest of each server
         while True:
             tried: list[_Host] = []
-            errors: list[TransientError] = []
-            while left > 0 and (host := self._next(tried, deadline)) is not None:
+            while left > 0 and len(tried) < _SERVERS_BEFORE_PAUSE and (host := self._next(tried, deadline)) is not None:
                 left -= 1
                 tried.append(host)
                 try:
                     reply = self._ask(host, asked, deadline)
                 except TransientError as error:
-                    errors.append(error)
+                    errors[host] = error
                 except RefusedError as error:
                     if asked.schema is None or isinstance(error, SchemaError):
                         raise
@@ -151,11 +152,11 @@ class ServedModel:
                     if asked.schema is not request.schema:  # only now: the schema was at fault and not the prompt
                         self._takes_schemas = False
                     return reply
-            wait = max(pause, min(error.wait for error in errors))
+            wait = pause if self._has_other(tried) else max(pause, min(error.wait for error in errors.values()))
             if left == 0 or time.monotonic() + wait >= deadline:
-                text = "; ".join(dict.fromkeys(map(str, errors)))
+                text = "; ".join(dict.fromkeys(map(str, errors.values())))
                 bounds = f"{timeout:g} s and {self._policy.requests} requests"
-                raise _all_unreachable(errors) or CallError(
+                raise _all_unreachable(list(errors.values())) or CallError(
                     f"model {self.name}: {text}; no usable reply within {bounds}"
                 )
             time.sleep(wait)
@@ -193,6 +194,12 @@ class ServedModel:
             host.last_call = self._calls
             host.calls += 1
             return host
+
+    def _has_other(self, tried: Sequence[_Host]) -> bool:
+        """Tell whether a server is up that was not tried."""
+        now = time.monotonic()
+        with self._lock:
+            return any(host.rests_until <= now and host not in tried for host in self._hosts)
 
     def _ask(self, host: _Host, request: ChatRequest, deadline: float) -> ChatReply:
         try:
