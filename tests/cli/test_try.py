@@ -1,6 +1,7 @@
 """A try is the competition in small: the same stages, the same numbers."""
 
 import csv
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from PIL import Image
 from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.cli.main import main
-from pcgeval.cli.output_folder import MARKER, OutputFolderError
+from pcgeval.cli.output_folder import LOCK, MARKER, OutputFolderError
 from pcgeval.cli.settings import (
     SettingsError,
     default_params,
@@ -23,6 +24,7 @@ from pcgeval.cli.try_submission import TryResult, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.files import write_json
 from pcgeval.core.layout import Trial, recording_file
+from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import Model, Params, load_params
 from pcgeval.generation.generate import generate_stage
 from pcgeval.llm.backends import open_backend
@@ -189,6 +191,28 @@ def test_files_of_others_in_the_folder_are_neither_removed_nor_replaced(demo: Pa
         try_recorded(demo, "qwen-coder-0b5", tmp_path, "A")
     with pytest.raises(OutputFolderError, match="holds one-example"):
         try_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
+
+
+def test_a_try_that_ends_before_another_gets_the_lock_keeps_its_files(
+    demo: Params, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock_after_another_try(folder: Path, lock: Path) -> AbstractContextManager[None]:
+        monkeypatch.undo()
+        try_recorded(demo, "qwen-coder-0b5", folder, "L", 1)
+        return lock_folder(folder, lock)
+
+    monkeypatch.setattr("pcgeval.cli.try_submission.lock_folder", lock_after_another_try)
+    _, asked = try_recorded(demo, "qwen-coder-0b5", tmp_path, "I", 1)
+    assert asked == [True]
+    for letter in "LI":
+        assert try_recorded(demo, "qwen-coder-0b5", tmp_path, letter, 1)[1] == [False]
+
+
+def test_a_try_killed_before_it_wrote_its_first_file_can_be_repeated(demo: Params, tmp_path: Path) -> None:
+    with lock_folder(tmp_path, tmp_path / LOCK), pytest.raises(FolderBusyError):
+        try_recorded(demo, "qwen-coder-0b5", tmp_path, "I", 1)
+    assert list(all_files(tmp_path)) == [LOCK]
+    assert try_recorded(demo, "qwen-coder-0b5", tmp_path, "I", 1)[1] == [True]
 
 
 def test_other_letters_keep_the_earlier_ones(demo: Params, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pcgeval.core.layout import STAGE_DIRS
 from pcgeval.core.untrusted import files_below
 
 MARKER = ".pcgeval-try.json"
+LOCK = ".pcgeval-try.lock"
 
 
 class _Marker(BaseModel, extra="forbid"):
@@ -28,7 +29,10 @@ class OutputFolderError(PcgevalError):
 
 
 class OutputFolder:
-    """A folder of one team and model in which pcgeval replaces and removes only the files that it wrote itself."""
+    """A folder of one team and model in which pcgeval replaces and removes only the files that it wrote itself.
+
+    It may be opened at any time; `claim` and `publish` are for the one process that holds the lock `LOCK` in it.
+    """
 
     def __init__(self, folder: Path, team: str, model: str) -> None:
         """Take a folder that is new, empty, or of an earlier try of the same team and model.
@@ -37,18 +41,10 @@ class OutputFolder:
             OutputFolderError: It is none of them.
         """
         self.folder, self._marker = folder, _Marker(team=team, model=model, files=set())
-        if (folder / MARKER).is_file():
-            try:
-                found = _Marker.model_validate(read_json(folder / MARKER))
-            except ValidationError as error:
-                raise OutputFolderError(f"{folder / MARKER}: was altered. Name another folder with --out.") from error
-            if (found.team, found.model) != (team, model):
-                raise OutputFolderError(
-                    f"{folder}: holds {found.team} with {found.model}, not {team} with {model}. "
-                    "Name another folder with --out."
-                )
-            self._marker = found
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        self._read_marker()
+        is_marked = (folder / MARKER).is_file()
+        # the lock alone: of a try that was killed before its marker, or that writes it at this moment
+        if not is_marked and folder.exists() and not (folder.is_dir() and {p.name for p in folder.iterdir()} <= {LOCK}):
             raise OutputFolderError(
                 f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
             )
@@ -57,8 +53,9 @@ class OutputFolder:
         """List files as pcgeval's own before they are written.
 
         Raises:
-            OutputFolderError: Somebody else's file has one of the names.
+            OutputFolderError: Somebody else's file has one of the names, or the folder is another team's by now.
         """
+        self._read_marker()  # another try may have ended since
         new = set(files) - self._marker.files
         for name in sorted(new):
             if os.path.lexists(self.folder / name):
@@ -78,6 +75,21 @@ class OutputFolder:
         for name in names:
             write_bytes(self.folder / name, (made / name).read_bytes())
         self._write_marker()
+
+    def _read_marker(self) -> None:
+        file, expected = self.folder / MARKER, self._marker
+        if not file.is_file():
+            return
+        try:
+            found = _Marker.model_validate(read_json(file))
+        except ValidationError as error:
+            raise OutputFolderError(f"{file}: was altered. Name another folder with --out.") from error
+        if (found.team, found.model) != (expected.team, expected.model):
+            raise OutputFolderError(
+                f"{self.folder}: holds {found.team} with {found.model}, not {expected.team} with {expected.model}. "
+                "Name another folder with --out."
+            )
+        self._marker = found
 
     def _write_marker(self) -> None:
         write_json(self.folder / MARKER, {**dict(self._marker), "files": sorted(self._marker.files)})

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pcgeval.cli.output_folder import OutputFolder
+from pcgeval.cli.output_folder import LOCK, OutputFolder
 from pcgeval.core.layout import STAGE_DIRS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params
@@ -94,11 +94,11 @@ def try_submission(
     wanted, team, competition = list(trials(params)), submission.team, params.competition
     raw, state = folder / "raw", folder / "unfinished"
     output = OutputFolder(folder, team, model)
-    output.claim(
-        [f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for trial in wanted for suffix in (".txt", ".json")]
-        + [f"raw/{TRIALS_FILE}"]
-    )
-    with lock_folder(folder, state / "try.lock"), TemporaryDirectory(prefix="pcgeval-try-") as made:
+    with lock_folder(folder, folder / LOCK), TemporaryDirectory(prefix="pcgeval-try-") as made:
+        output.claim(
+            [f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for trial in wanted for suffix in (".txt", ".json")]
+            + [f"raw/{TRIALS_FILE}"]
+        )
         generate_stage(
             params,
             model,
