@@ -4,6 +4,7 @@ import errno
 import os
 import platform
 import re
+import select
 import shutil
 import signal
 import socket
@@ -271,6 +272,30 @@ def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: San
         process.wait(SECONDS)
 
 
+def test_a_program_that_cannot_be_watched_leaves_nothing_behind(
+    sandbox: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_descriptors_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    (tmp_path / "temporary").mkdir()
+    folder.chmod(0o700)  # root's sandbox copies it
+    alive, held = os.pipe()
+    before = len(list(Path("/dev/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+        patched.setattr("os.pidfd_open", no_descriptors_left, raising=False)
+        if not sandbox.contained:
+            patched.setattr("threading.Thread.start", no_descriptors_left)
+        with pytest.raises(OSError, match="Too many open files"):
+            sandbox.start([sys.executable, "-c", "import time; time.sleep(600)"], folder=folder, descriptors=(held,))
+    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert list((tmp_path / "temporary").iterdir()) == []
+    os.close(held)
+    assert select.select([alive], [], [], 5.0)[0], "the program outlived its failed start"
+    os.close(alive)
+
+
 @needs_bubblewrap
 def test_nothing_outlives_us(folder: Path) -> None:
     alive, held = os.pipe()
@@ -400,6 +425,21 @@ def test_trusted_programs_run_where_there_is_no_sandbox(
 
 
 @needs_bubblewrap
+def test_a_sandbox_whose_programs_are_ended_by_a_signal_does_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text(
+        f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.argv[2]), b'{{\"exit-code\": 159}}\\n')\n"
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert not open_sandbox(ResourceLimits(), trust_programs=True).contained
+    with pytest.raises(SandboxError, match=r"ended by SIGSYS.*--trust-programs"):
+        open_sandbox(ResourceLimits(), trust_programs=False)
+
+
+@needs_bubblewrap
 def test_trusted_programs_are_contained_where_they_can_be() -> None:
     assert open_sandbox(ResourceLimits(), trust_programs=True).contained
 
@@ -436,6 +476,18 @@ def test_threads_and_descendants_count_without_a_sandbox_too(folder: Path, proce
     """
     ending = run(Sandbox(ResourceLimits(processes=processes - 1), contained=False), folder, source)
     assert ending.reason == (None if processes == 4 else "had more than 2 processes and threads")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_name_of_a_program_hides_no_threads(folder: Path) -> None:
+    source = r"""
+        import threading, time
+        from pathlib import Path
+        Path("/proc/self/comm").write_text("Threads:\t0")
+        for _ in range(8): threading.Thread(target=time.sleep, args=(0.5,)).start()
+    """
+    ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, source)
+    assert ending.reason == "had more than 4 processes and threads"
 
 
 def test_the_running_interpreters_folders() -> None:

@@ -7,6 +7,7 @@ import select
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -103,12 +104,20 @@ class SandboxedProcess:
         self._first = process.pid  # all other processes of the program descend from it
         self._handle: int | None = None  # stands for the namespace's first process whatever becomes of its number
         self._reports, self._report = reports, b""
-        if reports is not None:
-            self._report = _first_line(reports)
-            self._first = self._reported("child-pid") or process.pid
-            with contextlib.suppress(ProcessLookupError):
-                self._handle = os.pidfd_open(self._first)
-        threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
+        try:
+            if reports is not None:
+                self._report = _first_line(reports)
+                self._first = self._reported("child-pid") or process.pid
+                with contextlib.suppress(ProcessLookupError):
+                    self._handle = os.pidfd_open(self._first)
+            threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
+        except BaseException:  # such as no descriptor or thread left
+            # bubblewrap's end alone is not enough: at its start the first process does not end with it yet
+            for kill, target in ((os.kill, self._first), (os.killpg, process.pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(target, signal.SIGKILL)
+            self._end()
+            raise
 
     def wait(self, timeout: float) -> ExitStatus:
         """Wait until the program ends, and stop it after `timeout` seconds.
@@ -153,14 +162,18 @@ class SandboxedProcess:
         try:
             self._monitor()
         finally:
-            self._kill_all()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(GRACE_SECONDS)
-            self._process.kill()  # only if bubblewrap itself hangs
-            self._process.wait()
-            self._close()
-            self._clean_up()
-            self._ended.set()
+            self._end()
+
+    def _end(self) -> None:
+        """Kill what is left, and release all that the program took."""
+        self._kill_all()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
+        self._process.kill()  # only if bubblewrap itself hangs
+        self._process.wait()
+        self._close()
+        self._clean_up()
+        self._ended.set()
 
     def _monitor(self) -> None:
         """Read output and check usage until it has ended and closed its pipes, or had time enough to close them."""
@@ -203,7 +216,7 @@ class SandboxedProcess:
         tasks = memory = 0
         for each in processes:
             with contextlib.suppress(psutil.Error):
-                tasks += each.num_threads()
+                tasks += _threads(each)
                 memory += each.memory_info().rss
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
@@ -240,6 +253,15 @@ def _first_line(descriptor: int) -> bytes:
             break
         line += chunk
     return line
+
+
+def _threads(process: psutil.Process) -> int:
+    """Return the number of threads; psutil reads /proc/PID/status, where the process's own name can imitate it."""
+    if not sys.platform.startswith("linux"):
+        return process.num_threads()
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
+    return 0
 
 
 def _own_memory(process: psutil.Process) -> int:

@@ -185,7 +185,7 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
                 f"{error} Or give --trust-programs to run them without a sandbox. {TRUST_MEANS}"
             ) from error
         return Sandbox(limits, contained=False, network=True)
-    if status.reason is not None:
+    if status.code is None:
         raise SandboxError(
             f"The sandbox was tried out with a program that does nothing, and this {status.reason}. "
             "Run again when the machine has less to do and memory to spare."
@@ -210,8 +210,8 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
             status = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
         except SandboxError as error:
             raise SandboxError(f"{error} {advice}") from error
-    if status.code != 0 and status.reason is None:
-        told = status.stderr_tail.strip() or f"exit code {status.code}"
+    if status.code not in (0, None):
+        told = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
         raise SandboxError(f"bubblewrap does not work here: {told}. {advice}")
     return status
 
