@@ -99,6 +99,33 @@ def test_each_repetition_has_its_own_reply(tmp_path: Path):
     assert [log.find("k"), log.find("k", 1), log.find("k", 2)] == [first, second, None]
 
 
+@pytest.mark.parametrize("folder", [None, "calls"])
+def test_the_first_of_two_replies_to_the_same_call_counts_everywhere(tmp_path: Path, folder: str | None):
+    log = CallLog(folder and tmp_path / folder)
+    first = log.append(answered("k", leaf="first"))
+    assert log.append(LoggedCall(key="k", reply=ChatReply("other", 1, 1, "stop", 1.0), leaf="second")) == first
+    assert log.append(failed("k")) == first
+    assert log.used == (first,)
+    assert log.find("k") == first
+    if folder:
+        assert CallLog(tmp_path / folder).find("k") == first
+
+
+def test_a_file_that_was_removed_meanwhile_and_a_folder_are_passed_over(tmp_path: Path):
+    filled(tmp_path, "k")
+    (tmp_path / "0-gone.jsonl").symlink_to(tmp_path / "removed")
+    (tmp_path / "0-folder.jsonl").mkdir()
+    write_recording(tmp_path / "0-folder.jsonl" / "inside", [answered("k2")])
+    assert found(tmp_path, "k", "k2") == [True, False]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+    filled(tmp_path, "k")
+    (tmp_path / "0-loop.jsonl").symlink_to(tmp_path / "0-loop.jsonl")
+    with pytest.raises(LlmError, match=r"0-loop\.jsonl: cannot be read"):
+        CallLog(tmp_path).find("k")
+
+
 def test_a_failed_call_is_kept_apart_and_answers_nothing(tmp_path: Path):
     log = CallLog(tmp_path)
     log.append(failed("k"))

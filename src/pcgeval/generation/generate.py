@@ -257,8 +257,10 @@ class TrialBackend:
         try:
             reply = self._backend.chat(request, timeout)
         except CallError as error:
-            self._log.append(LoggedCall(**call, reason=well_formed(str(error))))
-            raise
+            kept = self._log.append(LoggedCall(**call, reason=well_formed(str(error))))
+            if kept.reply is None:  # else another trial got a reply to the same call meanwhile
+                raise
+            return kept.reply
         kept = self._log.append(LoggedCall(**call, reply=reply))
         assert kept.reply  # noqa: S101 - it was given one
         return kept.reply

@@ -130,6 +130,9 @@ class CallLog:
             key: The SHA-256 of the request.
             repetition: How often the same trial or grading asked it before.
             failed_too: Also return a call that failed when it was recorded, for a replay.
+
+        Raises:
+            LlmError: A file of the folder cannot be read.
         """
         place = key, repetition
         with self._lock:
@@ -159,6 +162,8 @@ class CallLog:
     def append(self, call: LoggedCall) -> LoggedCall:
         """Keep a call that was just made and return it as it is kept; it is on the disk when this returns.
 
+        Where two threads have made the same call at once, the first reply answers both, as it does in a later run.
+
         Raises:
             LlmError: It cannot be written; the file is as before.
         """
@@ -171,9 +176,9 @@ class CallLog:
                     _append(folder / self._name, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            if call.reply:
-                self._calls.setdefault((call.key, call.repetition), call)
-            self._used[call.key, call.repetition] = call
+            place = call.key, call.repetition
+            call = self._calls.setdefault(place, call) if call.reply else self._calls.get(place, call)
+            self._used[place] = call
         return call
 
     def _read_what_is_new(self) -> None:
@@ -182,11 +187,21 @@ class CallLog:
             return
         for path in sorted(self._folder.glob("*.jsonl")):
             start = self._read_until.get(path.name, 0)
-            if path.name == self._name or path.stat().st_size <= start:
+            if path.name == self._name:
                 continue
-            with path.open("rb") as file:
-                file.seek(start)
-                content = file.read()
+            try:
+                if path.stat().st_size <= start:
+                    continue
+                with path.open("rb") as file:
+                    file.seek(start)
+                    content = file.read()
+            except (FileNotFoundError, IsADirectoryError):  # removed since it was listed, or not a file of ours
+                continue
+            except OSError as error:
+                raise LlmError(
+                    f"{path}: cannot be read ({error.strerror}), and the calls in it would be paid for again. Make it "
+                    "readable, or remove it."
+                ) from error
             whole = content.rfind(b"\n") + 1
             self._read_until[path.name] = start + whole
             for line in content[:whole].split(b"\n"):
