@@ -15,7 +15,7 @@ from pcgeval.judge.client import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
-from pcgeval.llm.call_log import read_recording
+from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
 from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
 from pcgeval.rubric.grade_files import judge_output_from_json
@@ -423,6 +423,25 @@ def test_a_file_of_another_kind_stays_as_it_is(attempt, content, model):
     with pytest.raises(FileError, match=r"notes\.md:1"):
         grade(attempt, ScriptedModel(), model, CallFiles(export=path))
     assert path.read_bytes() == content
+
+
+def test_a_recording_of_trials_is_no_export(attempt, tmp_path):
+    path = tmp_path / "calls.jsonl"
+    write_recording(path, [LoggedCall(key="k", reply=ChatReply("one", 1, 1, "stop", 1.0), letter="A", trial=1)])
+    before = path.read_bytes()
+    for model in (MODEL, RECORDED):
+        with pytest.raises(FileError, match=r"calls\.jsonl: .*no judge"):
+            grade(attempt, ScriptedModel(), model, kept_in(path))
+    assert path.read_bytes() == before
+
+
+def test_an_export_keeps_every_repetition_of_a_call(attempt, tmp_path):
+    reply = ChatReply("one", 1, 1, "stop", 1.0)
+    calls = [LoggedCall(key="k", repetition=number, reply=reply, leaf="root") for number in range(3)]
+    path = tmp_path / "kept.jsonl"
+    write_recording(path, calls)
+    grade(attempt, ScriptedModel(), calls=kept_in(path))
+    assert [call for call in read_recording(path) if call.key == "k"] == calls
 
 
 def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):

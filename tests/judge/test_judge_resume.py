@@ -163,6 +163,22 @@ def test_two_gradings_of_a_team_exclude_each_other(tmp_path):
         competition.grade()
 
 
+@pytest.mark.parametrize("words", [("-m", "pcgeval", "grade", TEAM), ()], ids=["grade", "stage"])
+def test_pcgeval_grade_asks_nothing_while_the_same_submission_is_graded(tmp_path, words):
+    with SlowJudgeServer(60) as server:
+        competition = Competition(tmp_path, server.address)
+        first = competition.start(*words)
+        while not server.asked:
+            time.sleep(0.01)
+        second = competition.start("-m", "pcgeval", "grade", f"data/submissions/{TEAM}")
+        _, said = second.communicate(timeout=300)
+        first.kill()
+        first.communicate()
+    assert second.returncode == 2
+    assert "working on it" in said
+    assert len(server.asked) <= AT_ONCE
+
+
 def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(tmp_path):
     with SlowJudgeServer(0.01) as server:
         competition = Competition(tmp_path, server.address)

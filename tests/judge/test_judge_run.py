@@ -45,7 +45,7 @@ class FakeComputer:
 
     def reproduce(self, submission, into):
         self.runs += 1
-        for path in submission.iterdir():
+        for path in filter(Path.is_file, submission.iterdir()):
             write_text(into / path.name, path.read_text())
             os.utime(into / path.name, (1, 1))
         write_text(into / "results.json", '{"figure": 1}')
@@ -94,9 +94,13 @@ def test_judges_without_a_model_leave_nothing_behind(attempt, judge):
     assert sorted(attempt.parent.rglob("*")) == before
 
 
-def test_a_completer_config_may_be_values(attempt):
+@pytest.mark.parametrize("kind", [dict, lambda values: Model(**values)])
+def test_a_completer_config_may_be_values_or_a_model_with_options_of_its_own(attempt, kind):
+    options = {"num_ctx": 2048, "num_predict": 200, "seed": 3, "top_k": 5}
     with SlowJudgeServer(0) as server:
-        config = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
+        config = kind(
+            {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "options": options}
+        )
         output = asyncio.run(run_judge(attempt, "toy", completer_config=config, computer=FakeComputer()))
     assert (output.judge_type, output.model, output.num_invalid_leaf_nodes) == ("simple", "m:1", 0)
 
@@ -237,6 +241,31 @@ def test_what_gradings_keep_in_a_submission_makes_it_no_other_one(attempt):
     assert module._state_of(attempt) == state
     write_text(attempt / "new.py", "")
     assert module._state_of(attempt) != state
+
+
+def test_a_deep_tree_is_graded_and_what_lies_deep_belongs_to_the_submission(attempt):
+    deep = attempt.joinpath(*["d"] * 120)
+    deep.mkdir(parents=True)
+    computer = FakeComputer()
+    assert by_id(grade(attempt, "checks", computer=computer))["ran"].score == 1.0
+    assert computer.runs == 1
+    state = module._state_of(attempt)
+    write_text(attempt.joinpath(*["d"] * 64) / "new.py", "")  # as deep as the sandbox copies
+    assert module._state_of(attempt) != state
+
+
+def test_a_grading_that_asks_a_model_excludes_another_of_the_same_submission(attempt):
+    def report(*_):
+        with pytest.raises(FolderBusyError, match="working on it"):
+            simple(attempt, second)
+        simple(attempt, ScriptedModel(), calls=CallFiles(log=None))
+
+    second = ScriptedModel()
+    settings = JudgeSettings(judge="simple", model=MODEL)
+    grade_submission(attempt, "toy", settings, report=report, open_backend=lambda _: ScriptedModel())
+    assert second.requests == []
+    simple(attempt, second)  # the lock is free again, and all replies are known
+    assert second.requests == []
 
 
 def test_a_recording_that_is_not_there_is_no_grading(attempt):

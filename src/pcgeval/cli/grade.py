@@ -127,9 +127,11 @@ def grade(
         recordings += [path for path in kept if path.is_file()]
     calls = CallFiles(recordings=tuple(recordings), export=exchanges)
     if paper is None:
-        log = calls.open(settings)
-        output = grading.grade(competition_task(params, submission, rubric=rubric), settings, log, report)
-        calls.write_export(log, keep_others=True)
+        task = competition_task(params, submission, rubric=rubric)
+        with calls.lock(task.folder, settings):
+            log = calls.open(settings)
+            output = grading.grade(task, settings, log, report)
+            calls.write_export(log, keep_others=True)
     else:
         computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
         output = grade_submission(submission, paper, settings, computer, calls, report)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from pcgeval.core.files import sha256_json
 from pcgeval.core.params import Params
 
 # the official names of the folders that the stages generate, extract, convert, simulate, classify and diversity fill
@@ -90,6 +91,12 @@ def human_grades_files(rubric: str, team: str) -> tuple[Path, Path]:
 def judge_recording_file(team: str) -> Path:
     """Return the recording of the judge's calls about a team's submission; its folder is there for every team."""
     return JUDGE_RECORDINGS / team / "calls.jsonl"
+
+
+def state_name(submission: Path) -> str:
+    """Return the name of the folder with a submission's state: its own name, and a hash of where it lies."""
+    folder = submission.resolve()
+    return f"{folder.name[:80]}-{sha256_json(str(folder))[:12]}"
 
 
 def judgement_file(team: str) -> Path:

@@ -18,6 +18,8 @@ _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
+# options that a judge's model cannot have, and what sets them instead
+JUDGE_OPTIONS = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
 # settings that a backend ignores, which a reader would believe to have an effect
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
@@ -181,10 +183,9 @@ class RubricParams(_Section):
     def _judge_model(self) -> "RubricParams":
         if self.judge == "simple" and self.model is None:
             raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
-        own = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
         for option in self.model.options if self.model else ():
-            if option in own:
-                raise ValueError(f"model.options.{option}: this is set by {own[option]}; remove it")
+            if option in JUDGE_OPTIONS:
+                raise ValueError(f"model.options.{option}: this is set by {JUDGE_OPTIONS[option]}; remove it")
         return self
 
 

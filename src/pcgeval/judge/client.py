@@ -7,14 +7,16 @@ and only a call whose criterion, files, model or prompt changed is made again.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json
-from pcgeval.core.layout import CALLS
+from pcgeval.core.layout import CALLS, state_name
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import CALL_KINDS, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
@@ -51,14 +53,29 @@ class CallFiles:
         """Read the recordings and open the log; a replay (backend `recorded`) knows the recordings alone.
 
         Raises:
-            FileError: A recording is missing, or a file holds something else than calls.
+            FileError: A recording is missing, a file holds something else than calls, or the export has other calls
+                than a judge's.
         """
         if missing := [path for path in self.recordings if not path.is_file()]:
             raise FileError(f"{missing[0]}: no such recording. Name a file of recorded calls, or leave it out.")
         exported = [] if self.export is None or not self.export.is_file() else [self.export]
         log = CallLog(self.log, [*self.recordings, *exported])  # refuses an export of another kind, also in a replay
-        is_replay = settings.model is not None and settings.model.backend == "recorded"
-        return CallLog(None, self.recordings) if is_replay else log
+        if any(call.leaf is None for path in exported for call in read_recording(path)):
+            raise FileError(f"{self.export}: holds calls that no judge made and would be rewritten. Name another file.")
+        return CallLog(None, self.recordings) if settings.is_replay else log
+
+    @contextmanager
+    def lock(self, submission: Path, settings: JudgeSettings) -> Iterator[None]:
+        """Let one grading at a time ask a model about a submission and log the replies: two would pay for each call.
+
+        Raises:
+            FolderBusyError: Another grading asks about it at this moment.
+        """
+        if self.log is None or settings.judge != "simple" or settings.is_replay:
+            yield
+            return
+        with lock_folder(submission, self.log.parent / "judgements" / state_name(submission) / "grading.lock"):
+            yield
 
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
@@ -70,7 +87,7 @@ class CallFiles:
         if self.export is None or not log.used:
             return
         others = read_recording(self.export) if keep_others and self.export.is_file() else ()
-        calls = {call.key: call for call in (*others, *log.used)}
+        calls = {(call.key, call.repetition): call for call in (*others, *log.used)}
         write_recording(self.export, sorted(calls.values(), key=_recording_order))
 
 
@@ -124,7 +141,7 @@ class JudgeClient:
             CallError: This call failed, now or when it was recorded; or it was not recorded.
             LlmError: No call can be made any more.
         """
-        is_replay = self.model.backend == "recorded"
+        is_replay = self._settings.is_replay
         try:
             key = self._key(call)
             logged = self._log.find(key, failed_too=is_replay)
@@ -143,7 +160,7 @@ class JudgeClient:
         return logged.reply
 
     def _key(self, call: JudgeCall) -> str:
-        if self.digest is None and self.model.backend == "recorded":
+        if self.digest is None and self._settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
             self._open()
@@ -240,7 +257,7 @@ class JudgeClient:
             raise LlmError(self.stopped)
 
 
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
+def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str, int]:
     """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
     kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
-    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key
+    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key, call.repetition

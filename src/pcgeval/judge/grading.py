@@ -126,7 +126,7 @@ def _grade_by_model(
         tree = judge_leaves(
             task.rubric,
             verdict_of,
-            1 if client.model.backend == "recorded" else client.model.concurrency,
+            1 if settings.is_replay else client.model.concurrency,
             lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
             invalid_as_zero=settings.official_invalid_as_zero,
         )

@@ -13,10 +13,10 @@ from typing import Any
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, sha256_json, write_json
-from pcgeval.core.layout import STATE
+from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model
-from pcgeval.core.untrusted import files_below
+from pcgeval.core.params import JUDGE_OPTIONS, Model
+from pcgeval.core.untrusted import walk
 from pcgeval.judge.client import CallFiles, OpenBackend, open_model
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
@@ -25,6 +25,7 @@ from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, Computer, ReproductionRun
 
+_MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
 
 
@@ -49,6 +50,7 @@ async def run_judge(
         judge_type: simple, checks, random, dummy or human, instead of `settings.judge`; simple without settings.
         code_only: Instead of `settings.code_only`.
         completer_config: The model of the judge `simple`, or its fields as in params.yaml, instead of `settings.model`.
+            Its options num_ctx, num_predict and seed have no effect: `settings` or the calls themselves set them.
         computer: Where reproduce.sh is run first, on a copy; None: the submission is judged as it lies.
         settings: All other settings.
         calls: Where replies come from and are kept.
@@ -56,6 +58,11 @@ async def run_judge(
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
+    if isinstance(completer_config, Model | Mapping):
+        values = dict(completer_config)
+        if isinstance(options := values.get("options"), Mapping):
+            values["options"] = {name: value for name, value in options.items() if name not in JUDGE_OPTIONS}
+        completer_config = values
     named = {"judge": judge_type, "code_only": code_only, "model": completer_config}
     usual: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
     settings = JudgeSettings.checked({**usual, **{name: each for name, each in named.items() if each is not None}})
@@ -95,15 +102,16 @@ def grade_submission(
         GradingError: There is no such submission, or the judge lacks what it needs.
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
-        FolderBusyError: Another process runs the submission's reproduce.sh for a grading.
+        FolderBusyError: Another grading asks a model about the submission, or runs its reproduce.sh.
         FileError: There is no such recording, or it is a file of another kind.
     """
     calls, submission = calls or CallFiles(), Path(submission_path)
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
     paper = load_paper(Path(settings.papers_dir), paper_id)
-    log = calls.open(settings)
     with ExitStack() as stack:
+        stack.enter_context(calls.lock(submission, settings))
+        log = calls.open(settings)
         run = place = None
         if computer is not None and not settings.code_only and settings.judge in {"simple", "checks"}:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
@@ -169,7 +177,7 @@ def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
     A submission that is the present folder has its state within it, where no copy of it may lie.
     """
     folder = submission.resolve()
-    state = STATE / "judgements" / f"{folder.name[:80]}-{sha256_json(str(folder))[:12]}"
+    state = STATE / "judgements" / state_name(folder)
     if not is_kept or state.resolve().is_relative_to(folder):
         return Path(stack.enter_context(tempfile.TemporaryDirectory())) / "reproduction"
     stack.enter_context(lock_folder(submission, state / "reproduction.lock"))
@@ -195,7 +203,14 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Reproducti
     return run
 
 
-def _state_of(submission: Path) -> list[tuple[str, int, int]]:
-    """Return the names, sizes and times of a submission's files, without the state that pcgeval keeps there."""
-    stats = ((path.relative_to(submission), path.lstat()) for path in files_below(submission))
-    return [(name.as_posix(), stat.st_size, stat.st_mtime_ns) for name, stat in stats if STATE.name not in name.parts]
+def _state_of(submission: Path) -> list[tuple[str, int, int] | tuple[str, str]]:
+    """Return the names, sizes and times of a submission's files, without the state that pcgeval keeps there.
+
+    A place that cannot be looked at has its fault instead: what a submission contains never prevents its grading.
+    """
+    entries = walk(submission, depth=_MAX_DEPTH, enter=lambda name: name.rpartition("/")[2] != STATE.name)
+    return [
+        (each.name, each.fault) if each.status is None else (each.name, each.status.st_size, each.status.st_mtime_ns)
+        for each in entries
+        if not each.is_folder
+    ]

@@ -47,6 +47,11 @@ class JudgeSettings(RubricParams):
             )
         return self
 
+    @property
+    def is_replay(self) -> bool:
+        """Whether the model's replies come from recordings alone."""
+        return self.model is not None and self.model.backend == "recorded"
+
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> Self:
         """Return settings with these values.

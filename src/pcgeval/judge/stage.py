@@ -58,7 +58,8 @@ def grade_stage(
     settings = team_settings(JudgeSettings.checked(dict(params.rubric)), team, root)
     recording = root / judge_recording_file(team)
     calls = CallFiles(root / CALLS, (recording,) if recording.is_file() else (), root / judgement_file(team))
-    with lock_folder(root / grade_file(team).parent, root / STATE / "judgements" / f"{team}.lock"):
+    lock = root / STATE / "judgements" / f"{team}.lock"
+    with lock_folder(root / grade_file(team).parent, lock), calls.lock(task.folder, settings):
         log = calls.open(settings)
         output = grade(task, settings, log, report, open_backend=open_backend)
         calls.write_export(log, keep_others=bool(output.warnings))
