@@ -37,11 +37,16 @@ SLOW = {
     "generation/test_runners.py",
     "judge/test_example_recording.py",
     "judge/test_judge_resume.py",
+    "levels/test_hostile_texts.py",
+    "llm/test_call_log.py",
     "llm/test_local_models.py",
     "llm/test_schemas.py",
     "rl",
+    "rubric/test_rubric_loading.py",
     "similarity/test_classifier.py",
     "similarity/test_classify_stage.py",
+    "submissions/test_unseeded_random.py",
+    "submissions/test_zip_file.py",
     "test_docs.py",
 }
 
