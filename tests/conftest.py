@@ -19,7 +19,8 @@ settings.register_profile("default", deadline=None, max_examples=40, suppress_he
 settings.register_profile("soak", settings.get_profile("default"), max_examples=200)
 settings.load_profile("soak" if SOAK else "default")
 
-# folders and modules below tests/ that start other processes, load a network, or take seconds: not for the inner loop
+TESTS = Path(__file__).parent
+# folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
     "audit",
     "cli/test_rounds.py",
@@ -40,9 +41,11 @@ SLOW = {
     "levels/test_hostile_texts.py",
     "llm/test_call_log.py",
     "llm/test_local_models.py",
+    "llm/test_openai_server.py",
     "llm/test_schemas.py",
     "rl",
     "rubric/test_rubric_loading.py",
+    "serve/test_serve_openai.py",
     "similarity/test_classifier.py",
     "similarity/test_classify_stage.py",
     "submissions/test_unseeded_random.py",
@@ -51,10 +54,16 @@ SLOW = {
 }
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the slow modules where none of their tests is wanted: the first result comes sooner."""
+    is_slow = collection_path.relative_to(TESTS).as_posix() in SLOW if collection_path.is_relative_to(TESTS) else False
+    return True if is_slow and "not slow" in config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests and put them first, so that no process is left with them at the end."""
     for item in items:
-        path = item.path.relative_to(Path(__file__).parent)
+        path = item.path.relative_to(TESTS)
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
             item.add_marker("slow")
     items.sort(key=lambda item: (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None))
