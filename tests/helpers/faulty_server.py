@@ -5,43 +5,31 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from threaded_server import ThreadedServer
 
 Act = Callable[[BaseHTTPRequestHandler], None]
 
 
-class FaultyServer(ThreadingHTTPServer):
+class FaultyServer(ThreadedServer):
     """Plays one act per request, the last one again and again; what is posted and what is got have their own scripts.
 
     `posted` are the paths, bodies and headers that were posted, `got` the paths that were got.
     """
 
-    daemon_threads = True
-
     def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = (), port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), _Player)
+        super().__init__(_Player, port)
         self.acts = list(acts)
         self.listings = list(listings)
         self.posted: list[tuple[str, Any, dict[str, str]]] = []
         self.got: list[str] = []
         self.stopping = threading.Event()
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stopping.set()
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """The client hangs up in many of these plays."""
+        super().__exit__()
 
 
 class _Player(BaseHTTPRequestHandler):

@@ -3,21 +3,21 @@
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from threaded_server import ThreadedServer
 
 from pcgeval.llm.protocol import ChatRequest, Message
 
 DIGEST = "ab" * 32
 
 
-class SlowOllama(ThreadingHTTPServer):
+class SlowOllama(ThreadedServer):
     """Serves the model `m:1` on a port of this machine; a context manager.
 
     `asked` are the keys of the requests, `answered` is how many replies were sent to their end.
     """
-
-    daemon_threads = True
 
     def __init__(self, seconds: float = 0.02, *, is_fickle: bool = False, refused: str | None = None) -> None:
         """Set how replies come.
@@ -27,7 +27,7 @@ class SlowOllama(ThreadingHTTPServer):
             is_fickle: Answer the same request in other words each time.
             refused: A request whose last message is this text gets an error instead of a reply.
         """
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.seconds, self.is_fickle, self.refused = seconds, is_fickle, refused
         self.asked: list[str] = []
         self.answered = 0
@@ -43,21 +43,9 @@ class SlowOllama(ThreadingHTTPServer):
         """Return the reply piece by piece; `times` counts requests of this key if the server is fickle."""
         return [f"answer {key[:12]} {times}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
 
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.is_down = True  # connections that are open already would be served for ever
-        self.shutdown()
-        self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """Clients are killed in these tests."""
+        super().__exit__()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -152,7 +152,9 @@ class ServedModel:
                     if asked.schema is not request.schema:  # only now: the schema was at fault and not the prompt
                         self._takes_schemas = False
                     return reply
-            wait = pause if self._has_other(tried) else max(pause, min(error.wait for error in errors.values()))
+            with self._lock:
+                others = self._up(tried)
+            wait = pause if others else max(pause, min(error.wait for error in errors.values()))
             if left == 0 or time.monotonic() + wait >= deadline:
                 text = "; ".join(dict.fromkeys(map(str, errors.values())))
                 bounds = f"{timeout:g} s and {self._policy.requests} requests"
@@ -181,10 +183,9 @@ class ServedModel:
 
         None: all that could be tried were, or time is up. The choice counts as a call until `_ask` has returned.
         """
-        now = time.monotonic()
         with self._lock:
-            up = [host for host in self._hosts if host.rests_until <= now and host not in tried]
-            if tried and (not up or now >= deadline):
+            up = self._up(tried)
+            if tried and (not up or time.monotonic() >= deadline):
                 return None
             if up:
                 host = min(up, key=lambda host: (host.calls, host.last_call))
@@ -195,11 +196,10 @@ class ServedModel:
             host.calls += 1
             return host
 
-    def _has_other(self, tried: Sequence[_Host]) -> bool:
-        """Tell whether a server is up that was not tried."""
+    def _up(self, tried: Sequence[_Host]) -> list[_Host]:
+        """Return the servers that are up and were not tried; the caller holds the lock."""
         now = time.monotonic()
-        with self._lock:
-            return any(host.rests_until <= now and host not in tried for host in self._hosts)
+        return [host for host in self._hosts if host.rests_until <= now and host not in tried]
 
     def _ask(self, host: _Host, request: ChatRequest, deadline: float) -> ChatReply:
         try:
