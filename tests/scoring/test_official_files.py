@@ -10,7 +10,7 @@ from scoring_examples import CASES, OFFICIAL_NAMES, golden_teams, golden_text, o
 
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringRules
-from pcgeval.scoring.official_files import model_ranks, official_files
+from pcgeval.scoring.official_files import official_files, ranked_prompts
 
 TIED = {"t3_all_zero", "t3_perfect", "t3_zero_diversity", "t8_ties"}  # the script ranks equals 1, 2, 3
 
@@ -45,8 +45,8 @@ def test_baselines_stand_unranked():
     rules = ScoringRules("A", 3)
     results = one_model(a=(1, 1, 0.9), base=(1, 1, 0.8), b=(1, 1, 0.7))
     scores = score_competition(results, rules).models[0]
-    assert [each.rank for each in model_ranks(scores, rules, {"base"})] == [1, -1, 2]
-    assert [each.rank for each in model_ranks(scores, ScoringRules("A", 3, official_quirks=True), {"base"})] == [
+    assert [each.rank for each in ranked_prompts(scores, rules, {"base"})] == [1, -1, 2]
+    assert [each.rank for each in ranked_prompts(scores, ScoringRules("A", 3, official_quirks=True), {"base"})] == [
         1,
         2,
         3,
@@ -58,14 +58,15 @@ def test_baselines_stand_unranked():
 def test_a_rank_is_one_more_than_the_number_of_better_teams(diversities):
     rules = ScoringRules("A", 3)
     results = one_model(**{f"t{place}": (0.5, 0.5, each) for place, each in enumerate(diversities)})
-    ranks = {each.prompt.team: each.rank for each in model_ranks(score_competition(results, rules).models[0], rules)}
+    ranks = {each.team: each.rank for each in ranked_prompts(score_competition(results, rules).models[0], rules)}
     for place, each in enumerate(diversities):
         assert ranks[f"t{place}"] == 1 + sum(other > each for other in diversities)
 
 
-def test_quotes_in_names_are_doubled():
+def test_quotes_in_names_are_doubled(tmp_path):
     rules = ScoringRules("A", 3)
     results = one_model(**{'a "b", c': (1, 1, 1)})
-    text = official_files(score_competition(results, rules).models[0], rules).prompt_scores
+    official_files(score_competition(results, rules).models[0], rules).write(tmp_path)
+    text = (tmp_path / "prompt_scores_ranks.csv").read_text()
     assert text.split("\n")[1].startswith('"a ""b"", c",')
     assert not text.endswith("\n")

@@ -136,7 +136,7 @@ def test_an_absent_letter_is_named(params, tmp_path, step):
 
 def test_an_absent_folder_is_named(params, tmp_path):
     (tmp_path / "data" / "diversity" / "m1" / "alpha").rename(tmp_path / "elsewhere")
-    with pytest.raises(ScoringError, match=r"data/diversity/m1/alpha: is missing\. Run `dvc repro`"):
+    with pytest.raises(ScoringError, match=r"model 'm1', team 'alpha': .*Run `dvc repro`"):
         score_stage(params, "m1", tmp_path / "official")
 
 

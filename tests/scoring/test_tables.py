@@ -8,9 +8,9 @@ import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
 from pcgeval.core import stage_files
-from pcgeval.core.errors import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.scoring import tables
-from pcgeval.scoring.inputs import ScoringError, ScoringRules
+from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import rescore
 from pcgeval.scoring.tables import holds_tables, read_tables
 
@@ -173,6 +173,14 @@ def test_a_team_under_another_name_is_known_by_its_digits(published):
     assert found.ranking.rows[1].status == "baseline"
 
 
+def test_a_score_with_many_published_digits_is_compared(published):
+    result_json(published)
+    replace_in(published / "result.json", "0.004309849", "0.00430984900000000000000000000000000000000000000001")
+    found, reproduction = reproduce(published, ScoringRules())
+    assert not found.reproduced
+    assert reproduction.differences[0].startswith("place beta: published ")
+
+
 def test_another_published_rank_is_noticed(published):
     result_json(published, beta_rank=2)
     _, reproduction = reproduce(published, ScoringRules())
@@ -182,24 +190,27 @@ def test_another_published_rank_is_noticed(published):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda text: text.replace('"stabilityScore"', '"x"'), "no column 'stabilityScore'"),
+        (lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
         (lambda text: text.replace('"alpha","A",1,', '"alpha","A",11,', 1), "has 10 lines, not trials 1 to 10"),
-        (lambda text: text.replace('"alpha","A",1,', '"alpha","A",one,', 1), "trial 'one' is no whole number"),
+        (lambda text: text.replace('"alpha","A",1,', '"alpha","A",one,', 1), "trial: .*integer.*'one'"),
         (lambda text: "\n".join(text.split("\n")[:-1]), "letter Z: has 9 lines"),
         (lambda text: text + '\n"alpha","a",1,"0","0","0","0"', "the letter 'a'"),
-        (lambda text: text + "\n1,2,3", "has 3 fields, not 7"),
-        (lambda text: text + '\n"alpha', "not valid CSV"),
-        (lambda text: text.replace('"1"', '"1e3"', 1), "'1e3' is no plain decimal number"),
-        (lambda text: text.replace('"1"', '"' + "9" * 10_000 + '"', 1), "is no plain decimal number"),
+        (lambda text: text + "\n1,2,3", "found None"),
+        (lambda text: text + '\n"alpha","A",1,"0","0","0","0","0"', r"team.*: .*found \['0'\]"),
+        (lambda text: text + '\n"alpha', "not a CSV"),
+        (lambda text: text.replace('"1"', '"1e999"', 1), "less than or equal to 1E[+]400, found '1e999'"),
+        (lambda text: text.replace('"1"', '"1e-999999"', 1), "2000 decimal places, found '1e-999999'"),
+        (lambda text: text.replace('"1"', '"NaN"', 1), "finite number"),
+        (lambda text: text.replace('"1"', '"' + "9" * 10_000 + '"', 1), "less than or equal to"),
         (lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "another diversity"),
-        (lambda _: "", "no column"),
-        (lambda text: text + '\n"' + "x" * 200_000, "not valid CSV"),
+        (lambda _: "", "no lines"),
+        (lambda text: text + '\n"' + "x" * 200_000, "not a CSV"),
     ],
 )
 def test_a_malformed_table_is_refused_by_name(published, change, complaint):
     path = published / "trial_scores.csv"
     path.write_text(change(path.read_text()))
-    with pytest.raises(ScoringError, match=complaint) as caught:
+    with pytest.raises(PcgevalError, match=complaint) as caught:
         read_tables(published, RULES)
     assert str(path) in str(caught.value)
 
@@ -207,7 +218,7 @@ def test_a_malformed_table_is_refused_by_name(published, change, complaint):
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weights": [1]}', "[" * 100_000])
 def test_malformed_constants_are_refused(published, content):
     (published / "constants.json").write_text(content)
-    with pytest.raises(ScoringError, match=r"constants\.json"):
+    with pytest.raises(FileError, match=r"constants\.json"):
         reproduce(published)
 
 

@@ -23,7 +23,7 @@ from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
-_LARGEST = Decimal("1e400")  # above every product of floats; a larger exponent could not be printed
+_LARGEST = Decimal("1e400")  # above every product of floats; as 2 000 places are: more could not be printed
 _SHOWN = 80  # characters of a refused value in a message
 
 
@@ -37,7 +37,9 @@ def plain(value: Decimal) -> str:
 
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
 Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
-Exact = Annotated[Decimal, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False), PlainSerializer(plain)]
+Exact = Annotated[
+    Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
+]
 StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages in which a trial can fail
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 
@@ -83,8 +85,8 @@ def read_stage_file(path: Path, max_bytes: int | None = None) -> bytes:
         raise FileError(f"{path}: {error.reason}. Run `dvc repro` to make it again.") from error
 
 
-def refusal(path: Path, error: ValidationError) -> FileError:
-    """Return the error that names the first refused field of a file and its value."""
+def refusal(path: Path | str, error: ValidationError) -> FileError:
+    """Return the error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"])[:200]
     problem = fault["msg"].replace("Invalid JSON", "not valid JSON")
@@ -369,14 +371,18 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
     Raises:
         FileError: The file is missing, too large, no CSV, or has other columns or values.
     """
-    content = read_stage_file(path)
+    place, rows = str(path), []
     try:
-        rows = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
-        return tuple(kind.model_validate_strings(row) for row in rows)
+        lines = io.StringIO(read_stage_file(path).decode("utf-8"), newline="")
+        reader = csv.DictReader(lines, restkey=csv_columns(kind)[0], strict=True)  # fields too many are no valid text
+        for row in reader:
+            place = f"{path}:{reader.line_num}"
+            rows.append(kind.model_validate_strings(row))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path}: not a CSV file in UTF-8 ({error}). Run `dvc repro` to make it again.") from error
+        raise FileError(f"{place}: not a CSV file in UTF-8 ({error}). Run `dvc repro` to make it again.") from error
     except ValidationError as error:
-        raise refusal(path, error) from error
+        raise refusal(place, error) from error
+    return tuple(rows)
 
 
 class TeamModelScore(_Part):

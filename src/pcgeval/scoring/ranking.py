@@ -71,7 +71,8 @@ def rank(
         raise ScoringError("a team is among the submissions twice. Give every team once.")
     totals = {each.team: each for each in scores.totals}
     _check(entrants, totals, scores.rules.baseline)
-    places = _places([(each, totals[each.team]) for each in entrants.values() if _ranked(each)])
+    participants = [each for each in entrants.values() if each.role == "participant" and each.disqualified is None]
+    places = _places([(each, totals[each.team]) for each in participants])
     bar = totals[scores.rules.baseline] if scores.rules.baseline else None
     winners, reason = _winners(places, bar)
     ranks = {each.entrant.team: each.rank for each in places}
@@ -79,10 +80,6 @@ def rank(
         _row(each, scores, ranks.get(each.team), each.team in winners, intervals or {}) for each in entrants.values()
     ]
     return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, scores.rules.baseline)
-
-
-def _ranked(entrant: Entrant) -> bool:
-    return entrant.role == "participant" and entrant.disqualified is None
 
 
 def _check(entrants: dict[str, Entrant], totals: dict[str, TeamTotal], baseline: str | None) -> None:

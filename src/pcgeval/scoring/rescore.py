@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.scoring.formulas import CompetitionScores, score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, byte_order
-from pcgeval.scoring.official_files import model_ranks, official_files
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
+from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
 from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
 from pcgeval.scoring.results import read_source
-from pcgeval.scoring.tables import Reproduction, Tables, compare, holds_tables, published_baselines, read_tables
+from pcgeval.scoring.tables import Reproduction, compare, holds_tables, published_baselines, read_tables
 from pcgeval.scoring.uncertainty import bootstrap
 
 OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not take it for a team
@@ -54,48 +54,36 @@ def rescore(
         ScoringError: A folder, a file or a value is not as it should be, or the folders have different teams.
     """
     rules, intervals = rules or ScoringRules(), intervals or Bootstrap()
-    sources = {name: _Source.read(folder, rules) for name, folder in _names(folders, out).items()}
-    tables = {name: source.tables for name, source in sources.items() if source.tables}
+    sources = _names(folders, out)
+    tables = {name: read_tables(folder, rules) for name, folder in sources.items() if holds_tables(folder)}
+    results = CompetitionResults(
+        {name: tables[name].teams if name in tables else read_source(sources[name], rules) for name in sources}
+    )
+    present = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
+    for kind, named in (("baseline", baselines), ("disqualified team", disqualified)):
+        if missing := sorted(set(named) - set(present)):
+            listed = ", ".join(present[:20]) + (" ..." if len(present) > 20 else "")
+            raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {listed}.")
     excluded = {*disqualified, *(team for each in tables.values() for team in each.disqualified)}
-    results = CompetitionResults({name: source.teams for name, source in sources.items()})
-    _check_named(results, {*baselines}, {*disqualified})
     results = results.without(excluded)
     scores = score_competition(results, rules)
-    unranked = {*baselines, *_published_baselines(tables, scores), *([rules.baseline] if rules.baseline else [])}
-    ranking = rank(
-        scores, _entrants(scores, unranked, excluded), bootstrap(results, rules, intervals.resamples, intervals.seed)
-    )
+    unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
+    unranked |= {
+        team for each in scores.models if each.model in tables for team in published_baselines(tables[each.model], each)
+    }
+    entrants = [
+        *(Entrant(each.team, role="baseline" if each.team in unranked else "participant") for each in scores.totals),
+        *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
+    ]
+    ranking = rank(scores, entrants, bootstrap(results, rules, intervals.resamples, intervals.seed))
     files = {each.model: official_files(each, rules, unranked) for each in scores.models}
     reproductions = tuple(
-        compare(tables[each.model], each, files[each.model], model_ranks(each, rules, unranked))
-        for each in scores.models
-        if each.model in tables
+        compare(tables[each.model], each, files[each.model]) for each in scores.models if each.model in tables
     )
     for model, content in files.items():
         content.write(out / model)
     write_ranking(out, ranking, scores, intervals)
     return Rescored(scores, ranking, reproductions)
-
-
-@dataclass(frozen=True)
-class _Source:
-    """One folder that was given: its teams' results, and the tables if they came from such."""
-
-    teams: dict[str, TeamResults]
-    tables: Tables | None
-
-    @classmethod
-    def read(cls, folder: Path, rules: ScoringRules) -> "_Source":
-        """Read one folder of either kind."""
-        if holds_tables(folder):
-            tables = read_tables(folder, rules)
-            return cls(tables.teams, tables)
-        return cls(read_source(folder, rules), None)
-
-
-def _published_baselines(tables: dict[str, Tables], scores: CompetitionScores) -> set[str]:
-    of_models = [published_baselines(tables[each.model], each) for each in scores.models if each.model in tables]
-    return {team for each in of_models for team in each}
 
 
 def _names(folders: Sequence[Path], out: Path) -> dict[str, Path]:
@@ -106,35 +94,15 @@ def _names(folders: Sequence[Path], out: Path) -> dict[str, Path]:
         raise ScoringError(f"{error}. Name one model's folder of results, or of published tables.") from error
     if not folders or len(set(resolved)) < len(resolved):
         raise ScoringError("no folder is named, or one is named twice. Name one folder for each model.")
-    _check_out(out.resolve(), resolved)
+    out = out.resolve()
+    for folder in resolved:  # where the next run would take the results for a team or for published tables
+        inside = folder == out or folder in out.parents
+        if folder.parent == out or (inside and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)):
+            raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")
     for depth in range(1, max(len(path.parts) for path in resolved) + 1):
         names = ["_".join(path.parts[-depth:]).strip("/\\:_") for path in resolved]
         if len(set(names)) == len(names):
             break
-    if folder := next((path for path, name in zip(resolved, names, strict=True) if not name), None):
-        raise ScoringError(f"{folder}: has no name of its own. Put one model's results into a folder of its own.")
+    if unnamed := next((path for path, name in zip(resolved, names, strict=True) if not name), None):
+        raise ScoringError(f"{unnamed}: has no name of its own. Put one model's results into a folder of its own.")
     return dict(sorted(zip(names, resolved, strict=True), key=lambda each: byte_order(each[0])))
-
-
-def _check_out(out: Path, folders: Sequence[Path]) -> None:
-    """Refuse to write where the next run would take the results for a team or for published tables."""
-    for folder in folders:
-        inside = folder == out or folder in out.parents
-        if folder.parent == out or (inside and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)):
-            raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")
-
-
-def _check_named(results: CompetitionResults, baselines: set[str], disqualified: set[str]) -> None:
-    present = {team for teams in results.models.values() for team in teams}
-    for kind, named in (("baseline", baselines), ("disqualified team", disqualified)):
-        if missing := sorted(named - present):
-            raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {_listed(present)}.")
-
-
-def _listed(teams: set[str]) -> str:
-    return ", ".join(sorted(teams, key=byte_order)[:20]) + (" ..." if len(teams) > 20 else "")
-
-
-def _entrants(scores: CompetitionScores, unranked: set[str], excluded: set[str]) -> list[Entrant]:
-    scored = [Entrant(each.team, role="baseline" if each.team in unranked else "participant") for each in scores.totals]
-    return scored + [Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)]

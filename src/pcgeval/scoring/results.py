@@ -5,7 +5,7 @@ are untrusted: `stage_files` bounds sizes before reading and names every value t
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -106,18 +106,17 @@ def read_team(folders: TeamFolders, rules: ScoringRules) -> TeamResults:
 
 def read_letter(folders: TeamFolders, letter: str, rules: ScoringRules) -> LetterResults:
     """Read one letter's three files; see `read_team`."""
-    results = LetterResults()
-    path = letter_file(folders.stability, letter)
-    if stability := _if_there(StabilityFile, path):
-        entries = tuple(_entry(path, each.name, each.score, rules) for each in stability.levels)
-        results = replace(results, stability=entries)
-    path = letter_file(folders.similarity, letter)
-    if similarity := _if_there(SimilarityFile, path):
-        entries = tuple(_entry(path, each.name, each.similarity, rules) for each in similarity.trials)
-        results = replace(results, similarity=entries)
-    if diversity := _if_there(DiversityFile, letter_file(folders.diversity, letter)):
-        results = replace(results, diversity=from_float(diversity.rate))
-    return results
+    stability_path, similarity_path = letter_file(folders.stability, letter), letter_file(folders.similarity, letter)
+    stability = _if_there(StabilityFile, stability_path)
+    similarity = _if_there(SimilarityFile, similarity_path)
+    diversity = _if_there(DiversityFile, letter_file(folders.diversity, letter))
+    return LetterResults(
+        tuple(_entry(stability_path, each.name, each.score, rules) for each in stability.levels) if stability else None,
+        tuple(_entry(similarity_path, each.name, each.similarity, rules) for each in similarity.trials)
+        if similarity
+        else None,
+        from_float(diversity.rate) if diversity else None,
+    )
 
 
 def read_provenance(folders: TeamFolders) -> Provenance:
