@@ -14,7 +14,6 @@ from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import cached_path, find_model
-from pcgeval.rubric.grades import extract_leaf_grades
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, TaskNode
 
 CRITERIA = (
@@ -38,7 +37,7 @@ def scores(folder: Path, model: Model, demand: str) -> list[float | None]:
     task = GradingTask(rubric, folder, "paper", lambda: PaperEvidence(folder), paper="Compute a mean.")
     settings = JudgeSettings(judge="simple", model=model, context=2048, code_only=True)
     output = grade(task, settings, CallLog(None))
-    return [leaf.score for leaf in extract_leaf_grades(output.graded_task_tree)]
+    return [leaf.score for leaf in output.graded_task_tree.leaves]
 
 
 def main(name: str = "smollm2:135m-instruct-q4_1") -> None:

@@ -8,7 +8,7 @@ import pytest
 from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rubric.agreement import agreement
+from pcgeval.rubric.agreement import Pair, agreement
 from pcgeval.sandbox.reproduction import SandboxComputer
 
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
@@ -36,6 +36,6 @@ def test_the_measured_grading_replays_without_a_model(tmp_path, monkeypatch):
     by_hand = grade_submission(submission, "block-letters", human)
     assert judged.num_invalid_leaf_nodes == 1
     assert judged.token_usage.grade.calls == 9
-    found = agreement(by_hand.graded_task_tree, judged.graded_task_tree)
+    found = agreement([Pair("", by_hand.graded_task_tree, judged.graded_task_tree)])
     assert len(found.disagreements) == 4
     assert found.overall.accuracy.value == pytest.approx(14 / 18)

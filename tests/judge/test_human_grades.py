@@ -7,7 +7,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.judge.grading import judge_leaves
 from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
-from pcgeval.rubric.grades import JudgeOutput, extract_leaf_grades
+from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.record import Correction
 from pcgeval.rubric.tree import leaves
 
@@ -56,7 +56,7 @@ def faults_of(tmp_path, text, name="grades.yaml"):
 @pytest.mark.parametrize(("name", "text"), [("g.yaml", YAML), ("g.csv", CSV), ("g.csv", "\ufeff" + CSV)])
 def test_grades_with_their_corrections(tmp_path, name, text):
     output = graded(read(tmp_path, text, name))
-    a, b, c = extract_leaf_grades(output.graded_task_tree)
+    a, b, c = output.graded_task_tree.leaves
     assert (a.score, a.explanation, a.judge_metadata.author) == (0.0, "It is not: look again.", "Bo")
     assert a.to_json()["judge_metadata"]["history"] == [
         {"score": 1.0, "author": "Ada", "reason": "It is there.", "date": None}
@@ -73,7 +73,7 @@ def test_yaml_and_csv_say_the_same(tmp_path):
 def test_a_leaf_that_nobody_graded_has_no_grade(tmp_path):
     output = graded(read(tmp_path, "- {path: root/a, score: 1, author: A, reason: r}"))
     assert output.num_invalid_leaf_nodes == 2
-    assert "nobody graded" in extract_leaf_grades(output.graded_task_tree)[1].explanation
+    assert "nobody graded" in output.graded_task_tree.leaves[1].explanation
 
 
 def test_all_faults_are_listed_with_their_lines(tmp_path):

@@ -19,7 +19,6 @@ from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
 from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
 from pcgeval.rubric.grade_files import judge_output_from_json
-from pcgeval.rubric.grades import extract_leaf_grades
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
@@ -71,7 +70,7 @@ def in_bytes(output):
 
 
 def reasons(output):
-    return {each.id: each.explanation for each in extract_leaf_grades(output.graded_task_tree) if not each.valid_score}
+    return {each.id: each.explanation for each in output.graded_task_tree.leaves if not each.valid_score}
 
 
 def test_every_leaf_is_judged_by_three_calls(attempt):
@@ -79,7 +78,7 @@ def test_every_leaf_is_judged_by_three_calls(attempt):
     output = grade(attempt, backend)
     assert sorted(backend.kinds) == sorted(["rank", "grade", "parse"] * len(LEAVES))
     assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", 6, 0)
-    assert {each.score for each in extract_leaf_grades(output.graded_task_tree)} == {0.0, 1.0}
+    assert {each.score for each in output.graded_task_tree.leaves} == {0.0, 1.0}
     assert (output.model, output.model_digest, output.votes) == ("m:1", DIGEST, 1)
     assert output.prompt_version
     usage = output.token_usage
@@ -310,7 +309,7 @@ def test_a_call_that_fails_makes_its_leaf_invalid_and_no_zero(attempt):
     output = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-4.")))
     assert list(reasons(output)) == ["leaf-4"]
     assert "refused (riterion: Do leaf-4.)" in reasons(output)["leaf-4"]
-    leaf_4 = next(each for each in extract_leaf_grades(output.graded_task_tree) if each.id == "leaf-4")
+    leaf_4 = next(each for each in output.graded_task_tree.leaves if each.id == "leaf-4")
     assert (leaf_4.score, leaf_4.valid_score) == (None, False)
     assert output.score_bounds.low < output.score_bounds.high
     backend = ScriptedModel()

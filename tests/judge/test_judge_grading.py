@@ -29,7 +29,6 @@ from pcgeval.rubric.grades import (
     HEURISTIC,
     JudgeOutput,
     Verdict,
-    extract_leaf_grades,
     grade_tree,
 )
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, record_of
@@ -81,13 +80,13 @@ def test_concurrency_is_bounded_and_used(concurrency):
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_a_model_that_cannot_be_asked_any_more_leaves_the_rest_without_a_grade(concurrency):
     tree = judge_leaves(WIDE, SlowJudge(fails_after=7), concurrency)
-    graded = [each for each in extract_leaf_grades(tree) if each.valid_score]
-    failed = [each for each in extract_leaf_grades(tree) if not each.valid_score]
+    graded = [each for each in tree.leaves if each.valid_score]
+    failed = [each for each in tree.leaves if not each.valid_score]
     assert (len(graded), len(failed)) == (7, 23)
     assert {each.explanation for each in failed} == {"not judged: the endpoint died."}
     assert {each.score for each in failed} == {None}
     as_zero = judge_leaves(WIDE, SlowJudge(fails_after=0), concurrency, invalid_as_zero=True)
-    assert (as_zero.score, extract_leaf_grades(as_zero)[0].valid_score) == (0.0, False)
+    assert (as_zero.score, as_zero.leaves[0].valid_score) == (0.0, False)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -107,7 +106,7 @@ def test_leaves_with_a_check_never_reach_the_model(tmp_path):
     settings = JudgeSettings(judge="simple", model={"backend": "ollama", "name": "m:1"})
     output = grade(task, settings, CallLog(None), open_backend=lambda _: ScriptedModel())
     assert output.judge_type == "simple"
-    checked, judged = extract_leaf_grades(output.graded_task_tree)
+    checked, judged = output.graded_task_tree.leaves
     assert (checked.valid_score, judged.valid_score) == (False, True)
     assert judged.judge_metadata.usage.grade.calls == output.token_usage.grade.calls == 1
 
@@ -163,7 +162,7 @@ def output_of(tree, verdict_of):
 @given(rubrics, st.integers(0, 99), st.randoms(use_true_random=False))
 def test_random_verdicts_do_not_depend_on_the_order_of_asking(tree, seed, shuffler: random.Random):
     graded = judge_leaves(tree, partial(random_verdict, seed))
-    in_order = {each.path: each.score for each in extract_leaf_grades(graded)}
+    in_order = {each.path: each.score for each in graded.leaves}
     asked = list(leaves(tree))
     shuffler.shuffle(asked)
     assert {each.path: random_verdict(seed, each).score for each in asked} == in_order
@@ -199,7 +198,7 @@ def test_a_leaf_without_a_check_is_no_zero(tmp_path):
     output = output_of(tree, partial(check_verdict, evidence))
     assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1.0, 1 / 8, 1.0)
     assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
-    checked, judged, not_run = extract_leaf_grades(output.graded_task_tree)
+    checked, judged, not_run = output.graded_task_tree.leaves
     assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
     assert (judged.score, judged.valid_score, judged.explanation) == (None, False, "no check; needs a judge")
     assert (not_run.valid_score, not_run.explanation) == (False, "no results: the submission was not run")

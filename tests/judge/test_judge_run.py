@@ -22,7 +22,7 @@ from pcgeval.judge.client import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission, run_judge
 from pcgeval.judge.settings import GradingError, JudgeSettings
-from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.papers import PaperError
 from pcgeval.submissions.reproduction import ReproductionRun
 
@@ -65,7 +65,7 @@ def attempt(tmp_path, monkeypatch):
 
 
 def by_id(output):
-    return {each.id: each for each in extract_leaf_grades(output.graded_task_tree)}
+    return {each.id: each for each in output.graded_task_tree.leaves}
 
 
 def grade(attempt, judge, computer=None, report=no_report, **settings):
@@ -84,7 +84,7 @@ def test_the_public_interface(attempt):
     assert isinstance(output, pcgeval.JudgeOutput)
     assert (output.judge_type, output.score) == ("dummy", 1.0)
     assert len(pcgeval.extract_leaf_grades(output.graded_task_tree)) == 4
-    assert pcgeval.get_grade_summary(output.graded_task_tree).passed == 4
+    assert pcgeval.get_grade_summary(output.graded_task_tree)["passed"] == 4
 
 
 @pytest.mark.parametrize("judge", ["random", "dummy", "checks"])
@@ -278,12 +278,12 @@ def test_code_only_runs_nothing_and_grades_code(attempt):
     output = simple(attempt, ScriptedModel(), computer, code_only=True)
     assert computer.runs == 0
     assert set(by_id(output)) == {"code", "data"}
-    assert set(get_grade_summary(output.graded_task_tree).by_category) == {CODE}
+    assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == {CODE}
 
 
 def test_cuts(attempt):
     output = grade(attempt, "dummy", resources_provided=True)
-    assert {each.id: each.weight for each in extract_leaf_grades(output.graded_task_tree)}["data"] == 0
+    assert {each.id: each.weight for each in output.graded_task_tree.leaves}["data"] == 0
     code = grade(attempt, "dummy", code_only=True, resources_provided=True)
     assert code.score < 1  # as in PaperBench
     assert grade(attempt, "dummy", code_only=True, resources_provided=True, propagate_zero_weights=True).score == 1

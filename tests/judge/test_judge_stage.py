@@ -12,7 +12,7 @@ from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, evidence_file
 from pcgeval.core.params import Params
 from pcgeval.judge.stage import grade_stage
 from pcgeval.rubric.grade_files import judge_output_from_json
-from pcgeval.rubric.grades import extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
 
@@ -38,7 +38,7 @@ def with_judge(judge) -> Params:
 
 
 def explanations(output):
-    return {each.id: each.explanation for each in extract_leaf_grades(output.graded_task_tree)}
+    return {each.id: each.explanation for each in output.graded_task_tree.leaves}
 
 
 def test_our_rubric_has_checked_leaves_in_all_categories_and_readable_unique_ids():
@@ -62,7 +62,7 @@ def test_a_grade_says_what_it_is_made_of(competition):
     assert judge_output_from_json(written) == output
     assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", UNCHECKED)
     assert written["score_bounds"][0] < output.score < written["score_bounds"][1]
-    assert set(get_grade_summary(output.graded_task_tree).by_category) == set(CATEGORIES)
+    assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == set(CATEGORIES)
 
 
 def test_explanations_have_the_figures(competition):
@@ -87,12 +87,10 @@ def test_a_flag_costs_its_share_and_quotes_what_was_noticed(competition):
     write_results(competition, "large", flags={("T", 2): [("altered-answer", "none of the replies: '<b>'")]})
     evidence_stage(PARAMS, "large", TEAM, competition)
     after = grade_stage(PARAMS, TEAM, competition)
-    leaf = next(each for each in extract_leaf_grades(after.graded_task_tree) if each.id == "answers-unaltered")
+    leaf = next(each for each in after.graded_task_tree.leaves if each.id == "answers-unaltered")
     assert leaf.score == 7 / 8
     assert leaf.explanation.endswith("first otherwise: large T 2 (none of the replies: '<b>')")
-    assert "replies-not-invented" in {
-        each.id for each in extract_leaf_grades(after.graded_task_tree) if each.score == 1
-    }
+    assert "replies-not-invented" in {each.id for each in after.graded_task_tree.leaves if each.score == 1}
     assert before.score > after.score
     assert explanations(before)["answers-unaltered"] == "8 of 8 trials are without the flag altered-answer"
 

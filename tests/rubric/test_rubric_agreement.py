@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 from pcgeval.core.files import to_json
-from pcgeval.rubric.agreement import NO_CATEGORY, Pair, agreement, pooled_agreement
+from pcgeval.rubric.agreement import NO_CATEGORY, Pair, agreement
 from pcgeval.rubric.grade_files import graded_task_from_json
-from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, extract_leaf_grades, grade_tree
+from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, grade_tree
 from pcgeval.rubric.tree import prune
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
@@ -30,7 +30,7 @@ def graded(*given, category=CODE):
 
 
 def both(a, b, **more):
-    return agreement(graded(*a), graded(*b), **more)
+    return agreement([Pair("", graded(*a), graded(*b))], **more)
 
 
 # the definitions, literally
@@ -143,17 +143,17 @@ def test_full_agreement_says_how_little_few_leaves_prove():
 
 def test_leaves_that_only_one_has_are_named():
     a, b = graded(1.0, 0.0, 1.0), graded(1.0, 1.0)
-    found = agreement(a, b)
+    found = agreement([Pair("", a, b)])
     assert found.overall.leaves == 2
     assert found.uncompared.missing_in_b == ("root/2",)
-    assert agreement(b, a).uncompared.missing_in_a == ("root/2",)
+    assert agreement([Pair("", b, a)]).uncompared.missing_in_a == ("root/2",)
     assert [(each.path, each.a, each.b) for each in found.disagreements] == [("root/1", 0.0, 1.0)]
 
 
 def test_a_leaf_with_another_criterion_is_not_compared():
     a = graded(1.0, 0.0)
     changed = replace(a, sub_tasks=(a.sub_tasks[0], replace(a.sub_tasks[1], requirements="Something else.")))
-    found = agreement(a, changed)
+    found = agreement([Pair("", a, changed)])
     assert found.overall.leaves == 1
     assert found.uncompared.other_criterion == ("root/1",)
 
@@ -161,7 +161,7 @@ def test_a_leaf_with_another_criterion_is_not_compared():
 def test_an_invalid_leaf_counted_as_zero_is_still_no_grade():
     task = rubric(node("root", 1, leaf("0"), leaf("1")))
     official = grade_tree(task, lambda each: Verdict(1.0 if each.id == "0" else None, "not told"), invalid_as_zero=True)
-    found = agreement(official, graded(1.0, 0.0))
+    found = agreement([Pair("", official, graded(1.0, 0.0))])
     assert found.overall.leaves == 1
     assert found.uncompared.invalid_in_a == ("root/1",)
 
@@ -170,7 +170,7 @@ def test_two_leaves_of_one_path_are_refused():
     tree = graded(1.0, 0.0)
     twins = replace(tree, sub_tasks=(tree.sub_tasks[0], replace(tree.sub_tasks[1], path="root/0")))
     with pytest.raises(GradeError, match="root/0"):
-        agreement(twins, tree)
+        agreement([Pair("", twins, tree)])
 
 
 @given(rubrics, st.randoms(use_true_random=False))
@@ -179,13 +179,13 @@ def test_categories_and_the_uncompared_make_up_the_whole(task, luck):
         return Verdict(luck.choice([None, 0.0, 0.5, 1.0]), "")
 
     a, b = grade_tree(task, verdict), grade_tree(task, verdict)
-    found = agreement(a, b, bootstrap=0)
+    found = agreement([Pair("", a, b)], bootstrap=0)
     counted = sum(each.leaves for each in found.by_category.values())
     assert counted == found.overall.leaves == sum(vars(found.overall.confusion).values())
-    assert counted + len(found.uncompared.paths) == len(extract_leaf_grades(a))
+    assert counted + len(found.uncompared.paths) == len(a.leaves)
     assert set(found.by_category) <= {CODE, RUN, RESULT}
     assert found.overall.accuracy.interval is None
-    same = agreement(a, a, bootstrap=0)
+    same = agreement([Pair("", a, a)], bootstrap=0)
     assert not same.disagreements
     assert same.overall.accuracy.value in (1.0, None)
 
@@ -193,7 +193,7 @@ def test_categories_and_the_uncompared_make_up_the_whole(task, luck):
 def test_a_pruned_node_is_a_leaf_without_category():
     task = prune(rubric(node("root", 1, node("in", 1, leaf("a")), leaf("b"))), 2)
     tree = grade_tree(task, lambda _: Verdict(0.25, ""))
-    assert set(agreement(tree, tree).by_category) == {NO_CATEGORY, CODE}
+    assert set(agreement([Pair("", tree, tree)]).by_category) == {NO_CATEGORY, CODE}
 
 
 def test_the_seed_makes_the_intervals():
@@ -233,12 +233,12 @@ def test_one_leaf_has_no_interval():
 
 def test_several_pairs_are_taken_together_and_their_leaves_named():
     pairs = [Pair("x", graded(1.0, 0.0), graded(1.0, 1.0)), Pair("y", graded(1.0), graded(None))]
-    found = pooled_agreement(pairs)
+    found = agreement(pairs)
     assert found.overall.leaves == 2
     assert [each.path for each in found.disagreements] == ["x: root/1"]
     assert found.uncompared.invalid_in_b == ("y: root/0",)
     assert found.root_difference.value is None
-    assert pooled_agreement(pairs[:1]).root_difference.value == 0.5
+    assert agreement(pairs[:1]).root_difference.value == 0.5
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="PaperBench's published data is not here")
@@ -247,13 +247,13 @@ def test_published_gradings_without_paths(name, leaves, passed):
     """A grading agrees with itself; with a judge that passes everything, the accuracy is the share of passed leaves."""
     value = json.loads((REFERENCE / "judge_eval" / name / "expected_result.json").read_text())
     human = graded_task_from_json(value)
-    same = agreement(human, human)
+    same = agreement([Pair("", human, human)])
     assert same.overall.leaves == leaves
     assert same.overall.kappa.value == 1.0
     assert not same.uncompared.paths
     assert same.root_difference.value == 0.0
-    generous = agreement(human, all_passed(human)).overall
-    passed = sum(each.score == 1 for each in extract_leaf_grades(human))
+    generous = agreement([Pair("", human, all_passed(human))]).overall
+    passed = sum(each.score == 1 for each in human.leaves)
     assert generous.accuracy.value == passed / leaves
     assert generous.kappa.value == 0.0
 

@@ -6,10 +6,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
+import pcgeval
 from pcgeval.core.files import to_json
 from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
-    CategoryGrade,
     GradeError,
     JudgeOutput,
     Verdict,
@@ -148,11 +148,12 @@ def test_summary_counts_every_leaf_once(grading):
     tree, scores = grading
     graded = grade_tree(tree, verdicts_of(scores))
     summary = get_grade_summary(graded)
-    for part in (summary, *summary.by_category.values()):
-        assert part.passed + part.partial + part.failed + part.invalid > 0
+    parts = summary["by_category"].values()
     for count in ("passed", "partial", "failed", "invalid"):
-        assert getattr(summary, count) == sum(getattr(part, count) for part in summary.by_category.values())
-    assert [leaf_grade.path for leaf_grade in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
+        assert summary[count] == sum(part[count] for part in parts)
+    for part in (summary, *parts):
+        assert part["passed"] + part["partial"] + part["failed"] + part["invalid"] > 0
+    assert [each["path"] for each in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
 
 
 def test_a_worked_example():
@@ -166,12 +167,26 @@ def test_a_worked_example():
         == "weighted mean of 1 of 2 sub-tasks; the others have no grade"
     )
     summary = get_grade_summary(output.graded_task_tree)
-    assert (summary.passed, summary.partial, summary.failed, summary.invalid) == (1, 1, 1, 1)
-    assert summary.by_category == {
-        CODE: CategoryGrade(1.0, 1, 0, 0, 0),
-        RUN: CategoryGrade(None, 0, 0, 0, 1),
-        RESULT: CategoryGrade(0.5, 0, 1, 1, 0),
+    assert summary == {
+        **dict.fromkeys(("passed", "partial", "failed", "invalid"), 1),
+        "score": output.score,
+        "by_category": {
+            CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
+            RUN: {"score": None, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
+            RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 1, "invalid": 0},
+        },
     }
+    assert json.loads(to_json(summary)) == summary
+
+
+def test_the_leaves_of_the_public_interface_are_values_of_json():
+    grades = pcgeval.extract_leaf_grades(grade_tree(EXAMPLE, lambda _: Verdict(0.5, "half")))
+    assert type(grades) is list
+    assert json.loads(to_json(grades)) == grades
+    assert [(each["path"], each["score"], each["explanation"]) for each in grades][:2] == [
+        ("root/a", 0.5, "half"),
+        ("root/B/b1", 0.5, "half"),
+    ]
 
 
 def test_a_node_is_not_zero_because_only_a_weightless_leaf_was_graded():

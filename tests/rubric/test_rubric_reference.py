@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.rubric.grade_files import graded_task_from_json
-from pcgeval.rubric.grades import JudgeOutput, Verdict, extract_leaf_grades, get_grade_summary, grade_tree, rescored
+from pcgeval.rubric.grades import JudgeOutput, Verdict, get_grade_summary, grade_tree, rescored
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, code_only, leaves, prune, resources_provided, walk
 
@@ -103,8 +103,8 @@ def test_human_gradings_come_out_exactly(name):
     assert [each.score for each in nodes(again)] == [each.score for each in nodes(tree)]
     output = JudgeOutput("human", tree)
     assert output.score_bounds.low == output.score_bounds.high == output.score
-    assert output.num_passed == sum(each.score == 1 for each in extract_leaf_grades(tree))
-    assert get_grade_summary(tree).invalid == 0
+    assert output.num_passed == sum(each.score == 1 for each in tree.leaves)
+    assert get_grade_summary(tree)["invalid"] == 0
 
 
 def nodes(tree):

@@ -76,9 +76,9 @@ def agreement(
     json: Json = False,
 ) -> None:
     """Measure how far two gradings by one rubric agree."""
-    from pcgeval.rubric.agreement import agreement_lines, pooled_agreement
+    from pcgeval.rubric.agreement import agreement, agreement_lines
 
-    found = pooled_agreement(list(_read_pairs(a, b)), bootstrap=bootstrap, seed=seed, pass_at=pass_at)
+    found = agreement(list(_read_pairs(a, b)), bootstrap=bootstrap, seed=seed, pass_at=pass_at)
     sys.stdout.write((to_json(found.to_json()) if json else "\n".join(agreement_lines(found))) + "\n")
 
 

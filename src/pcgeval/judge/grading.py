@@ -18,7 +18,7 @@ from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import LlmError
-from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, extract_leaf_grades, grade_tree
+from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 
@@ -133,7 +133,7 @@ def _grade_by_model(
     except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
         stopping.set()
         raise
-    graded = extract_leaf_grades(tree)
+    graded = tree.leaves
     records = [record_of(leaf.judge_metadata) for leaf in graded if leaf.valid_score]
     output = JudgeOutput(settings.judge, tree)
     # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
@@ -152,7 +152,7 @@ def _grade_by_model(
 
 def heuristic_output(tree: GradedTask, *, has_reproduced: bool) -> JudgeOutput:
     """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    reasons = [leaf.explanation for leaf in extract_leaf_grades(tree) if not leaf.valid_score]
+    reasons = [leaf.explanation for leaf in tree.leaves if not leaf.valid_score]
     first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
     ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
     guess = REPRODUCED if has_reproduced else NOT_REPRODUCED

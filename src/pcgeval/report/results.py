@@ -19,7 +19,7 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.formats import shortened
-from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, extract_leaf_grades, get_grade_summary
+from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, get_grade_summary
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
 
@@ -215,7 +215,7 @@ class TeamResult:
     @cached_property
     def leaves(self) -> tuple[GradedTask, ...]:
         """The leaves of the rubric with the team's grades."""
-        return extract_leaf_grades(self.grade.graded_task_tree)
+        return self.grade.graded_task_tree.leaves
 
     @property
     def grade_summary(self) -> GradeSummary:

@@ -189,9 +189,9 @@ def _recorded(trace: vf.Trace, output: JudgeOutput) -> float:
     """Record the figures of a grade as metrics and return its score."""
     summary = get_grade_summary(output.graded_task_tree)
     categories = {
-        category.lower().replace(" ", "_"): grade.score
-        for category, grade in summary.by_category.items()
-        if grade.score is not None
+        category.lower().replace(" ", "_"): grade["score"]
+        for category, grade in summary["by_category"].items()
+        if grade["score"] is not None
     }
     counts = {"num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes"}
     bounds = {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}

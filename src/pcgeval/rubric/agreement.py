@@ -6,14 +6,13 @@ scores lie apart, is told beside. Only leaves that both gradings have, by the sa
 compared; all others are named. Nothing here depends on which of the two is A.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement_figures import LEVEL, Figures, Measure, agreement_figures
-from pcgeval.rubric.grades import GradedTask, GradeError, extract_leaf_grades, weighted_mean
+from pcgeval.rubric.grades import GradedTask, GradeError, weighted_mean
 from pcgeval.rubric.tree import CATEGORIES
 
 PASS_AT = 0.5
@@ -38,10 +37,11 @@ class Uncompared:
 
 
 @dataclass(frozen=True)
-class Disagreement:
-    """A leaf that passes with one grading only, and both scores."""
+class ComparedLeaf:
+    """A leaf that both gradings scored, and both scores."""
 
     path: str
+    category: str
     a: float
     b: float
 
@@ -57,7 +57,7 @@ class Agreement:
     by_category: Mapping[str, Figures]
     root_difference: Measure
     uncompared: Uncompared
-    disagreements: tuple[Disagreement, ...]
+    disagreements: tuple[ComparedLeaf, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values; nothing is NaN."""
@@ -73,14 +73,11 @@ class Pair:
     b: GradedTask
 
 
-def agreement(
-    a: GradedTask, b: GradedTask, *, bootstrap: int = 1000, seed: int = 0, pass_at: float = PASS_AT
-) -> Agreement:
-    """Compare two gradings of one submission, their leaves matched by path.
+def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pass_at: float = PASS_AT) -> Agreement:
+    """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree.
 
     Args:
-        a: One graded tree; also one as PaperBench publishes it, whose paths come from the ids.
-        b: The other.
+        pairs: The gradings; also such as PaperBench publishes, whose paths come from the ids.
         bootstrap: How often leaves are drawn anew for the intervals; 0 leaves them out.
         seed: The same seed gives the same intervals.
         pass_at: The least score that counts as passed.
@@ -88,26 +85,24 @@ def agreement(
     Raises:
         GradeError: Two leaves of one tree have the same path.
     """
-    return pooled_agreement([Pair("", a, b)], bootstrap=bootstrap, seed=seed, pass_at=pass_at)
-
-
-def pooled_agreement(
-    pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pass_at: float = PASS_AT
-) -> Agreement:
-    """Compare several pairs of gradings as if all their leaves were of one tree; see `agreement`."""
-    compared: list[_Compared] = []
+    compared: list[ComparedLeaf] = []
     left_out: dict[str, list[str]] = {reason: [] for reason in vars(Uncompared())}
     for pair in pairs:
         in_a, in_b = _by_path(pair.a), _by_path(pair.b)
         for path in {**in_a, **in_b}:  # in the order of the rubric of A, then the leaves that only B has
             name, a, b = f"{pair.name}: {path}" if pair.name else path, in_a.get(path), in_b.get(path)
-            for reason in (reasons := _reasons_to_leave_out(a, b)):
-                left_out[reason].append(name)
-            if a and b and a.score is not None and b.score is not None and not reasons:
+            if a is None or b is None:
+                left_out["missing_in_a" if a is None else "missing_in_b"].append(name)
+            elif a.requirements != b.requirements:
+                left_out["other_criterion"].append(name)
+            elif a.graded_score is None or b.graded_score is None:
+                left_out["invalid_in_a"] += [name] * (a.graded_score is None)
+                left_out["invalid_in_b"] += [name] * (b.graded_score is None)
+            else:
                 category = a.task_category or b.task_category or NO_CATEGORY
-                compared.append(_Compared(name, category, a.score, b.score))
+                compared.append(ComparedLeaf(name, category, a.graded_score, b.graded_score))
 
-    def figures(leaves: Sequence[_Compared]) -> Figures:
+    def figures(leaves: Sequence[ComparedLeaf]) -> Figures:
         a, b = [leaf.a for leaf in leaves], [leaf.b for leaf in leaves]
         return agreement_figures(a, b, pass_at=pass_at, bootstrap=bootstrap, seed=seed)
 
@@ -121,41 +116,21 @@ def pooled_agreement(
         by_category={name: figures(leaves) for name, leaves in groups.items() if leaves},
         root_difference=_root_difference(pairs),
         uncompared=Uncompared(**{reason: tuple(paths) for reason, paths in left_out.items()}),
-        disagreements=tuple(
-            Disagreement(leaf.path, leaf.a, leaf.b) for leaf in compared if (leaf.a >= pass_at) != (leaf.b >= pass_at)
-        ),
+        disagreements=tuple(leaf for leaf in compared if (leaf.a >= pass_at) != (leaf.b >= pass_at)),
     )
 
 
-@dataclass(frozen=True)
-class _Compared:
-    path: str
-    category: str
-    a: float
-    b: float
-
-
 def _by_path(tree: GradedTask) -> dict[str, GradedTask]:
-    leaves = extract_leaf_grades(tree)
-    if len(by_path := {leaf.path: leaf for leaf in leaves}) < len(leaves):
-        twice = next(path for path, times in Counter(leaf.path for leaf in leaves).items() if times > 1)
-        raise GradeError(f"two leaves have the path {twice[:200]!r}, so they cannot be matched. Grade again.")
+    by_path: dict[str, GradedTask] = {}
+    for leaf in tree.leaves:
+        if by_path.setdefault(leaf.path, leaf) is not leaf:
+            raise GradeError(f"two leaves have the path {leaf.path[:200]!r}, so they cannot be matched. Grade again.")
     return by_path
 
 
-def _reasons_to_leave_out(a: GradedTask | None, b: GradedTask | None) -> list[str]:
-    if a is None or b is None:
-        return ["missing_in_a" if a is None else "missing_in_b"]
-    if a.requirements != b.requirements:
-        return ["other_criterion"]
-    pairs = (("invalid_in_a", a), ("invalid_in_b", b))
-    return [reason for reason, leaf in pairs if not leaf.valid_score or leaf.score is None]
-
-
 def _root_difference(pairs: Sequence[Pair]) -> Measure:
-    differences = [
-        abs(pair.a.score - pair.b.score) for pair in pairs if pair.a.score is not None and pair.b.score is not None
-    ]
+    scores = [(pair.a.score, pair.b.score) for pair in pairs]
+    differences = [abs(a - b) for a, b in scores if a is not None and b is not None]
     if len(differences) < len(pairs) or not pairs:
         return Measure(None, note=f"{len(pairs) - len(differences)} of {len(pairs)} pairs have a root without a score")
     return Measure(weighted_mean([1.0] * len(differences), differences))

@@ -1,6 +1,6 @@
 """The measures of how far two gradings agree, with intervals from resampled leaves; see `pcgeval.rubric.agreement`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,38 +72,36 @@ def agreement_figures(
 ) -> Figures:
     """Work out all measures for leaves that both gradings scored, given in the same order; see `agreement`."""
     a, b = np.array(scores_a, dtype=np.float64), np.array(scores_b, dtype=np.float64)
+    differences = np.abs(a - b)
     cells = np.where(a >= pass_at, np.where(b >= pass_at, 0, 1), np.where(b >= pass_at, 2, 3))
-    confusion = Confusion(*(int(each) for each in _cell_counts(cells[None, :])[0]))
-    drawn = _draw(cells, np.abs(a - b), bootstrap if a.size > 1 else 0, seed)
-
-    def measure(formula: Callable[[Floats], Floats], note: str) -> Measure:
-        value = float(formula(_cell_counts(cells[None, :]))[0])
-        return Measure(None if np.isnan(value) else value, _interval(formula(drawn.counts)), note)
-
+    counts = _cell_counts(cells[None, :])
+    confusion = Confusion(*(int(each) for each in counts[0]))
+    drawn_counts, drawn_differences = _resampled(cells, differences, bootstrap if a.size > 1 else 0, seed)
+    values = [float(each[0]) for each in _measures(counts)]
+    accuracy, macro_f1, kappa = (
+        Measure(None if np.isnan(value) else value, _interval(drawn), note if a.size else _NOTHING)
+        for value, drawn, note in zip(
+            values, _measures(drawn_counts), (_accuracy_note(confusion), "", _kappa_note(confusion)), strict=True
+        )
+    )
+    difference = float(differences.mean()) if a.size else None
     return Figures(
         leaves=int(a.size),
         confusion=confusion,
-        accuracy=measure(_accuracy, _accuracy_note(confusion)),
-        macro_f1=measure(_macro_f1, "" if a.size else _NOTHING),
-        kappa=measure(_kappa, _kappa_note(confusion)),
-        score_difference=Measure(
-            float(np.abs(a - b).mean()) if a.size else None, _interval(drawn.differences), "" if a.size else _NOTHING
-        ),
+        accuracy=accuracy,
+        macro_f1=macro_f1,
+        kappa=kappa,
+        score_difference=Measure(difference, _interval(drawn_differences), "" if a.size else _NOTHING),
         between_a=int(((a > 0) & (a < 1)).sum()),
         between_b=int(((b > 0) & (b < 1)).sum()),
     )
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """The resamples: counts (R, 4) in the order of `Confusion`, mean differences (R,)."""
+def _resampled(cells: NDArray[np.int64], differences: Floats, resamples: int, seed: int) -> tuple[Floats, Floats]:
+    """Draw as many leaves as there are, with replacement, so many times.
 
-    counts: Floats
-    differences: Floats
-
-
-def _draw(cells: NDArray[np.int64], differences: Floats, resamples: int, seed: int) -> _Drawn:
-    """Draw as many leaves as there are, with replacement, so many times."""
+    Return the counts of each resample (R, 4), in the order of `Confusion`, and its mean difference (R,).
+    """
     generator = np.random.default_rng(seed)
     chunk = max(1, _DRAWS_AT_ONCE // max(1, cells.size))
     counts, means = [np.empty((0, 4))], [np.empty(0)]
@@ -111,11 +109,32 @@ def _draw(cells: NDArray[np.int64], differences: Floats, resamples: int, seed: i
         chosen = generator.integers(cells.size, size=(min(chunk, resamples - start), cells.size))
         counts.append(_cell_counts(cells[chosen]))
         means.append(differences[chosen].mean(axis=1))
-    return _Drawn(np.concatenate(counts), np.concatenate(means))
+    return np.concatenate(counts), np.concatenate(means)
 
 
 def _cell_counts(cells: NDArray[np.int64]) -> Floats:
     return np.stack([(cells == cell).sum(axis=1) for cell in range(4)], axis=1).astype(np.float64)
+
+
+def _measures(counts: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the accuracy, the macro F1 and the kappa for each row of counts (R, 4); NaN where one is not defined."""
+    both_pass, only_a, only_b, both_fail = counts.T
+    whole, agreed, differing = counts.sum(axis=1), both_pass + both_fail, only_a + only_b
+    f1 = [_divided(2 * both, 2 * both + differing) for both in (both_pass, both_fail)]
+    occurring = np.sum([~np.isnan(each) for each in f1], axis=0)
+    # Cohen 1960, in whole numbers times 1 / n^2, so that a chance of exactly 1 is seen as such
+    chance = (both_pass + only_a) * (both_pass + only_b) + (both_fail + only_a) * (both_fail + only_b)
+    return (
+        _divided(agreed, whole),
+        _divided(np.nan_to_num(f1[0]) + np.nan_to_num(f1[1]), occurring),
+        _divided(whole * agreed - chance, whole * whole - chance),
+    )
+
+
+def _divided(above: Floats, below: Floats) -> Floats:
+    """Divide, with NaN where the divisor is 0: not defined."""
+    shares: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
+    return shares
 
 
 def _interval(values: Floats) -> ResampleInterval | None:
@@ -126,53 +145,20 @@ def _interval(values: Floats) -> ResampleInterval | None:
     return ResampleInterval(round(float(low), _DIGITS), round(float(high), _DIGITS), int(values.size - defined.size))
 
 
-def _divided(above: Floats, below: Floats) -> Floats:
-    """Divide, with NaN where the divisor is 0: not defined."""
-    shares: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below != 0)
-    return shares
-
-
-def _accuracy(counts: Floats) -> Floats:
-    return _divided(counts[:, 0] + counts[:, 3], counts.sum(axis=1))
-
-
-def _macro_f1(counts: Floats) -> Floats:
-    both_pass, only_a, only_b, both_fail = counts.T
-    of_pass = _divided(2 * both_pass, 2 * both_pass + only_a + only_b)
-    of_fail = _divided(2 * both_fail, 2 * both_fail + only_a + only_b)
-    occurring = (~np.isnan(of_pass)).astype(np.float64) + ~np.isnan(of_fail)
-    return _divided(np.nan_to_num(of_pass) + np.nan_to_num(of_fail), occurring)
-
-
-def _kappa(counts: Floats) -> Floats:
-    """Cohen 1960, in whole numbers times 1 / n^2, so that a chance of exactly 1 is seen as such."""
-    both_pass, only_a, only_b, both_fail = counts.T
-    whole = counts.sum(axis=1)
-    chance = (both_pass + only_a) * (both_pass + only_b) + (both_fail + only_a) * (both_fail + only_b)
-    return _divided(whole * (both_pass + both_fail) - chance, whole * whole - chance)
-
-
-def _accuracy_note(confusion: Confusion) -> str:
-    agreed, whole = confusion.both_pass + confusion.both_fail, sum(vars(confusion).values())
-    if not whole:
-        return _NOTHING
-    if agreed < whole:
+def _accuracy_note(found: Confusion) -> str:
+    agreed = found.both_pass + found.both_fail
+    if found.only_a or found.only_b or not agreed:
         return ""
     # Hanley and Lippman-Hand 1983: nothing seen in n cases bounds its share by 3 / n with 95 % confidence
-    return f"no disagreement in {whole} leaves rules out only that more than {min(1.0, 3 / whole):.0%} would disagree"
+    return f"no disagreement in {agreed} leaves rules out only that more than {min(1.0, 3 / agreed):.0%} would disagree"
 
 
-def _kappa_note(confusion: Confusion) -> str:
-    whole = sum(vars(confusion).values())
-    if not whole:
-        return _NOTHING
-    if whole in (confusion.both_pass, confusion.both_fail):
-        word = "pass" if confusion.both_pass else "fail"
+def _kappa_note(found: Confusion) -> str:
+    whole = sum(vars(found).values())
+    if whole in (found.both_pass, found.both_fail):
+        word = "pass" if found.both_pass else "fail"
         return f"not defined: both {word} every leaf, so that chance alone would agree"
-    for name, passes in (
-        ("A", confusion.both_pass + confusion.only_a),
-        ("B", confusion.both_pass + confusion.only_b),
-    ):
+    for name, passes in (("A", found.both_pass + found.only_a), ("B", found.both_pass + found.only_b)):
         if passes in (0, whole):
             return f"{name} {'passes' if passes else 'fails'} every leaf, so that kappa can only be 0"
     return ""

@@ -53,20 +53,21 @@ def explain(tree: GradedTask, path: str) -> tuple[NodeShare, ...]:
     Raises:
         GradeError: No node has this path, or several have.
     """
-    root = NodeShare.of_root(tree)
-    nodes = {each.node.path: each.node for each in root.walk()}
-    if path not in nodes:
-        ends = [each for each in nodes if each.endswith(f"/{path}")]
-        if len(ends) > 1:
-            raise GradeError(
-                f"{path!r:.200} is the end of several paths: {', '.join(ends[:5])}. Give more of the path."
-            )
-        if not ends:
-            close = difflib.get_close_matches(path, nodes, n=1, cutoff=0.4)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            raise GradeError(f"no criterion has the path {path!r:.200}.{hint}")
-        (path,) = ends
-    way = [root]
-    while way[-1].node is not nodes[path]:
-        way.append(next(each for each in way[-1].below if any(one.node is nodes[path] for one in each.walk())))
-    return tuple(way)
+    ways = {way[-1].node.path: way for way in _ways((NodeShare.of_root(tree),))}
+    if path in ways:
+        return ways[path]
+    ends = [each for each in ways if each.endswith(f"/{path}")]
+    if len(ends) > 1:
+        raise GradeError(f"{path!r:.200} is the end of several paths: {', '.join(ends[:5])}. Give more of the path.")
+    if not ends:
+        close = difflib.get_close_matches(path, ways, n=1, cutoff=0.4)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise GradeError(f"no criterion has the path {path!r:.200}.{hint}")
+    return ways[ends[0]]
+
+
+def _ways(way: tuple[NodeShare, ...]) -> Iterator[tuple[NodeShare, ...]]:
+    """Yield the way on which a node was reached, and those to all nodes below it."""
+    yield way
+    for each in way[-1].below:
+        yield from _ways((*way, each))

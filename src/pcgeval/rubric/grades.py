@@ -8,9 +8,9 @@ read from its files) a leaf has `valid_score` False and the score 0.0. `score_bo
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 from pydantic import ConfigDict, Field, PlainValidator, StrictBool
 
@@ -78,6 +78,16 @@ class GradedTask:
         """Whether the node was graded itself instead of through its sub-tasks."""
         return not self.sub_tasks
 
+    @property
+    def graded_score(self) -> float | None:
+        """The score; None also where a missing grade counts as 0."""
+        return self.score if self.valid_score else None
+
+    @property
+    def leaves(self) -> tuple["GradedTask", ...]:
+        """The graded leaves in the order of the rubric."""
+        return tuple(leaf for each in self.sub_tasks for leaf in each.leaves) or (self,)
+
     def to_json(self) -> dict[str, Any]:
         """Return the node and all below it as JSON values, with PaperBench's key names."""
         noted = self.judge_metadata
@@ -85,16 +95,14 @@ class GradedTask:
         return {**vars(self), "sub_tasks": [each.to_json() for each in self.sub_tasks], "judge_metadata": noted}
 
 
-@dataclass(frozen=True)
-class ScoreBounds:
+class ScoreBounds(NamedTuple):
     """The root's score if all leaves without a grade had failed, and if all had passed."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True)
-class CategoryGrade:
+class CategoryGrade(TypedDict):
     """The root's score over one category's leaves, and how many passed (1), passed in part, failed (0), are invalid."""
 
     score: float | None
@@ -104,11 +112,10 @@ class CategoryGrade:
     invalid: int
 
 
-@dataclass(frozen=True)
 class GradeSummary(CategoryGrade):
     """The same for all leaves, and for each category that occurs."""
 
-    by_category: Mapping[str, CategoryGrade]
+    by_category: dict[str, CategoryGrade]
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ class JudgeOutput:
     def token_usage(self) -> TokenUsage:
         """The cost of the model's calls, by kind, added up over the leaves."""
         total = TokenUsage()
-        for leaf in extract_leaf_grades(self.graded_task_tree):
+        for leaf in self.graded_task_tree.leaves:
             total = total.plus(record_of(leaf.judge_metadata).usage)
         return total
 
@@ -170,25 +177,25 @@ class JudgeOutput:
     @property
     def num_leaf_nodes(self) -> int:
         """The number of nodes that were to be graded."""
-        return len(extract_leaf_grades(self.graded_task_tree))
+        return len(self.graded_task_tree.leaves)
 
     @property
     def num_passed(self) -> int:
         """The number of leaves with the full score of 1."""
-        return get_grade_summary(self.graded_task_tree).passed
+        return get_grade_summary(self.graded_task_tree)["passed"]
 
     @property
     def num_invalid_leaf_nodes(self) -> int:
         """The number of leaves that could not be graded."""
-        return get_grade_summary(self.graded_task_tree).invalid
+        return get_grade_summary(self.graded_task_tree)["invalid"]
 
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
-        bounds, usage = self.score_bounds, self.token_usage
+        usage = self.token_usage
         values = {
             "judge_type": self.judge_type,
             "score": self.score,
-            "score_bounds": [bounds.low, bounds.high],
+            "score_bounds": list(self.score_bounds),
             "num_leaf_nodes": self.num_leaf_nodes,
             "num_passed": self.num_passed,
             "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
@@ -204,7 +211,7 @@ class JudgeOutput:
         if self.team is not None:
             values["team"] = self.team
         if self.rubric is not None:
-            values["rubric"] = dict(vars(self.rubric))
+            values["rubric"] = asdict(self.rubric)
         return values
 
 
@@ -250,18 +257,16 @@ def rescored(tree: GradedTask) -> GradedTask:
     return _aggregated(replace(tree, sub_tasks=tuple(rescored(each) for each in tree.sub_tasks)))
 
 
-def extract_leaf_grades(tree: GradedTask) -> tuple[GradedTask, ...]:
-    """Return the graded leaves in the order of the rubric."""
-    return tuple(_leaves(tree))
+def extract_leaf_grades(tree: GradedTask) -> list[dict[str, Any]]:
+    """Return the graded leaves in the order of the rubric as JSON values, see `GradedTask`."""
+    return [leaf.to_json() for leaf in tree.leaves]
 
 
 def get_grade_summary(tree: GradedTask) -> GradeSummary:
-    """Return the overall score and the counts of leaves, overall and by category (as far as it occurs)."""
+    """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs."""
     parts = {category: _only_category(tree, category) for category in CATEGORIES}
-    by_category = {
-        category: CategoryGrade(rescored(part).score, *_counts(part)) for category, part in parts.items() if part
-    }
-    return GradeSummary(tree.score, *_counts(tree), by_category)
+    by_category = {category: _category_grade(rescored(part)) for category, part in parts.items() if part}
+    return {**_category_grade(tree), "by_category": by_category}
 
 
 def _aggregated(node: GradedTask) -> GradedTask:
@@ -283,24 +288,16 @@ def _aggregated(node: GradedTask) -> GradedTask:
 def _score_with_invalid(node: GradedTask, invalid: float) -> float:
     """Return a node's score with every invalid leaf counted as `invalid`."""
     if node.is_leaf:
-        return node.score if node.valid_score and node.score is not None else invalid
+        return invalid if node.graded_score is None else node.graded_score
     scores = [_score_with_invalid(each, invalid) for each in node.sub_tasks]
     return weighted_mean([each.weight for each in node.sub_tasks], scores)
 
 
-def _leaves(node: GradedTask) -> Iterator[GradedTask]:
-    if node.is_leaf:
-        yield node
-    for each in node.sub_tasks:
-        yield from _leaves(each)
-
-
-def _counts(tree: GradedTask) -> tuple[int, int, int, int]:
-    """Count the leaves: passed, partial, failed, invalid."""
-    graded = extract_leaf_grades(tree)
-    scores = [leaf.score for leaf in graded if leaf.valid_score and leaf.score is not None]
-    passed, failed = scores.count(1), scores.count(0)
-    return passed, len(scores) - passed - failed, failed, len(graded) - len(scores)
+def _category_grade(tree: GradedTask) -> CategoryGrade:
+    scores = [leaf.graded_score for leaf in tree.leaves]
+    passed, failed, invalid = scores.count(1), scores.count(0), scores.count(None)
+    partial = len(scores) - passed - failed - invalid
+    return {"score": tree.score, "passed": passed, "partial": partial, "failed": failed, "invalid": invalid}
 
 
 def _only_category(node: GradedTask, category: str) -> GradedTask | None:

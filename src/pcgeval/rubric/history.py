@@ -16,7 +16,7 @@ from pcgeval.core.files import read_text, to_json, write_text
 from pcgeval.core.layout import DATA, grade_file
 from pcgeval.core.params import Params
 from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Share, extract_leaf_grades
+from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Share
 
 HISTORY = DATA / "grade_history.jsonl"
 NOW = "now"  # stands for the label of a grade that nobody has kept
@@ -93,9 +93,7 @@ def kept_grade(output: JudgeOutput, team: str, round_: str, label: str = NOW) ->
         model_digest=output.model_digest,
         prompt_version=output.prompt_version,
         score=None if output.guess is not None else output.score,
-        leaves={
-            leaf.path: leaf.score if leaf.valid_score else None for leaf in extract_leaf_grades(output.graded_task_tree)
-        },
+        leaves={leaf.path: leaf.graded_score for leaf in output.graded_task_tree.leaves},
     )
 
 

@@ -4,7 +4,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -99,31 +99,7 @@ class _RubricReader:
         if self.nodes > MAX_READ_NODES or len(self.faults) >= MAX_FAULTS:
             self.is_cut_off = True
             self.fault(path, "this node and what follows were not read. Shorten the rubric, and fix its other faults.")
-            return None
-        if not self._can_be_read(value, path, ancestors):
-            return None
-        before = len(self.faults)
-        self._keys(value, path)
-        self._texts(value, path)
-        self._weight(value, path)
-        sub_tasks = self._sub_tasks(value, path, ancestors)
-        self._category(value, path, is_leaf=not value.get("sub_tasks"))
-        check = self._check(value, path, is_leaf=not value.get("sub_tasks"))
-        if len(self.faults) > before:
-            return None
-        return TaskNode(
-            path=path,
-            id=value["id"],
-            requirements=value["requirements"],
-            weight=value["weight"],
-            sub_tasks=sub_tasks,
-            task_category=value.get("task_category"),
-            finegrained_task_category=value.get("finegrained_task_category"),
-            check=check,
-        )
-
-    def _can_be_read(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> bool:
-        if not isinstance(value, Mapping):
+        elif not isinstance(value, Mapping):
             more = " References are not followed: write the sub-task out." if isinstance(value, str) else ""
             self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {_quote(value)}.{more}")
         elif any(value is ancestor for ancestor in ancestors):
@@ -131,82 +107,96 @@ class _RubricReader:
         elif len(ancestors) >= MAX_DEPTH:
             self.fault(path, f"lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
         else:
-            return True
-        return False
+            return self._node(value, path, (*ancestors, value))
+        return None
 
-    def _keys(self, value: Mapping[str, Any], path: str) -> None:
-        for key in getattr(value, "repeated", ()):
-            self.fault(path, f"key {_quote(key)} stands twice. Keep one.")
-        unknown = [str(key) for key in value if key not in _KEYS]
-        for key in unknown[:_SHOWN_KEYS]:
-            self.fault(path, f"unknown key {_quote(key)}. {_hint(key)}")
-        if len(unknown) > _SHOWN_KEYS:
-            self.fault(path, f"{len(unknown) - _SHOWN_KEYS} more unknown keys. Remove them.")
-        for key in _REQUIRED:
-            if key not in value:
-                self.fault(path, f"{key!r} is missing. Add it.")
-
-    def _texts(self, value: Mapping[str, Any], path: str) -> None:
-        for key in ("id", "requirements"):
-            text = value.get(key, "-")
-            if not isinstance(text, str):
-                self.fault(path, f"{key!r} must be text, not {_quote(text)}.")
-            elif text != well_formed(text):
-                self.fault(path, f"{key!r} holds a lone surrogate: {_quote(text)}. Remove it.")
-            elif key == "id" and not _is_id(text):
-                self.fault(path, f"'id' must be printable text of 1 to {MAX_ID} characters, not {_quote(text)}.")
-
-    def _weight(self, value: Mapping[str, Any], path: str) -> None:
-        weight = value.get("weight", 0)
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
-            self.fault(path, f"'weight' must be a number, not {_quote(weight)}.")
-        elif math.isnan(weight) or not (weight == 0 or MIN_WEIGHT <= weight <= MAX_WEIGHT):
-            self.fault(path, f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {_quote(weight)}.")
-
-    def _sub_tasks(self, value: Mapping[str, Any], path: str, ancestors: tuple[Any, ...]) -> tuple[TaskNode, ...]:
+    def _node(self, value: Mapping[str, Any], path: str, way: tuple[Any, ...]) -> TaskNode | None:
+        before = len(self.faults)
+        self.faults += [RubricFault(path, message) for message in (*_key_faults(value), *_value_faults(value))]
         sub_tasks = value.get("sub_tasks", [])
+        read: list[TaskNode | None] = []
         if not isinstance(sub_tasks, list | tuple):
             self.fault(path, f"'sub_tasks' must be a list, not {_quote(sub_tasks)}. A leaf has [].")
-            return ()
-        if len(path) > MAX_PATH:
+        elif len(path) > MAX_PATH:
             self.fault(path, f"its path has more than {MAX_PATH} characters. Shorten the ids.")
-            return ()
-        sub_tasks = sub_tasks[: MAX_READ_NODES + 1]
-        below = (*ancestors, value)
-        read = [self.task(each, at, below) for each, at in zip(sub_tasks, _paths(path, sub_tasks), strict=True)]
-        return tuple(task for task in read if task is not None)
-
-    def _category(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> None:
-        category = value.get("task_category")
-        if is_leaf and category not in CATEGORIES:
-            found = "is missing" if category is None else f"is {_quote(category)}"
-            self.fault(path, f"a leaf's 'task_category' {found}. Give one of: {'; '.join(CATEGORIES)}.")
-        elif not is_leaf and category is not None:
-            self.fault(path, f"a node with sub-tasks has 'task_category' {_quote(category)}. Leave it to the leaves.")
-        fine = value.get("finegrained_task_category")
-        if fine is not None and fine not in FINEGRAINED_CATEGORIES:
-            known = "; ".join(FINEGRAINED_CATEGORIES)
-            self.fault(path, f"'finegrained_task_category' is {_quote(fine)}. Give one of: {known}; or null.")
-
-    def _check(self, value: Mapping[str, Any], path: str, *, is_leaf: bool) -> LeafCheck | None:
-        found = value.get("check")
-        if found is None:
+        else:
+            below = sub_tasks[: MAX_READ_NODES + 1]
+            read = [self.task(each, at, way) for each, at in zip(below, _paths(path, below), strict=True)]
+        self.faults += [RubricFault(path, message) for message in _category_faults(value, is_leaf=not sub_tasks)]
+        if len(self.faults) > before:
             return None
-        if not is_leaf:
-            self.fault(path, "a node with sub-tasks has a 'check'. Leave it to the leaves.")
-            return None
-        if not (
-            isinstance(found, Mapping)
-            and isinstance(found.get("name"), str)
-            and isinstance(found.get("arguments", {}), Mapping)
-            and set(found) <= {"name", "arguments"}
+        return TaskNode(
+            path=path,
+            id=value["id"],
+            requirements=value["requirements"],
+            weight=value["weight"],
+            sub_tasks=tuple(task for task in read if task is not None),
+            task_category=value.get("task_category"),
+            finegrained_task_category=value.get("finegrained_task_category"),
+            check=_leaf_check(value["check"]) if value.get("check") else None,
+        )
+
+
+def _key_faults(value: Mapping[str, Any]) -> Iterator[str]:
+    for key in getattr(value, "repeated", ()):
+        yield f"key {_quote(key)} stands twice. Keep one."
+    unknown = [str(key) for key in value if key not in _KEYS]
+    for key in unknown[:_SHOWN_KEYS]:
+        close = difflib.get_close_matches(key[:80], _KEYS, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(_KEYS)}."
+        hint = "References are not followed: write the sub-tasks out." if key == "$ref" else hint
+        yield f"unknown key {_quote(key)}. {hint}"
+    if len(unknown) > _SHOWN_KEYS:
+        yield f"{len(unknown) - _SHOWN_KEYS} more unknown keys. Remove them."
+    for key in _REQUIRED:
+        if key not in value:
+            yield f"{key!r} is missing. Add it."
+
+
+def _value_faults(value: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the id, the requirements and the weight, as far as they are there."""
+    for key in ("id", "requirements"):
+        text = value.get(key, "-")
+        if not isinstance(text, str):
+            yield f"{key!r} must be text, not {_quote(text)}."
+        elif text != well_formed(text):
+            yield f"{key!r} holds a lone surrogate: {_quote(text)}. Remove it."
+        elif key == "id" and not _is_id(text):
+            yield f"'id' must be printable text of 1 to {MAX_ID} characters, not {_quote(text)}."
+    weight = value.get("weight", 0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        yield f"'weight' must be a number, not {_quote(weight)}."
+    elif not (weight == 0 or MIN_WEIGHT <= weight <= MAX_WEIGHT):
+        yield f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {_quote(weight)}."
+
+
+def _category_faults(value: Mapping[str, Any], *, is_leaf: bool) -> Iterator[str]:
+    """Yield what is wrong with the categories and the check, which only a leaf may have."""
+    category, fine = value.get("task_category"), value.get("finegrained_task_category")
+    if is_leaf and category not in CATEGORIES:
+        found = "is missing" if category is None else f"is {_quote(category)}"
+        yield f"a leaf's 'task_category' {found}. Give one of: {'; '.join(CATEGORIES)}."
+    elif not is_leaf and category is not None:
+        yield f"a node with sub-tasks has 'task_category' {_quote(category)}. Leave it to the leaves."
+    if fine is not None and fine not in FINEGRAINED_CATEGORIES:
+        known = "; ".join(FINEGRAINED_CATEGORIES)
+        yield f"'finegrained_task_category' is {_quote(fine)}. Give one of: {known}; or null."
+    match check := value.get("check"):
+        case None:
+            return
+        case _ if not is_leaf:
+            yield "a node with sub-tasks has a 'check'. Leave it to the leaves."
+        case {"name": str(name), **others} if not others or (
+            others.keys() == {"arguments"} and isinstance(others["arguments"], Mapping)
         ):
-            self.fault(path, f"'check' must be {{name, arguments}}, not {_quote(found)}.")
-            return None
-        check = LeafCheck(found["name"], dict(found.get("arguments", {})))
-        if (message := check_fault(check)) is not None:
-            self.fault(path, f"check {_quote(check.name)}: {message}")
-        return check
+            if message := check_fault(_leaf_check(check)):
+                yield f"check {_quote(name)}: {message}"
+        case _:
+            yield f"'check' must be {{name, arguments}}, not {_quote(check)}."
+
+
+def _leaf_check(value: Mapping[str, Any]) -> LeafCheck:
+    return LeafCheck(value["name"], dict(value.get("arguments", {})))
 
 
 def _paths(parent: str, values: Sequence[Any]) -> list[str]:
@@ -217,13 +207,6 @@ def _paths(parent: str, values: Sequence[Any]) -> list[str]:
 
 def _is_id(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
-
-
-def _hint(key: str) -> str:
-    if key == "$ref":
-        return "References are not followed: write the sub-tasks out."
-    close = difflib.get_close_matches(key[:80], _KEYS, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(_KEYS)}."
 
 
 def _quote(value: Any) -> str:

@@ -25,10 +25,10 @@ def summary_lines(output: JudgeOutput) -> list[str]:
         digest, prompts = output.model_digest or "unknown", output.prompt_version or "unknown"
         lines.append(one_line(f"model digest {digest}, prompts {prompts}{votes}"))
     lines.append(
-        f"{output.num_leaf_nodes} leaves: {counts.passed} passed, {counts.partial} in part, {counts.failed} failed, "
-        f"{counts.invalid} without a grade"
+        f"{output.num_leaf_nodes} leaves: {counts['passed']} passed, {counts['partial']} in part, "
+        f"{counts['failed']} failed, {counts['invalid']} without a grade"
     )
-    if counts.invalid:
+    if counts["invalid"]:
         lines[-1] += f"; with them the score could be {bounds.low:.3f} to {bounds.high:.3f}"
     if output.token_usage.total.calls:
         lines.append(_calls(output.token_usage.total))
