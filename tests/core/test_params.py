@@ -52,10 +52,10 @@ def test_every_section_must_be_there(section: str):
         ({"teams": ["Same", "same"]}, ["twice"]),
         (
             {
-                "teams": ["a", "a-b"],
-                "models": {name: {"backend": "recorded", "name": name} for name in ("b-c", "c")},
+                "teams": ["c", "b-c"],
+                "models": {name: {"backend": "recorded", "name": name} for name in ("a-b", "a")},
             },
-            ["'a'", "'a-b'", "a-b-c"],
+            ["'c'", "'b-c'", "a-b-c"],
         ),
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),

@@ -5,9 +5,11 @@ The tests of one module share a workspace and run in order: each starts from an 
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
 from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
@@ -31,7 +33,7 @@ def first_run(workspace: Workspace) -> list[str]:
 
 def steps(team: str, model: str, *, since: str = "generate", until: str = "evidence") -> set[str]:
     first, last = TEAM_STEPS.index(since), TEAM_STEPS.index(until)
-    return {f"{step}@{team}-{model}" for step in TEAM_STEPS[first : last + 1]}
+    return {f"{step}@{model}-{team}" for step in TEAM_STEPS[first : last + 1]}
 
 
 def ranked_teams(workspace: Workspace) -> set[str]:
@@ -42,6 +44,8 @@ def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, firs
     everything = {step for team in PROMPTS for model in ("small", "large") for step in steps(team, model)}
     everything |= {"score@small", "score@large", "rank", "grade@alpha", "grade@beta", "report"}
     assert set(first_run) == everything
+    generated = [stage for stage in first_run if stage.startswith("generate")]  # a server loads each model once
+    assert generated == [f"generate@{model}-{team}" for model in ("small", "large") for team in PROMPTS]
     assert ranked_teams(workspace) == set(PROMPTS)
     assert (workspace.folder / "results" / "report" / "index.html").stat().st_size > 10_000
     assert json.loads((workspace.folder / "data" / "grades" / "beta" / "grade.json").read_text())["num_leaf_nodes"] > 0
@@ -73,7 +77,7 @@ def test_a_team_changes_its_prompt(workspace: Workspace, first_run: list[str]):
     ran = set(workspace.repro())
     shared = {"score@small", "score@large", "rank", "grade@beta", "report"}
     assert ran <= steps("beta", "small") | steps("beta", "large") | shared
-    assert {"generate@beta-small", "generate@beta-large", "extract@beta-small", "rank", "grade@beta", "report"} <= ran
+    assert {"generate@small-beta", "generate@large-beta", "extract@small-beta", "rank", "grade@beta", "report"} <= ran
 
 
 @soak_only
@@ -83,7 +87,7 @@ def test_a_model_gets_another_digest(workspace: Workspace, first_run: list[str])
     ran = set(workspace.repro())
     shared = {"score@small", "rank", "grade@alpha", "grade@beta", "report"}
     assert ran <= steps("alpha", "small") | steps("beta", "small") | shared
-    assert {"generate@alpha-small", "generate@beta-small", "rank", "report"} <= ran
+    assert {"generate@small-alpha", "generate@small-beta", "rank", "report"} <= ran
 
 
 @soak_only
@@ -91,7 +95,7 @@ def test_a_physics_parameter_changes(workspace: Workspace, first_run: list[str])
     assert first_run
     workspace.change_params("physics", "trials", value=1)
     ran = set(workspace.repro())
-    assert {f"simulate@{team}-{model}" for team in PROMPTS for model in ("small", "large")} <= ran
+    assert {f"simulate@{model}-{team}" for team in PROMPTS for model in ("small", "large")} <= ran
     assert not [stage for stage in ran if stage.startswith(("generate", "extract", "convert"))]
 
 
@@ -162,3 +166,23 @@ def test_a_mistake_is_named_before_anything_runs(workspace: Workspace, tmp_path:
     assert done.returncode == 2
     assert all(word in done.stderr.replace("\n", " ") for word in words)
     assert "Traceback" not in done.stderr
+
+
+def test_models_that_were_asked_at_once_by_hand_are_not_asked_again(tmp_path: Path):
+    workspace = make_workspace(tmp_path)
+    with SlowOllama(0.002) as small, SlowOllama(0.002) as large:
+        servers = {"small": small, "large": large}
+        for temperature, (model, server) in enumerate(servers.items()):  # else their calls would be the same
+            values = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
+            workspace.change_params("models", model, value={**values, "options": {"temperature": temperature}})
+
+        def generate(model: str) -> list[str]:
+            done = [workspace.python("stages/generate.py", model, team) for team in PROMPTS]
+            return [each.stderr for each in done if each.returncode]
+
+        with ThreadPoolExecutor() as terminals:
+            assert list(terminals.map(generate, servers)) == [[], []]
+        asked = [len(server.asked) for server in servers.values()]
+        assert asked == [len(PROMPTS) * 2 * 2] * 2
+        assert len(workspace.repro("generate")) == len(PROMPTS) * len(servers)
+        assert [len(server.asked) for server in servers.values()] == asked

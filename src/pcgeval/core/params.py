@@ -235,14 +235,14 @@ class Params(_Section):
                 )
 
     def _check_stage_names(self) -> None:
-        """DVC names a stage `<team>-<model>` and silently drops one of two that come out alike."""
+        """DVC names a stage `<model>-<team>` and silently drops one of two that come out alike."""
         owners: dict[str, str] = {}
         for team in self.teams:
             for model in self.models:
-                other = owners.setdefault(f"{team}-{model}", team)
+                other = owners.setdefault(f"{model}-{team}", team)
                 if other != team:
                     raise ValueError(
-                        f"teams {other!r} and {team!r}: with the models' names both give the stage {team}-{model}; "
+                        f"teams {other!r} and {team!r}: with the models' names both give the stage {model}-{team}; "
                         "rename one of them"
                     )
 
