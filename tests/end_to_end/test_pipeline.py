@@ -40,6 +40,17 @@ def ranked_teams(workspace: Workspace) -> set[str]:
     return {row["team"] for row in json.loads((workspace.folder / "results" / "ranking.json").read_text())["teams"]}
 
 
+def copy_without(workspace: Workspace, target: Path, left_out: set[str]) -> Workspace:
+    """Copy a competition without DVC's cache, the outputs that only DVC keeps, and what `left_out` names."""
+    cached = {path.name for path in (workspace.folder / "data").iterdir()} - INPUTS - {"grades"}
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return set(names) & (left_out | {"cache", "tmp", ".cache"} | (cached if Path(folder).name == "data" else set()))
+
+    shutil.copytree(workspace.folder, target, ignore=ignored)
+    return Workspace(target)
+
+
 def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, first_run: list[str]):
     everything = {step for team in PROMPTS for model in ("small", "large") for step in steps(team, model)}
     everything |= {"score@small", "score@large", "rank", "grade@alpha", "grade@beta", "report"}
@@ -111,20 +122,43 @@ def test_the_rubric_changes(workspace: Workspace, first_run: list[str]):
 def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run: list[str], tmp_path: Path):
     assert first_run
     before = workspace.outputs()
-    again = tmp_path / "again"
-    shutil.copytree(
-        workspace.folder,
-        again,
-        ignore=lambda folder, names: [
-            name
-            for name in names
-            if name in {"cache", "tmp", ".cache", "results", "dvc.lock"}
-            or (Path(folder).name == "data" and name not in INPUTS)
-        ],
-    )
-    scratch = Workspace(again)
+    scratch = copy_without(workspace, tmp_path / "again", {"results", "dvc.lock", "grades"})
     scratch.repro()
     assert scratch.outputs() == before
+
+
+def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, first_run: list[str], tmp_path: Path):
+    assert first_run
+    for words in (["remote", "add", "--local", "--default", "store", str(tmp_path / "store")], ["push"]):
+        done = workspace.dvc(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+    second = copy_without(workspace, tmp_path / "second", {".pcgeval"})  # as from git, and with the remote
+    shutil.rmtree(second.folder / "results" / "report")
+    assert not (second.folder / "data" / "raw").exists()
+    done = second.dvc("pull")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert second.outputs() == workspace.outputs()
+    assert second.repro() == []
+
+
+def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
+    with SlowOllama() as server:
+        first = make_workspace(tmp_path / "first")
+        served = {"backend": "ollama", "name": "m:1", "host": server.address}
+        first.change_params("models", value={"small": served})
+        assert first.python("-m", "pcgeval", "check").returncode == 0
+        assert first.python("stages/generate.py", "small", "alpha").returncode == 0
+        asked = len(server.asked)
+        second = Workspace(tmp_path / "second")
+        shutil.copytree(
+            first.folder, second.folder, ignore=shutil.ignore_patterns("raw", "locks")
+        )  # with .pcgeval/calls
+        ran = second.repro("generate")
+        assert {"generate@alpha-small", "generate@beta-small"} <= set(ran)
+        assert (asked, len(server.asked)) == (4, 8)
+        assert len(set(server.asked)) == 8
+        response = Path(stage_dir("raw", "small", "alpha"), "I", "alpha_I_1.txt")
+        assert (second.folder / response).read_bytes() == (first.folder / response).read_bytes()
 
 
 @soak_only
