@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
-from pcgeval.checks.check_result import Undecided
 from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
-from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
+from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RESULTS = {
     "rates": {"A": 0.5, "B": 0.25, "note": "x"},

@@ -5,9 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
-from pcgeval.checks.check_result import Undecided
 from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
-from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
+from pcgeval.checks.evidence import (
+    Document,
+    Evidence,
+    LetterEvidence,
+    ModelEvidence,
+    ReplyShape,
+    TrialEvidence,
+    Undecided,
+)
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import STAGE_NAMES
 from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage

@@ -1,12 +1,39 @@
-"""The evidence for the checks: a submission's texts and the results of its trials, or a paper's reproduction."""
+"""The input and output of a check: the evidence, the types of its arguments, and its result.
 
+The evidence is a submission's texts and the results of its trials, or the reproduction of a paper.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import StageName
 from pcgeval.core.trials import TrialUsage
+
+_Thing = TypeVar("_Thing")
+
+
+def _inner_path(text: str) -> str:
+    path = PurePosixPath(text)
+    if not text.isprintable() or path.is_absolute() or not path.parts or ".." in path.parts:
+        raise ValueError("leads out of the submission")
+    return text
+
+
+# the arguments that a rubric may give; the description stands in messages
+Text = Annotated[str, Field(min_length=1, max_length=1000, description="a text of 1 to 1000 characters")]
+InnerPath = Annotated[
+    str,
+    Field(min_length=1, max_length=1000, description="a file's path below the submission, parts joined by '/'"),
+    AfterValidator(_inner_path),
+]
+Count = Annotated[int, Field(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
+Share = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
+Number = Annotated[float, Field(ge=-1e15, le=1e15, description="a number from -1e15 to 1e15")]
 
 
 @dataclass(frozen=True)
@@ -117,3 +144,39 @@ class PaperEvidence:
     exit_code: int | None = None
     reason: str | None = None
     blacklist: tuple[str, ...] = ()
+
+
+class Undecided(Exception):  # noqa: N818 - it is no error: a judge turns it into a leaf without a grade
+    """The evidence does not say whether the criterion is met."""
+
+
+class NotMet(Exception):  # noqa: N818 - it is no error: it becomes a result of 0
+    """The criterion is not met because a file or value that it needs is missing or malformed."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """How far a criterion is met, from 0 to 1, and the figures that say so."""
+
+    score: float
+    explanation: str
+
+
+def yes_or_no(met: bool, explanation: str) -> CheckResult:
+    """Return 1 for a criterion that is met, else 0."""
+    return CheckResult(1.0 if met else 0.0, explanation)
+
+
+def share(part: int, whole: int, what: str, example: str = "") -> CheckResult:
+    """Return `part / whole` with an explanation such as "71 of 78 trials have code; first otherwise: ..."."""
+    if whole == 0:
+        raise Undecided(f"nothing to count: 0 {what}")
+    return CheckResult(part / whole, f"{part} of {whole} {what}" + (f"; first otherwise: {example}" if example else ""))
+
+
+def share_of(
+    things: Sequence[_Thing], met: Callable[[_Thing], bool], what: str, name: Callable[[_Thing], str]
+) -> CheckResult:
+    """Return the share of things that meet a condition; the explanation names the first that does not."""
+    failing = [thing for thing in things if not met(thing)]
+    return share(len(things) - len(failing), len(things), what, name(failing[0]) if failing else "")

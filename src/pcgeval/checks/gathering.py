@@ -17,8 +17,6 @@ from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     DiversityFile,
-    PicturePrediction,
-    SimilarityEntry,
     SimilarityFile,
     StabilityFile,
     by_trial,
@@ -70,7 +68,10 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
 
 def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
     """Read a submission that need not have been run."""
-    is_program = _is_program(folder)
+    try:
+        is_program = isinstance(load_submission(folder).work, Program)
+    except SubmissionError:  # what cannot be run has no documents that count either
+        is_program = False
     readme = find_readme(folder) or folder / "README.md"
     return Evidence(
         team=team,
@@ -87,19 +88,42 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
     Raises:
         FileError: A stage's output is missing, incomplete or not what it should be.
     """
-    folder = root / stage_dir("diversity", model, team)
-    letters = tuple(
-        LetterEvidence(model, letter, DiversityFile.read(letter_file(folder, letter)).rate)
-        for letter in params.competition.characters
+    raw, stability, similarity, diversity = (
+        root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
     )
-    return ModelEvidence(tuple(_trial_results(params, model, team, root)), letters)
-
-
-def _is_program(folder: Path) -> bool:
-    try:
-        return isinstance(load_submission(folder).work, Program)
-    except SubmissionError:  # what cannot be run has no documents that count either
-        return False
+    outcomes = read_outcomes(similarity)
+    results, letters = [], []
+    for letter in params.competition.characters:
+        letters.append(LetterEvidence(model, letter, DiversityFile.read(letter_file(diversity, letter)).rate))
+        stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
+        classified = SimilarityFile.read(letter_file(similarity, letter))
+        similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
+        for trial in (each for each in trials(params) if each.letter == letter):
+            if trial not in outcomes:
+                raise FileError(f"{similarity / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
+            stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
+            stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
+            if stage is None and (stable is None or similar is None):
+                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
+            prediction = predictions.get(trial.number)
+            probabilities = [each.probability for each in prediction.probabilities] if prediction else []
+            if similar and not probabilities:
+                raise FileError(f"{similarity}: {similar.name!r:.60} has no probabilities. Run `dvc repro`.")
+            results.append(
+                TrialEvidence(
+                    model=model,
+                    trial=trial,
+                    failed_stage=stage,
+                    reason=reason or "",
+                    reply=None if stage == "generate" else _reply(trial_file(raw, "raw", team, trial)),
+                    stability=stable.score if stable else None,
+                    similarity=similar.similarity if similar else None,
+                    # the official field `label` of a trial is the target
+                    on_top=similar is not None and similar.similarity >= max(probabilities),
+                    usage=read_usage(raw, team, trial),
+                )
+            )
+    return ModelEvidence(tuple(results), tuple(letters))
 
 
 def _program_texts(folder: Path, readme: Path) -> Document:
@@ -122,44 +146,6 @@ def _document(path: Path) -> Document:
     except UntrustedFileError as error:
         reason = f"{path.name} {error.reason}"
         return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
-
-
-def _trial_results(params: Params, model: str, team: str, root: Path) -> list[TrialEvidence]:
-    raw, stability, similarity = (root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity"))
-    outcomes = read_outcomes(similarity)
-    results = []
-    for letter in params.competition.characters:
-        stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
-        classified = SimilarityFile.read(letter_file(similarity, letter))
-        similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
-        for trial in (each for each in trials(params) if each.letter == letter):
-            if trial not in outcomes:
-                raise FileError(f"{similarity / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
-            stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
-            stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
-            if stage is None and (stable is None or similar is None):
-                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
-            results.append(
-                TrialEvidence(
-                    model=model,
-                    trial=trial,
-                    failed_stage=stage,
-                    reason=reason or "",
-                    reply=None if stage == "generate" else _reply(trial_file(raw, "raw", team, trial)),
-                    stability=stable.score if stable else None,
-                    similarity=similar.similarity if similar else None,
-                    on_top=similar is not None and _on_top(similar, predictions.get(trial.number), similarity),
-                    usage=read_usage(raw, team, trial),
-                )
-            )
-    return results
-
-
-def _on_top(entry: SimilarityEntry, prediction: PicturePrediction | None, folder: Path) -> bool:
-    """Return whether no label is more probable than the target, which the official field `label` of a trial is."""
-    if prediction is None or not prediction.probabilities:
-        raise FileError(f"{folder}: {entry.name!r:.60} has no probabilities. Run `dvc repro` to make it again.")
-    return entry.similarity >= max(each.probability for each in prediction.probabilities)
 
 
 def _reply(path: Path) -> ReplyShape | None:

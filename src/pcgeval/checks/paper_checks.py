@@ -7,23 +7,28 @@ fault and fails the criterion. A criterion that needs a run of reproduce.sh is u
 import csv
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NewType
+from typing import Any
 
-from pcgeval.checks.check_result import CheckResult, NotMet, Undecided, yes_or_no
-from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.checks.evidence import (
+    CheckResult,
+    Count,
+    InnerPath,
+    NotMet,
+    Number,
+    PaperEvidence,
+    Text,
+    Undecided,
+    yes_or_no,
+)
 from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_name, read_bounded, walk
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
-
-Number = NewType("Number", float)  # an argument that may be any finite number
-InnerPath = NewType("InnerPath", str)  # an argument that names a file below the submission, parts joined by `/`
 
 MAX_FILE_BYTES = 4_000_000
 MAX_READ_BYTES = 64_000_000  # of all files together
 MAX_FILES = 20_000
-LEAST, MOST = Number(-math.inf), Number(math.inf)
+LEAST, MOST = -math.inf, math.inf
 
 
 def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> CheckResult:
@@ -32,7 +37,7 @@ def file_exists(evidence: PaperEvidence, *, path: InnerPath) -> CheckResult:
     return yes_or_no(size > 0, f"{path} has {size} bytes")
 
 
-def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: int) -> CheckResult:
+def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: Count) -> CheckResult:
     """A text of the submission has at least so many words."""
     words = len(_content(evidence, path).split())
     return yes_or_no(words >= at_least, f"{path} has {words} words; {at_least} are asked for")
@@ -69,7 +74,7 @@ def reproduce_succeeded(evidence: PaperEvidence) -> CheckResult:
     raise _not_run(evidence)
 
 
-def log_matches(evidence: PaperEvidence, *, pattern: str) -> CheckResult:
+def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
     """A line that reproduce.sh printed contains a text, in upper or lower case; `*` stands for any characters."""
     if evidence.log is None:
         raise _not_run(evidence)
@@ -79,7 +84,7 @@ def log_matches(evidence: PaperEvidence, *, pattern: str) -> CheckResult:
 
 
 def result_value(
-    evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: Number = LEAST, at_most: Number = MOST
+    evidence: PaperEvidence, *, path: InnerPath, key: Text, at_least: Number = LEAST, at_most: Number = MOST
 ) -> CheckResult:
     """A figure in a file that reproduce.sh wrote lies within bounds; for `key` see `result_order`."""
     value = _results(evidence, path).number(key)
@@ -88,7 +93,7 @@ def result_value(
     return yes_or_no(at_least <= value <= at_most, f"{path}: {key} is {value:g}{asked}")
 
 
-def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, smaller: str) -> CheckResult:
+def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: Text, smaller: Text) -> CheckResult:
     """Of two figures in a file that reproduce.sh wrote, the first is larger.
 
     A figure's key is in JSON the way to it, as in `rates/A` or `runs/0/loss`. In .csv and .tsv it is the row's name in
@@ -99,7 +104,7 @@ def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: str, small
     return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
 
 
-def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_least: int) -> CheckResult:
+def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: Text, at_least: Count) -> CheckResult:
     """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
     below = _results(evidence, path).below(key)
     count = sum(_is_figure(value) for value in below)
@@ -107,33 +112,14 @@ def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: str, at_lea
 
 
 @dataclass(frozen=True)
-class _Results(ABC):
+class _Results:
+    """The value of a JSON file."""
+
     path: str
-
-    @abstractmethod
-    def at(self, key: str) -> Any:
-        """Return what a key leads to."""
-
-    @abstractmethod
-    def below(self, key: str) -> Sequence[Any]:
-        """Return the values that a key groups."""
-
-    def number(self, key: str) -> float:
-        """Return the figure that a key leads to."""
-        value = self.at(key)
-        if not _is_figure(value):
-            raise self.lacks(f"a number at {key}, but {_kind(value)}")
-        return float(value)
-
-    def lacks(self, what: str) -> NotMet:
-        return NotMet(f"{self.path} has not {what}")
-
-
-@dataclass(frozen=True)
-class _Json(_Results):
     value: Any
 
     def at(self, key: str) -> Any:
+        """Return what a key leads to; raises NotMet where it leads to nothing."""
         value = self.value
         for part in key.split("/"):
             if isinstance(value, Mapping) and part in value:
@@ -145,29 +131,42 @@ class _Json(_Results):
         return value
 
     def below(self, key: str) -> Sequence[Any]:
+        """Return the values that a key groups."""
         value = self.at(key)
         return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
 
+    def number(self, key: str) -> float:
+        """Return the figure that a key leads to."""
+        value = self.at(key)
+        if _is_figure(value):
+            return float(value)
+        is_shown = isinstance(value, str | float | bool) or value is None
+        raise self.lacks(f"a number at {key}, but {ascii(value)[:60] if is_shown else f'a {type(value).__name__}'}")
 
-@dataclass(frozen=True)
+    def lacks(self, what: str) -> NotMet:
+        """Return the error that something is missing."""
+        return NotMet(f"{self.path} has not {what}")
+
+
 class _Table(_Results):
-    heading: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    """The rows of a .csv or .tsv file, the headings first."""
 
     def at(self, key: str) -> Any:
+        """Return the figure in the row and column that a key names."""
         name, slash, column = key.rpartition("/")
-        rows = [row for row in self.rows if row[:1] == [name]] if slash else self.rows
+        rows = [row for row in self.value[1:] if row[:1] == [name] or not slash]
         if len(rows) != 1:
             raise self.lacks(f"one row for {key}, but {len(rows)}")
         return self._figure(rows[0], column)
 
     def below(self, key: str) -> Sequence[Any]:
-        return [self._figure(row, key) for row in self.rows]
+        """Return the figures of a column."""
+        return [self._figure(row, key) for row in self.value[1:]]
 
     def _figure(self, row: Sequence[str], column: str) -> float | str:
-        if column not in self.heading:
+        if column not in self.value[0]:
             raise self.lacks(f"the column {column}")
-        place = self.heading.index(column)
+        place = self.value[0].index(column)
         cell = row[place] if place < len(row) else ""
         try:
             return float(cell)
@@ -200,27 +199,16 @@ def _results(evidence: PaperEvidence, path: str) -> _Results:
         raise NotMet(f"{path} is older than the run of reproduce.sh, which did not write it")
     text = content.decode("utf-8-sig", errors="replace")
     try:
-        return _table(path, text) if path.lower().endswith((".csv", ".tsv")) else _Json(path, _json(text))
+        if not path.lower().endswith((".csv", ".tsv")):
+            return _Results(path, json.loads(text, parse_int=float))  # a whole number may have too many digits for int
+        rows = csv.reader(text.splitlines(), delimiter="\t" if path.lower().endswith(".tsv") else ",")
+        return _Table(path, [[cell.strip() for cell in row] for row in rows if row])
     except (ValueError, RecursionError, csv.Error) as error:
         raise NotMet(f"{path} cannot be read: {error}") from error
 
 
-def _json(text: str) -> Any:
-    return json.loads(text, parse_int=float)  # a whole number may have more digits than Python converts
-
-
-def _table(path: str, text: str) -> _Table:
-    lines = csv.reader(text.splitlines(), delimiter="\t" if path.lower().endswith(".tsv") else ",")
-    rows = [[cell.strip() for cell in row] for row in lines if row]
-    return _Table(path, rows[0] if rows else [], rows[1:])
-
-
 def _is_figure(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
-
-
-def _kind(value: Any) -> str:
-    return ascii(value)[:60] if isinstance(value, str | float | bool) or value is None else f"a {type(value).__name__}"
 
 
 def _content(evidence: PaperEvidence, path: str) -> bytes:

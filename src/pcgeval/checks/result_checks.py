@@ -5,8 +5,17 @@ As in the rules of the competition, a trial that failed counts as one that does 
 
 from collections.abc import Callable
 
-from pcgeval.checks.check_result import CheckResult, Undecided, mean, share, share_of
-from pcgeval.checks.evidence import Evidence, LetterEvidence, TrialEvidence
+from pcgeval.checks.evidence import (
+    CheckResult,
+    Evidence,
+    LetterEvidence,
+    Share,
+    Text,
+    TrialEvidence,
+    Undecided,
+    share,
+    share_of,
+)
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
 from pcgeval.core.trials import Flag, FlagKind
 
@@ -16,7 +25,7 @@ def trials_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
     return _share_of_trials(evidence, _passes(stage), f"trials passed {stage}")
 
 
-def trials_without(evidence: Evidence, *, stage: StageName, reason: str) -> CheckResult:
+def trials_without(evidence: Evidence, *, stage: StageName, reason: Text) -> CheckResult:
     """Share of the trials that did not fail in a stage for a reason that contains a text."""
 
     def spared(trial: TrialEvidence) -> bool:
@@ -25,7 +34,7 @@ def trials_without(evidence: Evidence, *, stage: StageName, reason: str) -> Chec
     return _share_of_trials(evidence, spared, f"trials did not fail in {stage} over {reason!r}")
 
 
-def models_pass(evidence: Evidence, *, stage: StageName, at_least: float) -> CheckResult:
+def models_pass(evidence: Evidence, *, stage: StageName, at_least: Share) -> CheckResult:
     """Share of the models with which at least such a share of the trials passed a stage."""
     by_model: dict[str, list[bool]] = {}
     for trial in _trials(evidence):
@@ -60,7 +69,7 @@ def answers_closed(evidence: Evidence) -> CheckResult:
     )
 
 
-def trials_stable(evidence: Evidence, *, at_least: float) -> CheckResult:
+def trials_stable(evidence: Evidence, *, at_least: Share) -> CheckResult:
     """Share of the trials whose level has at least such a stability."""
     return _share_of_trials(
         evidence,
@@ -89,7 +98,7 @@ def mean_similarity(evidence: Evidence) -> CheckResult:
     return _mean_of(evidence, lambda trial: trial.similarity, "similarity")
 
 
-def letters_diverse(evidence: Evidence, *, above: float = 0.0) -> CheckResult:
+def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
     """Share of the letters (of each model) whose diversity is above a value."""
     _trials(evidence)
 
@@ -152,8 +161,12 @@ def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], 
 
 
 def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None], what: str) -> CheckResult:
-    trials = _trials(evidence)
-    values = [value(trial) for trial in trials]
+    values = [value(trial) for trial in _trials(evidence)]
+    if not values:
+        raise Undecided("nothing to average")
+    total = 0.0
+    for each in values:  # one by one: Python's own `sum` rounds differently from version 3.12 on
+        total += each or 0.0
     measured = sum(each is not None for each in values)
-    average = mean(each or 0.0 for each in values)
-    return CheckResult(average, f"mean {what} {average:.4f} over {len(trials)} trials, {measured} of them with a level")
+    average = total / len(values)
+    return CheckResult(average, f"mean {what} {average:.4f} over {len(values)} trials, {measured} of them with a level")

@@ -7,15 +7,14 @@ leaves it undecided.
 
 import re
 
-from pcgeval.checks.check_result import CheckResult, NotMet, Undecided, yes_or_no
-from pcgeval.checks.evidence import Document, Evidence
+from pcgeval.checks.evidence import CheckResult, Count, Document, Evidence, NotMet, Text, Undecided, yes_or_no
 from pcgeval.submissions.load import PLACEHOLDER, prompt_findings
 
 _SEPARATORS = re.compile(r"[\s_-]+")
 _PASSED_BY_PROGRAMS = CheckResult(1.0, "a program; the rule is for prompts")
 
 
-def readme_length(evidence: Evidence, *, at_least_words: int = 1) -> CheckResult:
+def readme_length(evidence: Evidence, *, at_least_words: Count = 1) -> CheckResult:
     """README.md is text and has at least so many words."""
     words = len(_text(evidence.readme).split())
     return yes_or_no(
@@ -30,7 +29,7 @@ def readme_names_team(evidence: Evidence) -> CheckResult:
     return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
 
 
-def readme_mentions(evidence: Evidence, *, text: str) -> CheckResult:
+def readme_mentions(evidence: Evidence, *, text: Text) -> CheckResult:
     """README.md contains a text, in upper or lower case."""
     return _mentions(evidence.readme, text)
 
@@ -61,7 +60,7 @@ def prompt_names_object(evidence: Evidence) -> CheckResult:
     return yes_or_no(count > 0, f"prompt.txt has the token {PLACEHOLDER} {count} times")
 
 
-def prompt_mentions(evidence: Evidence, *, text: str) -> CheckResult:
+def prompt_mentions(evidence: Evidence, *, text: Text) -> CheckResult:
     """The prompt, or any text or source of the program, contains a text, in upper or lower case."""
     return _mentions(evidence.prompt, text)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pcgeval.checks.check_result import Undecided
 from pcgeval.checks.checks import run_check
-from pcgeval.checks.evidence import Evidence, PaperEvidence
+from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.core.console import Progress
 from pcgeval.core.threads import map_in_threads
 from pcgeval.judge.client import JudgeClient, OpenBackend, open_model
