@@ -55,8 +55,9 @@ def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, firs
     everything = {step for team in PROMPTS for model in ("small", "large") for step in steps(team, model)}
     everything |= {"score@small", "score@large", "rank", "grade@alpha", "grade@beta", "report"}
     assert set(first_run) == everything
-    generated = [stage for stage in first_run if stage.startswith("generate")]  # a server loads each model once
-    assert generated == [f"generate@{model}-{team}" for model in ("small", "large") for team in PROMPTS]
+    # a server loads each model once, and a team's trials are evaluated before those of the next team are done
+    in_order = [f"{step}@{model}-{team}" for model in ("small", "large") for team in PROMPTS for step in TEAM_STEPS]
+    assert first_run[: len(in_order)] == in_order
     assert ranked_teams(workspace) == set(PROMPTS)
     assert (workspace.folder / "results" / "report" / "index.html").stat().st_size > 10_000
     assert json.loads((workspace.folder / "data" / "grades" / "beta" / "grade.json").read_text())["num_leaf_nodes"] > 0
