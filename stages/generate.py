@@ -1,5 +1,6 @@
 """Do every trial of one team with one model; finished trials are kept and no finished call is made again.
 
+A submission or params.yaml that changed meanwhile fails the stage at its end, or DVC would take the trials for its.
 `--trust-programs`, or PCGEVAL_TRUST_PROGRAMS=1 for the stages that DVC starts, runs a program without a sandbox where
 bubblewrap is missing: it then has the rights of whoever runs this, and the network.
 """
@@ -10,7 +11,7 @@ from pcgeval.core.console import Progress, run_stage
 from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
 from pcgeval.core.trials import TrialRecord
-from pcgeval.generation.generate import generate_stage
+from pcgeval.generation.generate import check_unchanged, generate_stage
 from pcgeval.llm.backends import open_backend
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
 from pcgeval.submissions.load import load_submission
@@ -41,6 +42,7 @@ def main(model: str, team: str, *options: str) -> None:
         trust_programs=trust_programs,
         recorded_trials=recorded_trials_file(model, team),
     )
+    check_unchanged(params, model, team, stage_dir("raw", model, team))
 
 
 if __name__ == "__main__":

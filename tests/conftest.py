@@ -48,6 +48,7 @@ SLOW = {
     "serve/test_serve_openai.py",
     "similarity/test_classifier.py",
     "similarity/test_classify_stage.py",
+    "soak",
     "submissions/test_unseeded_random.py",
     "submissions/test_zip_file.py",
     "test_docs.py",

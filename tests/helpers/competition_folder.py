@@ -7,9 +7,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from slow_ollama import DIGEST
+
+from pcgeval.core.trials import TrialRecord, read_record
 
 REPOSITORY = Path(__file__).parents[2]
 STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m", "alpha")
@@ -66,9 +69,21 @@ class CompetitionFolder:
 
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""
-        params = yaml.safe_load((self.folder / "params.yaml").read_text())
-        params["models"]["m"] |= values
+        self.change_params("models", m={**self._params()["models"]["m"], **values})
+
+    def change_params(self, section: str, **values: object) -> None:
+        """Change values of a section of params.yaml."""
+        params = self._params()
+        params[section] = {**params.get(section, {}), **values}
         (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+
+    def _params(self) -> dict[str, Any]:
+        params: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
+        return params
+
+    def records(self) -> list[TrialRecord]:
+        """Return the records of all trials in the order of their names."""
+        return [read_record(path) for path in sorted(self.folder.glob("data/raw/m/alpha/*/alpha_*.json"))]
 
     def outputs(self) -> dict[str, bytes]:
         """Return all files of data/raw."""
@@ -96,6 +111,7 @@ def competition_folder(
     submission = folder / "data" / "submissions" / "alpha"
     submission.mkdir(parents=True)
     for name, text in {"README.md": "# alpha\n", **work}.items():
+        (submission / name).parent.mkdir(exist_ok=True)
         (submission / name).write_text(text)
     options = {"temperature": 0.5}
     model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}

@@ -62,6 +62,11 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
     return DATA / name / model / team
 
 
+def evaluation_lock(model: str, team: str, state: Path = STATE) -> Path:
+    """Return the lock of the process that does the trials of a model and a team."""
+    return state / "locks" / model / f"{team}.lock"
+
+
 def recording_file(model: str, team: str) -> Path:
     """Return the recording of a model's calls by a team's submission; its folder is there for every model and team."""
     return RECORDINGS / model / team / "calls.jsonl"

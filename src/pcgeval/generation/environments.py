@@ -20,18 +20,20 @@ INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
 
 
-def interpreter_for(folder: Path) -> Path:
+def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     """Return the Python for a program: this one, or one with the packages that its requirements.txt names.
 
     Programs that ask for the same packages share an environment; the interface packages are not among them.
 
     Args:
         folder: The program's folder.
+        original: The folder that messages name, if this one is a copy.
 
     Raises:
         RequirementsError: The file asks for something that is not allowed, or a package has no wheel for this Python.
     """
-    requirements = read_requirements(folder)
+    source = (original or folder) / REQUIREMENTS
+    requirements = read_requirements(folder, source)
     if not requirements:
         return Path(sys.executable)
     environment = environments_folder() / sha256_json([requirements, sys.version, platform.machine(), sys.base_prefix])
@@ -42,7 +44,6 @@ def interpreter_for(folder: Path) -> Path:
         if not (record.is_file() and python.is_file()):
             if environment.exists():  # a killed run left it; it is never started
                 shutil.rmtree(environment)
-            source = folder / REQUIREMENTS
             wanted = environment.with_suffix(".txt")
             write_text(wanted, "".join(f"{requirement}\n" for requirement in requirements))
             _run_module("venv", "--without-pip", str(environment), source=source)

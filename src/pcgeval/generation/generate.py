@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import CALLS, STATE, Trial, trials
+from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Model, Params, load_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
@@ -33,14 +33,20 @@ from pcgeval.core.trials import (
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, PromptRunner
-from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun
+from pcgeval.generation.snapshot import submission_snapshot
+from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun, stale_records
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
-from pcgeval.submissions.load import Program, Prompt, Submission
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
 
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
+
+
+class InputsChangedError(PcgevalError):
+    """The submission or params.yaml changed while trials ran, so that these were made from something else."""
+
 
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
 
@@ -71,11 +77,11 @@ def generate_stage(
     Args:
         params: The competition.
         model: The model's key in params.
-        submission: The team's prompt or program.
+        submission: The team's prompt or program; its files are copied first, and the trials run from the copy.
         backend: Where the model is asked.
         folder: The raw folder of the model and team; finished trials in it are kept.
         report: Called after each trial, finished before or just now.
-        state: Where locks lie.
+        state: Where locks and the program's copy lie.
         calls: The call log's folder; a recorded model is only replayed and has no need of it.
         trust_programs: Run a program without a sandbox where there is none.
         recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
@@ -86,12 +92,12 @@ def generate_stage(
         LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
         SandboxError: There is no sandbox for a program.
     """
-    place = f"{model}/{submission.team}"
     settings = params.models[model]
-    with lock_folder(folder, state / "locks" / f"{place}.lock"):
-        task = GenerationTask(
-            submission, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed
-        )
+    with (
+        lock_folder(folder, evaluation_lock(model, submission.team, state)),
+        submission_snapshot(submission, state / "snapshots" / model / submission.team) as copy,
+    ):
+        task = GenerationTask(copy, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
         trial_list = list(trials(params))
         if not keep_others:
             _remove_stale_files(folder, submission.team, trial_list)
@@ -103,6 +109,33 @@ def generate_stage(
             outcomes.append(succeeded(done.trial) if reason is None else failed(done.trial, "generate", reason))
             report(done.trial, done.record, done.is_new)
         write_outcomes(folder, outcomes)
+
+
+def check_unchanged(params: Params, model: str, team: str, folder: Path) -> None:
+    """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
+
+    Args:
+        params: The competition as it was when the stage began.
+        model: The model's key in params.
+        team: The team.
+        folder: The raw folder of the model and team, all trials finished.
+
+    Raises:
+        InputsChangedError: The submission, or params.yaml in what decides a trial, changed meanwhile.
+    """
+    now, submission = load_params(), load_submission(SUBMISSIONS / team)
+    if stale := stale_records(params, model, submission, folder):
+        changed = SUBMISSIONS / team
+    elif model not in now.models or [*trials(now)] != [*trials(params)]:
+        stale, changed = [*trials(params)], Path("params.yaml")
+    elif stale := stale_records(now, model, submission, folder):
+        changed = Path("params.yaml")
+    else:
+        return
+    raise InputsChangedError(
+        f"{changed}: changed while the trials of {team} with {model} ran; {len(stale)} were made from what was there "
+        f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
+    )
 
 
 def _pinned_digest(model: Model, backend: Backend) -> str:
@@ -181,7 +214,7 @@ class _Generation:
             return
         with open_sandbox(ResourceLimits(), self.trust_programs) as sandbox:
             self.contained = sandbox.contained
-            yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder))
+            yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder, work.original))
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)

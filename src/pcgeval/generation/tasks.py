@@ -3,11 +3,12 @@
 import hashlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Limits, Model
-from pcgeval.core.trials import Exchange, Flag
+from pcgeval.core.layout import Trial, trials
+from pcgeval.core.params import Limits, Model, Params
+from pcgeval.core.trials import Exchange, Flag, read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -74,6 +75,34 @@ class GenerationTask:
         program = self.submission.work
         assert isinstance(program, Program)  # noqa: S101 - the caller knows
         return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
+
+
+def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
+    """Return the trials whose records tell that they were made from another submission, model, seed or limits.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        submission: The team's submission.
+        folder: The raw folder of the model and team; a trial without a record in it was made elsewhere, or not yet.
+
+    Raises:
+        FileError: A record is not what the stage writes.
+    """
+    settings = params.models[model]
+    tasks: dict[str, GenerationTask] = {}  # by the model's digest
+    stale = []
+    for trial in trials(params):
+        path = record_path(folder, submission.team, trial)
+        if path.exists():
+            record = read_record(path)
+            digest = settings.digest or record.digest
+            if digest not in tasks:
+                seed = params.competition.seed
+                tasks[digest] = GenerationTask(submission, settings, digest, params.limits, seed)
+            if tasks[digest].fingerprint(trial) != record.fingerprint:
+                stale.append(trial)
+    return stale
 
 
 def trial_seed(master_seed: int, trial: Trial) -> int:

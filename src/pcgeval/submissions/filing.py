@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +19,8 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import SUBMISSIONS, recording_file
-from pcgeval.core.locks import lock_folder
+from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
+from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import printable_name, walk
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
@@ -66,7 +66,7 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
-        FilingError: The name cannot be a team's, or the earlier submission would be lost.
+        FilingError: The name cannot be a team's, the earlier submission would be lost, or it is being evaluated.
         ParamsError: params.yaml is faulty, or cannot take this team.
     """
     if team is None:
@@ -82,7 +82,8 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
         if not found.passed:
             return FiledSubmission(team, found, None, replaced=False, to_do=())
         notes = _take_over(kept, staging)
-        _publish(staging, folder)
+        with _not_evaluated(team, folder):
+            _publish(staging, folder)
     findings = (*found.findings, *notes, *_ignored_by_git(folder))
     return FiledSubmission(team, replace(found, findings=findings), folder, replaced, tuple(_to_do(team, folder)))
 
@@ -146,6 +147,20 @@ def _take_over(kept: Notes, staging: Path) -> list[SubmissionFinding]:
         )
     decided = kept.model_dump(include={"role", "disqualified"}, exclude_defaults=True)
     return [note(NOTES_FILE, f"keeps the organiser's note: {key}: {value}") for key, value in decided.items()]
+
+
+@contextmanager
+def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
+    """Keep evaluations of the team from starting; refuse if one is running."""
+    with ExitStack() as locks:
+        for lock in sorted(Path().glob(str(evaluation_lock("*", team)))):
+            try:
+                locks.enter_context(lock_folder(folder, lock))
+            except FolderBusyError as error:
+                raise FilingError(
+                    f"{error} It evaluates the submission that is there, with {lock.parent.name}. Then submit again."
+                ) from error
+        yield
 
 
 def _publish(staging: Path, folder: Path) -> None:

@@ -69,6 +69,7 @@ class Program:
 
     folder: Path
     entry: str  # relative to the folder, with forward slashes
+    original: Path | None = None  # of a copy: the folder that messages name
 
     def files(self) -> list[str]:
         """Return the names of its files in byte order, without the organiser's notes and Python's caches."""

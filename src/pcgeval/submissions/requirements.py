@@ -44,15 +44,19 @@ class RequirementsError(PcgevalError):
     """A requirements.txt asks for what is not allowed, or its packages cannot be installed."""
 
 
-def read_requirements(folder: Path) -> list[str]:
+def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     """Return the packages that a program's folder asks for, the interface packages left out; [] without the file.
+
+    Args:
+        folder: The program's folder.
+        shown: The path that messages give the file, if the folder is a copy.
 
     Raises:
         RequirementsError: Lines ask for anything but a package of the index by its name; each is listed.
     """
-    path = folder / REQUIREMENTS
+    path = shown or folder / REQUIREMENTS
     try:
-        content = read_bounded(path, MAX_BYTES)
+        content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []

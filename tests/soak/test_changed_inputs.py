@@ -1,0 +1,131 @@
+"""A submission or params.yaml that is changed while the evaluation runs: no result of mixed programs, no wrong hash."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+from soak import SOAK
+
+OTHER_PROGRAM = {"main.py": PROGRAM["main.py"].replace("Build", "Construct")}
+OTHER_PROMPT = {"prompt.txt": PROMPT["prompt.txt"].replace("Build", "Construct")}
+TRIALS = 20 if SOAK else 5
+
+
+def started(competition: CompetitionFolder, server: SlowOllama) -> subprocess.Popen[str]:
+    """Start the stage and wait until some trials are finished."""
+    process = competition.command(*STAGE)
+    while len(server.asked) < 9:
+        time.sleep(0.01)
+    return process
+
+
+def replace_submission(competition: CompetitionFolder, work: dict[str, str]) -> None:
+    for name, text in work.items():
+        file = competition.folder / "data/submissions/alpha" / name
+        file.with_suffix(".new").write_text(text)
+        file.with_suffix(".new").replace(file)
+
+
+def first_words(competition: CompetitionFolder) -> set[str]:
+    """Return the first words that the model was asked: which of two submissions ran."""
+    log = "".join(path.read_text() for path in competition.folder.glob("data/raw/m/alpha/*/alpha_*.json"))
+    return {word for word in ("Build", "Construct") if f'"content": "{word} ' in log}
+
+
+@pytest.mark.parametrize(
+    ("work", "other"), [(PROGRAM, OTHER_PROGRAM), (PROMPT, OTHER_PROMPT)], ids=["program", "prompt"]
+)
+def test_a_submission_that_is_replaced_while_it_is_evaluated(
+    tmp_path: Path, work: dict[str, str], other: dict[str, str]
+):
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path, server.address, work, letters="AB", trials=TRIALS)
+        process = started(competition, server)
+        replace_submission(competition, other)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2
+        assert "error: data/submissions/alpha: changed while" in said
+        before, asked = competition.outputs(), len(server.asked)
+        assert len(competition.records()) == 2 * TRIALS
+        assert first_words(competition) <= {"Build"}
+        replace_submission(competition, work)  # the old one again: its trials are finished
+        competition.generate()
+        assert (competition.outputs(), len(server.asked)) == (before, asked)
+        replace_submission(competition, other)
+        competition.generate()
+        assert first_words(competition) <= {"Construct"}
+        assert not {each.fingerprint for each in competition.records()} & {
+            word for content in before.values() for word in content.decode().split('"')
+        }
+    assert not [path for path in (tmp_path / ".pcgeval/snapshots").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("section", "values"), [("competition", {"seed": 1}), ("competition", {"trials": 2}), ("limits", {"tokens": 9_000})]
+)
+def test_params_that_are_changed_while_a_submission_is_evaluated(
+    tmp_path: Path, section: str, values: dict[str, object]
+):
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
+        process = started(competition, server)
+        competition.change_params(section, **values)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2
+        assert "error: params.yaml: changed while" in said
+        competition.generate()
+
+
+def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
+        process = started(competition, server)
+        competition.change_model(concurrency=3, keep_alive="1h")
+        competition.change_params("limits", prompt_words=800)
+        competition.change_params("scoring", bootstrap=10)
+        replace_submission(competition, {"submission.yaml": "disqualified: copied from beta\n"})
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+
+
+def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path: Path):
+    handed_in = tmp_path / "handed-in"
+    handed_in.mkdir()
+    for name, text in {"README.md": "# alpha\n", **OTHER_PROGRAM}.items():
+        (handed_in / name).write_text(text)
+    submit = ("-m", "pcgeval", "submit", str(handed_in), "--team", "alpha", "--force")
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=TRIALS)
+        evaluation = started(competition, server)
+        refused = competition.command(*submit)
+        _, said = refused.communicate(timeout=300)
+        assert refused.returncode == 2
+        assert f"data/submissions/alpha: process {evaluation.pid} " in said
+        assert f"kill {evaluation.pid}" in said
+        assert "submit again" in said
+        _, said = evaluation.communicate(timeout=300)
+        assert evaluation.returncode == 0, said
+        assert first_words(competition) == {"Build"}
+        competition.run(*submit)
+        competition.generate()
+        assert first_words(competition) == {"Construct"}
+
+
+def test_a_run_that_is_killed_leaves_one_copy_of_the_program_at_most(tmp_path: Path):
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
+        for _ in range(2):
+            process = competition.command(*STAGE)
+            asked = len(server.asked)
+            while len(server.asked) < asked + 2:
+                time.sleep(0.01)
+            process.kill()
+            process.communicate()
+            copies = list((tmp_path / ".pcgeval/snapshots").rglob("main.py"))
+            assert len(copies) == 1
+            assert not copies[0].stat().st_mode & 0o222
+        competition.generate()
+    assert not list((tmp_path / ".pcgeval/snapshots").rglob("main.py"))
