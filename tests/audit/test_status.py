@@ -140,6 +140,10 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
         lambda f: write(f, "dvc.yaml", PIPELINE.replace("[data/stability,", "[constraints.txt, data/stability,")),
         [("stage", None)],
     ),
+    "dep removed": (
+        lambda f: write(f, "dvc.yaml", PIPELINE.replace("data/stability, data/images,", "data/stability,")),
+        [("stage", None)],
+    ),
     "reader older than its input": (lock_an_older_input, [("stage", "data/raw/m1/aa")]),
 }
 

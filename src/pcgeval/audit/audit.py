@@ -2,17 +2,17 @@
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from pcgeval.audit.environment import Environment, read_environment
-from pcgeval.audit.history import Git, GitState, History
+from pcgeval.audit.history import Git, GitState
 from pcgeval.audit.lineage import Input, Tracer, merge_inputs, owner_of
 from pcgeval.audit.pipeline import AuditError, PipelineStage, read_pipeline
-from pcgeval.audit.status import AGAIN, AuditFinding, Checker, check_cache, find_untracked, finding
+from pcgeval.audit.status import AGAIN, AuditFinding, Checker, finding
 from pcgeval.audit.workspace import Workspace, printable
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
@@ -97,9 +97,8 @@ def audit(root: Path, team: str | None = None) -> Audit:
     params = load_params(root / "params.yaml")
     pipeline, git = read_pipeline(root), Git(root)
     workspace = Workspace(root, pipeline.walk)
-    untracked = find_untracked(pipeline.stages, workspace, params)
-    checked = Checker(pipeline, workspace, History(pipeline, git), git, untracked.paths).check()
-    cache = check_cache(pipeline, root)
+    checker = Checker(pipeline, workspace, git, params)
+    checker.check()
     environment, package_notes = read_environment(root)
     ranked, unreadable = _read_ranking(root)
     if team is not None:
@@ -129,9 +128,9 @@ def audit(root: Path, team: str | None = None) -> Audit:
         params=tuple(each for each in others if each.name.rpartition(".")[2] != "seed"),
         environment=environment,
         git=git.state(),
-        checked=Checked(len(pipeline.stages), workspace.hashed, cache.objects),
-        faults=(*unreadable, *checked, *untracked.faults, *cache.faults),
-        notes=(*untracked.notes, *cache.notes, *package_notes),
+        checked=Checked(len(pipeline.stages), workspace.hashed, checker.cache_objects),
+        faults=(*unreadable, *checker.faults),
+        notes=(*checker.notes, *package_notes),
     )
 
 
@@ -153,14 +152,13 @@ def _only(team: str, ranked: Iterable[RankedTeam], params: Params) -> tuple[Rank
 
 
 def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:
-    used: dict[str, dict[str, ParamUsed]] = {}
+    """Return every value that stages ran with, by name; a name has several where stages ran with different ones."""
+    used: dict[tuple[str, str], ParamUsed] = {}
     for stage in stages:
-        for param in stage.locked_params:
-            values = used.setdefault(param.name, {})
-            before = values.get(repr(param.value))
-            names = (*before.stages, stage.name) if before else (stage.name,)
-            values[repr(param.value)] = ParamUsed(param.name, param.value, names)
-    return tuple(used[name][value] for name in sorted(used) for value in sorted(used[name]))
+        for name, value in stage.locked_params.items():
+            before = used.get((name, repr(value)), ParamUsed(name, value, ()))
+            used[name, repr(value)] = replace(before, stages=(*before.stages, stage.name))
+    return tuple(used[key] for key in sorted(used))
 
 
 def _printable(value: Any) -> Any:

@@ -6,14 +6,13 @@ out each in turn.
 """
 
 import hashlib
-import io
 import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -62,45 +61,30 @@ class Git:
         """Yield the MD5 of each file below a folder, by relative path, for the last commits that changed the folder."""
         listed = self._run("log", f"-{RECENT_COMMITS}", "--format=%H", "HEAD", "--", folder)
         for commit in (listed or b"").decode().split():
-            yield self._tree(commit, folder)
-
-    def _tree(self, commit: str, folder: str) -> dict[str, str]:
-        found = {}
-        for entry in _names(self._run("ls-tree", "-r", "-z", commit, "--", f"{folder}/")):
-            meta, _, path = entry.partition("\t")
-            _, kind, blob = meta.split()
-            if kind == "blob":
-                found[path.removeprefix(folder + "/")] = self._blob_md5(blob)
-        return found
-
-    def _blob_md5(self, blob: str) -> str:
-        if blob not in self._md5s:
-            with subprocess.Popen(self._words("cat-file", "blob", blob), stdout=subprocess.PIPE, env=_plain()) as run:
-                self._md5s[blob] = hashlib.file_digest(cast("io.BufferedReader", run.stdout), _md5).hexdigest()
-        return self._md5s[blob]
+            found = {}
+            for entry in _names(self._run("ls-tree", "-r", "-z", commit, "--", f"{folder}/")):
+                meta, _, path = entry.partition("\t")
+                _, kind, blob = meta.split()
+                if kind == "blob":
+                    if blob not in self._md5s:
+                        content = self._run("cat-file", "blob", blob) or b""
+                        self._md5s[blob] = hashlib.md5(content, usedforsecurity=False).hexdigest()
+                    found[path.removeprefix(folder + "/")] = self._md5s[blob]
+            yield found
 
     def _run(self, *words: str) -> bytes | None:
         """Return what git prints, None if it fails or is not installed."""
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("GIT_")
+        }  # a hook sets them
+        command = ["git", "-C", str(self.root), "--literal-pathspecs", *words]
         try:
-            run = subprocess.run(self._words(*words), capture_output=True, check=False, env=_plain())
+            run = subprocess.run(
+                command, capture_output=True, check=False, env={**environment, "GIT_OPTIONAL_LOCKS": "0"}
+            )
         except OSError:
             return None
         return run.stdout if run.returncode == 0 else None
-
-    def _words(self, *words: str) -> list[str]:
-        return ["git", "-C", str(self.root), "--literal-pathspecs", *words]
-
-
-def _md5() -> "hashlib._Hash":
-    return hashlib.md5(usedforsecurity=False)
-
-
-def _plain() -> dict[str, str]:
-    """Return the environment without git's own variables (a hook sets them), reading only."""
-    return {
-        **{key: value for key, value in os.environ.items() if not key.startswith("GIT_")},
-        "GIT_OPTIONAL_LOCKS": "0",
-    }
 
 
 def _names(output: bytes | None) -> list[str]:

@@ -102,7 +102,6 @@ class Tracer:
         )
         self._workspace = workspace
         self._params = params
-        self._exchanges: dict[str, int] = {}
 
     def trace(self, team: str) -> Lineage:
         """Return what the team's line of the ranking and its grades were made from."""
@@ -129,14 +128,11 @@ class Tracer:
         """Yield the files that a stage reads and that no stage makes."""
         for dep in stage.deps:
             if dep.path not in self._made:
-                for file in self._files(dep):
+                for file in self._workspace.listing(dep.path).files:
                     if self._concerns(owner_of(file.path), team) and self._is_read(file.path):
                         yield self._input(dep, file)
                 if not self._workspace.listing(dep.path).exists:
                     yield Input(self._kind(dep.path), dep.path, None, None, _locked(dep))
-
-    def _files(self, dep: Artifact) -> Iterable[FileHash]:
-        return self._workspace.listing(dep.path).files
 
     def _is_read(self, path: str) -> bool:
         """Return whether a recording is replayed; that of a model asked for real, or that does not judge, is not."""
@@ -168,7 +164,7 @@ class Tracer:
 
     def _input(self, dep: Artifact, file: FileHash) -> Input:
         kind = self._kind(file.path)
-        exchanges = self._count(file.path) if kind == "exchanges" else None
+        exchanges = count_lines(self._workspace.root / file.path) if kind == "exchanges" else None
         return Input(kind, file.path, file.sha256, file.md5, _locked(dep), exchanges)
 
     def _kind(self, path: str) -> InputKind:
@@ -183,12 +179,6 @@ class Tracer:
             ("src", "source"),
         )
         return next((kind for folder, kind in kinds if is_below(path, folder)), "file")
-
-    def _count(self, path: str) -> int:
-        """Return how many lines a recording has: one an exchange."""
-        if path not in self._exchanges:
-            self._exchanges[path] = count_lines(self._workspace.root / path)
-        return self._exchanges[path]
 
 
 def merge_inputs(inputs: Iterable[Input]) -> tuple[Input, ...]:
@@ -206,7 +196,7 @@ def _locked(artifact: Artifact) -> tuple[Locked, ...]:
 
 
 def count_lines(place: Path) -> int:
-    """Return how many lines a file has, read in blocks because a line may be of any length."""
+    """Return how many lines, of a recording exchanges, a file has; read in blocks because a line may be long."""
     lines, last = 0, b"\n"
     with place.open("rb") as file:
         while block := file.read(_BLOCK):
