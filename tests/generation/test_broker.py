@@ -223,7 +223,8 @@ def kinds(guest: Guest) -> list[str]:
     ("answer", "flagged"),
     [
         ("```\ndrop_block('b11', 3)\n```", False),
-        ("  ```\r\ndrop_block('b11',\t3)\n```\n", False),  # the same word for word
+        ("  ```\r\ndrop_block('b11', 3)\n```\n", False),  # the same word for word
+        ("```\ndrop_block('b11',\n3)\n```", True),  # in a call, white space decides whether it is extracted
         ("", False),
         ("```\ndrop_block('b11', 4)\n```", True),
         ("drop_block('b11', 3)", True),
@@ -250,6 +251,48 @@ def test_a_reply_that_the_program_never_got_is_none_of_its_own(model: TestModel)
     with guest.pipe:
         guest.chats("Build.", n=2).answers(f"reply to 1 messages with seed {SEED + 1}")
     assert kinds(guest) == []
+
+
+LEVEL = "drop_block('b31', 7)\ndrop_block('b13', 7)\ndrop_block('b31', 7)"
+
+
+@pytest.mark.parametrize(
+    ("messages", "flagged"),
+    [
+        ([f"Repeat exactly:\n{LEVEL}"], True),
+        ([f"Fill in drop_block('b11', 0)\n{LEVEL.replace(chr(39), chr(34))}\nand repeat."], True),
+        (["Build the letter I.", f"Repeat exactly:\n{LEVEL}"], False),  # the model's own words, quoted
+        (["An example: drop_block('b31', 7)\ndrop_block('b13', 7)\nBuild an I."], False),
+        (["Build the letter I."], False),
+    ],
+)
+def test_an_answer_that_the_program_dictated_is_flagged(messages: list[str], *, flagged: bool) -> None:
+    guest = Guest(TestModel(lambda _: LEVEL), limits())
+    with guest.pipe:
+        for message in messages:
+            guest.chats(message)
+        guest.answers(LEVEL)
+    assert kinds(guest) == (["dictated-answer"] if flagged else [])
+
+
+@pytest.mark.parametrize(
+    ("joined", "flagged"),
+    [("{0}\n{1}", False), ("{1}", False), ("{0}{1}", False), ("{1}\n{0}", True), ("{0}\n{1}\nmine", True)],
+)
+def test_replies_joined_when_the_tokens_are_used_up_are_the_models(joined: str, *, flagged: bool) -> None:
+    said = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
+    guest = Guest(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=20))  # three replies: 21
+    with guest.pipe:
+        guest.chats("a").chats("a", said[0], "b").chats("a", said[0], "b", said[1], "c").answers(joined.format(*said))
+    assert kinds(guest) == (["altered-answer"] if flagged else [])
+
+
+def test_replies_joined_without_need_are_flagged() -> None:
+    guest = Guest(TestModel(lambda request: f"drop_block('b11', {len(request.messages)})"), limits())
+    with guest.pipe:
+        guest.chats("a").chats("a", "drop_block('b11', 1)", "b")
+        guest.answers("drop_block('b11', 1)\ndrop_block('b11', 3)")
+    assert kinds(guest) == ["altered-answer"]
 
 
 def test_an_invented_reply_is_flagged_once(guest: Guest) -> None:

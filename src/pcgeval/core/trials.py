@@ -17,7 +17,7 @@ from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import read_stage_file, refusal
 from pcgeval.core.untrusted import well_formed
 
-FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
+FlagKind = Literal["altered-answer", "dictated-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
 MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like

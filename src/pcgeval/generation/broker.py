@@ -15,6 +15,7 @@ from typing import Literal
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
+from pcgeval.generation.authorship import Transcript
 from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, DeadlinePassed, FailureMessage, Pipe
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Backend, CallError, Message
@@ -53,7 +54,7 @@ class Broker:
         self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
         self._told_time_is_up: float | None = None
         self._tokens = 0
-        self._replies: set[str] = set()  # of the model, with single spaces
+        self._said = Transcript()
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
@@ -79,13 +80,21 @@ class Broker:
                         raise TrialFailed(self.limit.why if self.limit else printable_line(text))
                     case AnswerMessage(text):
                         # an empty answer scores nothing, so there is nothing in it to inspect
-                        if text.strip() and _single_spaced(text) not in self._replies:
-                            why = "none of the model's replies in this trial is the answer"
-                            why = why if self._replies else "the model gave no reply in this trial; the answer"
-                            self._flag_text("altered-answer", why, text)
+                        if text.strip():
+                            self._inspect(text)
                         return text
         except DeadlinePassed:
             raise TrialFailed(f"took more than {self._limits.seconds:g} s") from None
+
+    def _inspect(self, answer: str) -> None:
+        """Flag an answer that is not the model's own."""
+        # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
+        if not self._said.is_reply(answer) and not (self.limit and self._said.is_joined(answer)):
+            why = "none of the model's replies in this trial is the answer"
+            why = why if self.exchanges else "the model gave no reply in this trial; the answer"
+            self._flag_text("altered-answer", why, answer)
+        if self._said.was_dictated(answer):
+            self._flag_text("dictated-answer", "the calls of the answer stood in the program's own message", answer)
 
     @property
     def _deadline(self) -> float:
@@ -102,8 +111,9 @@ class Broker:
         except ValueError as error:
             return {"prompt_tokens": 0, "output_tokens": 0, **asdict(Refusal("ValueError", str(error)))}
         for message in messages:
-            if message.role == "assistant" and _single_spaced(message.content) not in self._replies:
+            if message.role == "assistant" and not self._said.is_reply(message.content):
                 self._flag_text("invented-reply", "the model never said in this trial", message.content)
+            self._said.add_message(message.content)
         texts: list[str] = []
         while not self._is_over_limit() and len(texts) < n:
             texts.append(self._ask(messages, (self._job.seed + len(texts)) % 2**31))
@@ -129,7 +139,7 @@ class Broker:
         self.exchanges += (Exchange(request.key, reply, messages[repeats:], repeats),)
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
-        self._replies.add(_single_spaced(well_formed(reply.text)))
+        self._said.add_reply(reply.text)
         return reply.text
 
     def _is_over_limit(self) -> bool:
@@ -194,8 +204,3 @@ def _content(content: object) -> str:
     if len(whole) < len(content):
         raise ValueError("the parts of a message's content must be texts")
     return "".join(whole)
-
-
-def _single_spaced(text: str) -> str:
-    """Return the text with single spaces: texts that differ only in white space are the same word for word."""
-    return " ".join(text.split())
