@@ -20,6 +20,8 @@ FINE = [
     "def random():\n    return 4\nrandom()",
     "import my.random\nmy.random.choice([1])",
     "this is not Python: random.choice(",
+    "import time\nimport random\nrandom.seed(7)\nrandom.random(), time.time()",
+    "import uuid\nuuid.uuid5(uuid.NAMESPACE_DNS, 'a')",
 ]
 FORGOTTEN = [
     ("import random\n\nrandom.choice([1])", "main.py:3 uses random,"),
@@ -34,6 +36,14 @@ FORGOTTEN = [
     ("import numpy\nnumpy.random.default_rng().random()", "uses numpy.random,"),
     ("from numpy import random\nrandom.rand(2)", "uses numpy.random,"),
     ("import numpy.random\nnumpy.random.rand(2)", "uses numpy.random,"),
+    ("import random\nrandom.seed(None)\nrandom.random()", "uses random,"),
+    ("import random, time\nrandom.seed(time.time())\nrandom.random()", "main.py:2 seeds random with time.time"),
+    ("import random\nfrom time import time_ns as t\nrandom.Random(int(t()) % 7)", "with time.time_ns"),
+    ("import numpy as np, os\nnp.random.default_rng(os.getpid())", "with os.getpid"),
+    ("import os\n# random\nos.urandom(4)", "main.py:3 uses os.urandom"),
+    ("import secrets\nsecrets.choice([1])", "uses secrets.choice"),
+    ("import uuid\nstr(uuid.uuid4())", "uses uuid.uuid4"),
+    ("from random import SystemRandom\nSystemRandom().random()", "uses random.SystemRandom"),
 ]
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import TypeGuard
 
 from pcgeval.core.trials import Flag
 from pcgeval.core.untrusted import printable_name
@@ -38,6 +39,8 @@ _ABSOLUTE_PATH = re.compile(
 )
 _OPENERS = {"open", "Path", "read_csv", "read_json"}
 _GENERATORS = ("random", "numpy.random")
+_UNREPEATABLE = ("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4")
+_CHANGING = (*_UNREPEATABLE, "time", "datetime", "os.getpid")  # a seed of these is another one in every run
 _SEEDED_BY_ARGUMENT = {
     *("random.seed", "numpy.random.seed", "random.Random"),
     *("numpy.random.default_rng", "numpy.random.RandomState", "numpy.random.Generator"),
@@ -81,33 +84,49 @@ def check_sources(folder: Path, entry: str, findings: list[SubmissionFinding]) -
 
 
 def unseeded_random(folder: Path) -> tuple[Flag, ...]:
-    """Return a flag for each generator of random numbers that the program uses and nowhere seeds.
+    """Return a flag for each source of random numbers of a program that gives others in another run.
+
+    These are generators that the program uses and nowhere seeds or seeds with the time or the like, and the system's
+    own randomness.
 
     Args:
-        folder: The program's folder. A seed in any of its files counts for all of them; a seed that is not the same in
-            every run counts too: this finds what was forgotten, not what is hidden.
+        folder: The program's folder. A seed in any of its files counts for all of them: this finds what was forgotten,
+            not what is hidden.
     """
     used: dict[str, str] = {}
     seeded: set[str] = set()
-    for source in python_sources(folder, MAX_RANDOM_BYTES, re.compile(b"random")):
+    others: dict[str, str] = {}  # that no seed makes repeatable
+    for source in python_sources(folder, MAX_RANDOM_BYTES, re.compile(b"random|secrets|uuid")):
         if isinstance(source.tree, SourceFault):
             continue
         known = imported_names(source.tree, lambda module: random.__all__ if module == "random" else ())
         for node in ast.walk(source.tree):
+            place = f"{source.name}:{getattr(node, 'lineno', '')}"
             if isinstance(node, ast.Call) and (name := dotted_name(node.func, known)) in _SEEDED_BY_ARGUMENT:
-                if node.args or node.keywords:
-                    seeded.add(_generator(name))
-            elif isinstance(node, ast.Name | ast.Attribute) and (generator := _generator(dotted_name(node, known))):
-                used.setdefault(generator, f"{source.name}:{node.lineno}")
-    return tuple(
-        Flag("unseeded-random", f"{place} uses {generator}, which no file of the program gives a seed")
-        for generator, place in sorted(used.items())
-        if generator not in seeded
-    )
+                seeds = [*node.args, *(keyword.value for keyword in node.keywords)]
+                generator = _first_of(_GENERATORS, name)
+                names = [dotted_name(each, known) for seed in seeds for each in ast.walk(seed) if _is_name(each)]
+                if changing := next((each for each in names if _first_of(_CHANGING, each)), None):
+                    others.setdefault(changing, f"{place} seeds {generator} with {changing}, another in every run")
+                if any(not isinstance(seed, ast.Constant) or seed.value is not None for seed in seeds):
+                    seeded.add(generator)
+            elif _is_name(node) and (name := dotted_name(node, known)):
+                if other := _first_of(_UNREPEATABLE, name):
+                    others.setdefault(other, f"{place} uses {name}, which gives other values in every run")
+                elif generator := _first_of(_GENERATORS, name):
+                    used.setdefault(generator, place)
+    unseeded = [(place, each) for each, place in sorted(used.items()) if each not in seeded]
+    details = [f"{place} uses {each}, which no file of the program gives a seed" for place, each in unseeded]
+    return tuple(Flag("unseeded-random", detail) for detail in [*details, *others.values()])
 
 
-def _generator(name: str) -> str:
-    return next((each for each in _GENERATORS if f"{name}.".startswith(f"{each}.")), "")
+def _is_name(node: ast.AST) -> TypeGuard[ast.Name | ast.Attribute]:
+    return isinstance(node, ast.Name | ast.Attribute)
+
+
+def _first_of(modules: tuple[str, ...], name: str) -> str:
+    """Return the first of some modules or functions that a dotted name is, or is part of; empty if none is."""
+    return next((each for each in modules if f"{name}.".startswith(f"{each}.")), "")
 
 
 def _node_findings(folder: Path, name: str, nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:
