@@ -1,6 +1,7 @@
 """Hostile programs, run for real in the sandbox: what stops each of them, and that the next program runs."""
 
 import contextlib
+import ctypes
 import os
 import shutil
 import socket
@@ -110,6 +111,65 @@ def shown_in_tmp() -> list[str]:
 def test_the_hosts_files_are_not_there(arena: Arena, path: str) -> None:
     ending = arena.run("import os, sys; print(os.listdir(sys.argv[1]) or open(sys.argv[1]).read())", path)
     assert last_line(ending).startswith("FileNotFoundError")
+
+
+HOST_FACTS = [
+    *("/proc/loadavg", "/proc/meminfo", "/proc/interrupts", "/proc/sys/kernel/random/boot_id", "/proc/stat"),
+    *("/proc/uptime", "/proc/vmstat", "/proc/cmdline", "/proc/diskstats", "/proc/pressure/cpu", "/proc/kallsyms"),
+]
+OF_PROCESSES = [
+    *("/proc/self/mountinfo", "/proc/mounts", "/proc/1/mountinfo", "/proc/self/cgroup", "/proc/thread-self/mountinfo"),
+    *("/proc/self/task/1/mounts", "/proc/self/fd/../mountinfo", "/proc/self/cwd/../proc/self/mountinfo"),
+]
+
+
+def reads(arena: Arena, paths: list[str]) -> list[str]:
+    """Return which files a program and a process that it starts can read, and which of them can be made readable."""
+    ending = arena.run(
+        """
+        import os, subprocess, sys
+        for path in sys.argv[1:]:
+            for attempt in (lambda: os.chmod(path, 0o777), lambda: os.unlink(path), lambda: open(path, "rb").read(1)):
+                try:
+                    attempt()
+                    print(path, file=sys.stderr)
+                except OSError:
+                    pass
+        subprocess.run(["head", "-qc1", *sys.argv[1:]], stdout=sys.stderr, stderr=subprocess.DEVNULL)
+        """,
+        *paths,
+    )
+    assert ending.code == 0
+    return ending.stderr_tail.split()
+
+
+def test_the_hosts_load_and_hardware_are_hidden(arena: Arena) -> None:
+    assert reads(arena, HOST_FACTS) == []
+
+
+def landlock() -> int:
+    """Return the version of the kernel's Landlock, -1 without."""
+    return int(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1))
+
+
+@pytest.mark.skipif(landlock() < 2, reason="the kernel has no Landlock (Linux 5.19), or has it switched off")
+def test_the_hosts_mounts_are_hidden(arena: Arena) -> None:
+    assert reads(arena, OF_PROCESSES) == []
+
+
+def test_what_libraries_look_for_in_proc_is_there(arena: Arena) -> None:
+    ending = arena.run(
+        """
+        import os, subprocess, sys, tempfile
+        assert open("/proc/cpuinfo").read() and open("/proc/sys/vm/overcommit_memory").read()
+        assert os.readlink("/proc/self/exe") and os.listdir("/proc/self/fd")
+        assert subprocess.run(["bash", "-c", "cat <(echo piped)"], capture_output=True).stdout == b"piped\\n"
+        os.mkdir("/tmp/folder")
+        open("/tmp/file", "w").close()
+        os.rename("/tmp/file", "/tmp/folder/file")
+        """
+    )
+    assert ending == ExitStatus(0, None, "")
 
 
 def test_another_submission_is_not_there(arena: Arena) -> None:
@@ -603,10 +663,13 @@ def test_system_calls_by_number(arena: Arena, call: str, answer: str) -> None:
 def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:
     ending = arena.run(
         """
-        import os, subprocess, sys
-        status = dict(line.split(":\\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
-        print(*(int(status[f"Cap{kind}"], 16) for kind in ("Inh", "Prm", "Eff", "Amb")), file=sys.stderr)
-        print(status["NoNewPrivs"], status["Seccomp"], os.getuid() != 0, file=sys.stderr)
+        import ctypes, os, subprocess, sys
+        libc = ctypes.CDLL(None)
+        version, rights = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+        assert libc.capget(version, rights) == 0
+        ambient = sum(libc.prctl(47, 1, right, 0, 0) == 1 for right in range(64))
+        print(*rights, ambient, file=sys.stderr)
+        print(libc.prctl(39, 0, 0, 0, 0), libc.prctl(21), os.getuid() != 0, file=sys.stderr)  # no new rights; filter
         print(subprocess.run(["/usr/bin/su", "-c", "id"], capture_output=True).returncode != 0, file=sys.stderr)
         for change in (os.setuid, os.setgid):
             try:
@@ -616,7 +679,7 @@ def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:
                 pass
         """
     )
-    assert ending.stderr_tail.splitlines() == ["0 0 0 0", "1 2 True", "True"]
+    assert ending.stderr_tail.splitlines() == ["0 0 0 0 0 0 0", "1 2 True", "True"]
 
 
 def test_there_is_no_terminal_to_type_into(arena: Arena) -> None:

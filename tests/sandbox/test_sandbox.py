@@ -18,6 +18,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from soak import SOAK
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths, limiting_command
 from pcgeval.sandbox.sandbox import TRUST_MEANS, ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
@@ -318,7 +319,61 @@ def test_nothing_outlives_us(folder: Path) -> None:
     os.close(alive)
 
 
+@needs_bubblewrap
+def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> None:
+    source = """
+        import sys
+        from pathlib import Path
+        from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
+        sandbox = Sandbox(ResourceLimits(), contained=True)
+        print("ready", flush=True)
+        program = "import os, time; time.sleep(0.5); os.write(%d, b'x')" % int(sys.argv[2])
+        command = [sys.executable, "-c", program]
+        sandbox.start(command, folder=Path(sys.argv[1]), descriptors=(int(sys.argv[2]),)).wait(600)
+    """
+    alive, held = os.pipe()
+    for half_milliseconds in range(10, 60, 1 if SOAK else 10):
+        command = [sys.executable, "-c", dedent(source), folder, str(held)]
+        with subprocess.Popen(command, pass_fds=(held,), stdout=subprocess.PIPE) as ours:
+            assert ours.stdout is not None
+            assert ours.stdout.readline() == b"ready\n"
+            time.sleep(half_milliseconds / 2000)
+            ours.kill()
+    os.close(held)
+    # bubblewrap itself may leave a process that sleeps, where it was killed between two of its own steps
+    if select.select([alive], [], [], 2.0)[0]:
+        assert os.read(alive, 1) == b"", "a program went on without us"
+    os.close(alive)
+
+
 # A start that takes long
+
+
+@needs_bubblewrap
+def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+    """No limit of the sandbox is reached by a program that does nothing, however slow its start is."""
+    write = """if True:
+        import os, sys
+        file = open(sys.argv[1], "wb")
+        while True:
+            file.seek(0)
+            file.write(bytes(10**6))
+            os.fsync(file)
+    """
+    load = [
+        subprocess.Popen(
+            [sys.executable, "-c", "while True: pass" if number % 2 else write, tmp_path / f"load{number}"]
+        )
+        for number in range(10 if SOAK else 4)
+    ]
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            endings = list(pool.map(lambda _: run(contained, folder, "", seconds=600), range(1000 if SOAK else 16)))
+    finally:
+        for each in load:
+            each.kill()
+            each.wait()
+    assert set(endings) == {ExitStatus(0, None, "")}
 
 
 SLOW_BUBBLEWRAP = """#!{python} -I

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from pcgeval.sandbox import launcher
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits, SandboxError
 
 ISOLATION = (
@@ -78,7 +79,15 @@ def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
     options += ["--perms", "0755", "--dir", "/etc"]
     for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
         options += ["--ro-bind-try", path, path]
-    options += ["--proc", "/proc", "--perms", "0755", "--tmpfs", "/dev"]
+    options += ["--proc", "/proc", "--ro-bind-try", "/dev/null", "/proc/sys/kernel/random/boot_id"]
+    with os.scandir(
+        "/proc"
+    ) as entries:  # they tell of the host, its load for one; a device on such a mount is unreadable
+        for entry in entries:
+            if not (entry.name.isdecimal() or entry.is_symlink() or entry.name in launcher.SHOWN_IN_PROC):
+                covered = ["--tmpfs", entry.path, "--remount-ro", entry.path]
+                options += covered if entry.is_dir() else ["--ro-bind", "/dev/null", entry.path]
+    options += ["--perms", "0755", "--tmpfs", "/dev"]
     for path in DEVICES:
         options += ["--dev-bind", path, path]
     options += ["--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/tmp", "/dev/shm"]  # noqa: S108 - the sandbox's

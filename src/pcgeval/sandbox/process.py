@@ -24,7 +24,7 @@ TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
-REPORT_SECONDS = 10.0  # bubblewrap reports within milliseconds
+REPORT_SECONDS = 120.0  # bubblewrap reports within milliseconds, but not on a machine that can hardly work
 GRACE_SECONDS = 5.0  # for the kernel to clear away what was killed
 
 
@@ -92,7 +92,7 @@ class SandboxedProcess:
             process: bubblewrap, or without a sandbox the program itself, which leads its session.
             limits: Memory, processes, output and files in /tmp are watched from outside.
             clean_up: Called once after all has ended.
-            reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed at the end;
+            reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed by `clean_up`;
                 None without a sandbox.
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
@@ -233,7 +233,6 @@ class SandboxedProcess:
             if self._reports is not None:
                 while chunk := os.read(self._reports, CHUNK_BYTES):
                     self._report += chunk
-                os.close(self._reports)
             if self._handle is not None:
                 os.close(self._handle)
                 self._handle = None
@@ -245,11 +244,14 @@ class SandboxedProcess:
 
 
 def _first_line(descriptor: int) -> bytes:
-    """Read a line, or less if the other end is closed or nothing comes."""
+    """Read a line, or less if the other end is closed."""
     line = b""
-    while not line.endswith(b"\n") and select.select([descriptor], [], [], REPORT_SECONDS)[0]:
-        chunk = os.read(descriptor, CHUNK_BYTES)
-        if not chunk:
+    while not line.endswith(b"\n"):
+        if not select.select([descriptor], [], [], REPORT_SECONDS)[0]:
+            raise SandboxError(
+                f"The sandbox did not start within {REPORT_SECONDS:g} s. Run again when the machine has less to do."
+            )
+        if not (chunk := os.read(descriptor, CHUNK_BYTES)):
             break
         line += chunk
     return line

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 from weakref import WeakSet
 
+from pcgeval.sandbox import launcher
 from pcgeval.sandbox.bubblewrap import (
     folder_options,
     interpreter_paths,
@@ -104,44 +105,31 @@ class Sandbox:
             raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
         with contextlib.ExitStack() as undo:
             if self.contained:
-                seen = (*readable, *interpreter_paths(Path(command[0])))
-                line = self._contained_line(command, folder, seen, writable, undo)
-                variables = _variables(command, "/tmp", environment)  # noqa: S108 - the sandbox's own
-                process, reports = _start_bubblewrap(line, descriptors, variables)
+                running = self._start_contained(command, folder, readable, writable, descriptors, environment, undo)
             else:
                 scratch = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
                 variables = _variables(command, undo.enter_context(scratch), environment)
                 process = _start([*self._trusted_limits(), *command], folder, descriptors, variables)
-                reports = None
-            running = SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
+                running = SandboxedProcess(process, self.limits, undo.pop_all().close)
         with self._lock:
             self._running.add(running)
         if self._closed.is_set():  # meanwhile
             running.kill()
         return running
 
-    def _contained_line(
+    def _start_contained(
         self,
         command: list[str],
         folder: Path,
         readable: tuple[Path, ...],
         writable: tuple[Path, ...],
+        descriptors: tuple[int, ...],
+        environment: Mapping[str, str] | None,
         undo: contextlib.ExitStack,
-    ) -> list[str]:
-        """Return bubblewrap's options and the command that it runs."""
-        for path in (*readable, *writable):
-            if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
-                raise SandboxError(
-                    f"{path}: cannot be shown to programs: it is not absolute, or contains a home folder. "
-                    "Name a folder inside it."
-                )
-            if not path.exists():
-                raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Create it first.")
-            if is_root() and path in readable and not open_to_all(path):
-                raise SandboxError(
-                    f"{path}: only its owner may read it, and root runs programs as another user. "
-                    f"Open it: `chmod -R go+rX {path}`."
-                )
+    ) -> SandboxedProcess:
+        python = Path(sys.executable).resolve()  # runs the launcher
+        readable = (*readable, *interpreter_paths(Path(command[0])), *interpreter_paths(python))
+        _check_paths(readable, writable)
         become_user = []
         if is_root():  # the kernel's limit on processes does not hold for root
             user = FIRST_USER + next(_users) % USERS
@@ -149,13 +137,43 @@ class Sandbox:
             become_user.append("--")
             for path in (path for each in writable for path in _all_below(each)):
                 os.chown(path, user, user, follow_symlinks=False)
-        return [
-            *system_options(self.limits.scratch_bytes, network=self.network),
-            *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
-            *limiting_command(self.limits),
-            *become_user,
-            *command,
-        ]
+        with contextlib.ExitStack() as lent:
+            reports, reports_end = os.pipe()
+            lifeline, held_while_alive = os.pipe()
+            for ours, its in ((reports, reports_end), (held_while_alive, lifeline)):
+                undo.callback(os.close, ours)
+                lent.callback(os.close, its)
+            # if we are killed now, the launcher finds the lifeline cut and ends; so that bubblewrap gets that far, and
+            # does not die of reporting to nobody, it holds both ends of the pipe for its reports
+            inherited = [*descriptors, lifeline, reports, reports_end]
+            calls = []
+            if (instructions := filter_program()) is not None:
+                filter_end, writing = os.pipe()
+                lent.callback(os.close, filter_end)
+                os.write(writing, instructions)  # fewer bytes than a pipe holds
+                os.close(writing)
+                inherited.append(filter_end)
+                calls = ["--seccomp", str(filter_end)]
+            line = [
+                *(tool("bwrap"), "--json-status-fd", str(reports_end), *calls),
+                *system_options(self.limits.scratch_bytes, network=self.network),
+                *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
+                *limiting_command(self.limits),
+                *become_user,
+                *(
+                    str(python),
+                    "-I",
+                    "-S",
+                    "-c",
+                    Path(launcher.__file__).read_text("utf-8"),
+                    str(lifeline),
+                    str(reports),
+                ),
+                *command,
+            ]
+            variables = _variables(command, "/tmp", environment)  # noqa: S108 - the sandbox's own
+            process = _start(line, Path("/"), tuple(inherited), variables)
+        return SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
 
     def _trusted_limits(self) -> list[str]:
         """Return the start of a command line that sets the limits that any POSIX shell can set for one program."""
@@ -216,6 +234,23 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
     return status
 
 
+def _check_paths(readable: tuple[Path, ...], writable: tuple[Path, ...]) -> None:
+    """Refuse paths that a contained program could not or must not see."""
+    for path in (*readable, *writable):
+        if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
+            raise SandboxError(
+                f"{path}: cannot be shown to programs: it is not absolute, or contains a home folder. "
+                "Name a folder inside it."
+            )
+        if not path.exists():
+            raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Create it first.")
+        if is_root() and path in readable and not open_to_all(path):
+            raise SandboxError(
+                f"{path}: only its owner may read it, and root runs programs as another user. "
+                f"Open it: `chmod -R go+rX {path}`."
+            )
+
+
 def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
     """Return a program's folder, or a readable copy if the user that root becomes may not list it."""
     folder = folder.resolve()
@@ -263,29 +298,6 @@ def _variables(command: list[str], scratch: str, own: Mapping[str, str] | None) 
         "OPENBLAS_NUM_THREADS": "1",
         **(own or {}),
     }
-
-
-def _start_bubblewrap(
-    line: list[str], descriptors: tuple[int, ...], variables: Mapping[str, str]
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start bubblewrap with two pipes, for the filter of system calls and for its reports; return the latter's end."""
-    reports, reports_end = os.pipe()
-    options = ["--json-status-fd", str(reports_end)]
-    lent = [reports_end]
-    if (calls := filter_program()) is not None:
-        filter_end, writing = os.pipe()
-        os.write(writing, calls)  # fewer bytes than a pipe holds
-        os.close(writing)
-        lent.append(filter_end)
-        options += ["--seccomp", str(filter_end)]
-    try:
-        return _start([tool("bwrap"), *options, *line], Path("/"), (*descriptors, *lent), variables), reports
-    except SandboxError:
-        os.close(reports)
-        raise
-    finally:
-        for descriptor in lent:
-            os.close(descriptor)
 
 
 def _start(
