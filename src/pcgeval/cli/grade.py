@@ -128,8 +128,7 @@ def grade(
     calls = CallFiles(recordings=tuple(recordings), export=exchanges)
     if paper is None:
         task = competition_task(params, submission, rubric=rubric)
-        with calls.lock(task.folder, settings):
-            log = calls.open(settings)
+        with calls.opened(task.folder, settings) as log:
             output = grading.grade(task, settings, log, report)
             calls.write_export(log, keep_others=True)
     else:

@@ -8,7 +8,7 @@ and only a call whose criterion, files, model or prompt changed is made again.
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,33 +49,32 @@ class CallFiles:
     recordings: tuple[Path, ...] = ()
     export: Path | None = None
 
-    def open(self, settings: JudgeSettings) -> CallLog:
-        """Read the recordings and open the log; a replay (backend `recorded`) knows the recordings alone.
+    @contextmanager
+    def opened(self, submission: Path, settings: JudgeSettings) -> Iterator[CallLog]:
+        """Open the log and the recordings; a replay (backend `recorded`) knows the recordings alone.
+
+        One grading at a time asks a model about a submission and logs the replies: two would pay for each call.
 
         Raises:
+            FolderBusyError: Another grading asks about it at this moment.
             FileError: A recording is missing, a file holds something else than calls, or the export has other calls
                 than a judge's.
         """
         if missing := [path for path in self.recordings if not path.is_file()]:
             raise FileError(f"{missing[0]}: no such recording. Name a file of recorded calls, or leave it out.")
-        exported = [] if self.export is None or not self.export.is_file() else [self.export]
-        log = CallLog(self.log, [*self.recordings, *exported])  # refuses an export of another kind, also in a replay
-        if any(call.leaf is None for path in exported for call in read_recording(path)):
-            raise FileError(f"{self.export}: holds calls that no judge made and would be rewritten. Name another file.")
-        return CallLog(None, self.recordings) if settings.is_replay else log
-
-    @contextmanager
-    def lock(self, submission: Path, settings: JudgeSettings) -> Iterator[None]:
-        """Let one grading at a time ask a model about a submission and log the replies: two would pay for each call.
-
-        Raises:
-            FolderBusyError: Another grading asks about it at this moment.
-        """
-        if self.log is None or settings.judge != "simple" or settings.is_replay:
-            yield
-            return
-        with lock_folder(submission, self.log.parent / "judgements" / state_name(submission) / "grading.lock"):
-            yield
+        with ExitStack() as stack:
+            if self.log is not None and settings.judge == "simple" and not settings.is_replay:
+                lock = self.log.parent / "judgements" / state_name(submission) / "grading.lock"
+                stack.enter_context(lock_folder(submission, lock))
+            exported = [] if self.export is None or not self.export.is_file() else [self.export]
+            log = CallLog(
+                self.log, [*self.recordings, *exported]
+            )  # refuses an export of another kind, also in a replay
+            if any(call.leaf is None for path in exported for call in read_recording(path)):
+                raise FileError(
+                    f"{self.export}: holds calls that no judge made and would be rewritten. Name another file."
+                )
+            yield CallLog(None, self.recordings) if settings.is_replay else log
 
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
@@ -123,6 +122,7 @@ class JudgeClient:
         self.model, self._settings, self._log = settings.model, settings, log
         self._stopping = stopping or threading.Event()
         self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
+        self._context = {"num_ctx": settings.context} if settings.model.backend in _OWN_CONTEXT else {}
         self._open_backend = open_backend
         self._lock = threading.Lock()
         self._backend: tuple[Backend, TokenCounter] | None = None
@@ -184,7 +184,7 @@ class JudgeClient:
             self._check_running()
             if self._backend is None:
                 try:
-                    options = {**self.model.options, **self._context_option()}
+                    options = {**self.model.options, **self._context}
                     backend = self._open_backend(self.model.model_copy(update={"options": options}))
                     found = backend.digest()
                 except LlmError as error:
@@ -200,32 +200,15 @@ class JudgeClient:
                 self._backend = backend, token_counter(backend)
             return self._backend
 
-    def _context_option(self) -> dict[str, Option]:
-        return {"num_ctx": self._settings.context} if self.model.backend in _OWN_CONTEXT else {}
-
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
         backend, counter = self._open()
         self._called.add(call.leaf)
-        logged = LoggedCall(
-            key=key,
-            model=self.model.name,
-            leaf=call.leaf,
-            kind=call.kind,
-            vote=call.vote,
-            attempt=call.attempt,
-            reason="not asked",
-        )
+        sent = reply = reason = None
         try:
             messages = call.messages(self._settings.context, counter)
             sent = sha256_json([[message.role, message.content] for message in messages])
-            logged = logged.model_copy(update={"sent": sent})
-            options = {
-                **self.model.options,
-                **self._context_option(),
-                **self._options(call),
-                "num_predict": call.output_tokens,
-            }
+            options = {**self._options(call), **self._context, "num_predict": call.output_tokens}
             request = ChatRequest(
                 self.model.name,
                 self.digest or "",
@@ -242,8 +225,18 @@ class JudgeClient:
             reply = backend.chat(request, seconds)
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
-            return logged.model_copy(update={"reason": str(error)})
-        return logged.model_copy(update={"reply": reply, "reason": None})
+            reason = str(error)
+        return LoggedCall(
+            key=key,
+            reply=reply,
+            reason=reason,
+            model=self.model.name,
+            leaf=call.leaf,
+            kind=call.kind,
+            vote=call.vote,
+            attempt=call.attempt,
+            sent=sent,
+        )
 
     def _check_running(self) -> None:
         if self._ends is not None and time.monotonic() >= self._ends:

@@ -8,7 +8,6 @@ import csv
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -23,6 +22,7 @@ REQUIRED = ("path", "score", "author", "reason")
 KEYS = (*REQUIRED, "date")
 MAX_BYTES = 16 * 2**20
 NO_GRADE = frozenset({"none", "null", "~"})
+_Entry = tuple[int, dict[str, str]]  # the line where an entry begins, and its texts by their keys
 HumanGrades = Mapping[str, tuple[Correction, ...]]  # all entries about a leaf by its path; the last one counts
 
 
@@ -33,14 +33,6 @@ class HumanGradesError(PcgevalError):
         """Compose the message from the first two hundred faults."""
         super().__init__(listed(path, faults))
         self.faults = tuple(faults)
-
-
-@dataclass(frozen=True)
-class _FileEntry:
-    """The texts of one entry by their keys, as they stand in the file, and its line."""
-
-    line: int
-    texts: Mapping[str, str]
 
 
 def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
@@ -66,27 +58,32 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     faults: list[str] = []
     known = frozenset(leaves)
     grades: dict[str, tuple[Correction, ...]] = {}
-    for entry in (_csv_entries if path.suffix.lower() == ".csv" else _yaml_entries)(text, faults):
-        texts = entry.texts
-        found = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in texts if key not in KEYS]
-        found += [f"{key!r} is missing. Add it." for key in REQUIRED if not texts.get(key)]
-        if texts.get("path") and texts["path"] not in known:
-            found.append(f"path {texts['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric leaves`.")
-        if texts.get("score") and not _is_score(texts["score"]):
-            found.append(f"score {texts['score']!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
-        faults += [f"line {entry.line}: {fault}" for fault in found]
+    entries = _csv_entries if path.suffix.lower() == ".csv" else _yaml_entries
+    for line, entry in entries(text, faults):
+        found = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in entry if key not in KEYS]
+        found += [f"{key!r} is missing. Add it." for key in REQUIRED if not entry.get(key)]
+        if entry.get("path") and entry["path"] not in known:
+            found.append(f"path {entry['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric leaves`.")
+        given, score = entry.get("score", ""), None
+        if given and given.lower() not in NO_GRADE:
+            try:
+                score = float(given)
+            except ValueError:
+                score = math.nan
+            if not 0 <= score <= 1:
+                found.append(f"score {given!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
+        faults += [f"line {line}: {fault}" for fault in found]
         if not found:
-            score = None if texts["score"].lower() in NO_GRADE else float(texts["score"])
             grade = Correction(
-                score=score, author=texts["author"], reason=texts["reason"], date=texts.get("date") or None
+                score=score, author=entry["author"], reason=entry["reason"], date=entry.get("date") or None
             )
-            grades[texts["path"]] = (*grades.get(texts["path"], ()), grade)
+            grades[entry["path"]] = (*grades.get(entry["path"], ()), grade)
     if faults:
         raise HumanGradesError(path, faults)
     return grades
 
 
-def _csv_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
+def _csv_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
     try:
@@ -101,13 +98,13 @@ def _csv_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
             if row and len(row) != len(header):
                 faults.append(f"line {line}: {len(row)} values under {len(header)} headings. Quote texts with commas.")
             elif row:
-                yield _FileEntry(line, dict(zip(header, (value.strip() for value in row), strict=True)))
+                yield line, dict(zip(header, (value.strip() for value in row), strict=True))
             line = rows.line_num + 1
     except csv.Error as error:
         faults.append(f"line {line}: not valid CSV: {error}. Fix it; what follows was not read.")
 
 
-def _yaml_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
+def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -129,13 +126,4 @@ def _yaml_entries(text: str, faults: list[str]) -> Iterator[_FileEntry]:
                 faults.append(f"line {key.start_mark.line + 1}: {key.value!r:.60} stands twice. Keep one.")
             else:
                 texts[key.value] = value.value.strip()
-        yield _FileEntry(line, texts)
-
-
-def _is_score(text: str) -> bool:
-    if text.lower() in NO_GRADE:
-        return True
-    try:
-        return len(text) < 40 and not math.isnan(float(text)) and 0 <= float(text) <= 1
-    except ValueError:
-        return False
+        yield line, texts

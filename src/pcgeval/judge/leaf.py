@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pcgeval.judge.answers import (
     MAX_PICKED,
@@ -14,7 +14,8 @@ from pcgeval.judge.answers import (
     parse_verdict,
     without_thinking,
 )
-from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, FileText, SubmissionFile, clean, list_files, read_file
+from pcgeval.judge.client import JudgeClient
+from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, SubmissionFile, clean, list_files, read_file
 from pcgeval.judge.logs import reduced
 from pcgeval.judge.prompts import CallKind, JudgeCall, PromptPart, filled, phrase, prompt_version
 from pcgeval.judge.settings import GradingTask
@@ -48,28 +49,21 @@ class VoteResult:
     agreement: float | None = None
 
 
-class Client(Protocol):
-    """The way to the model."""
-
-    def ask(self, call: JudgeCall) -> ChatReply:
-        """Return the reply; raises CallError if this call has none, LlmError if no call can be made any more."""
-
-
 class LeafJudge:
     """Judges the leaves of one submission by a model; several threads may use it at once."""
 
-    def __init__(self, task: GradingTask, client: Client, *, votes: int = 1, code_only: bool = False) -> None:
+    def __init__(self, task: GradingTask, client: JudgeClient, *, votes: int = 1, code_only: bool = False) -> None:
         """List the submission's files, and prepare the parts of the prompts that all leaves share.
 
         Args:
             task: The submission and the rubric, already cut to the leaves that are graded.
-            client: Asks the model.
+            client: Asks the model; its `ask` may raise CallError and LlmError.
             votes: How often each leaf is graded, each time with another seed.
             code_only: Show neither reproduce.sh nor its log.
         """
         self._task, self._client, self._votes = task, client, votes
         self.files = list_files(task.folder)
-        self.file_text = lru_cache(_FILES_KEPT)(self._file_text)
+        self.file_text = lru_cache(_FILES_KEPT)(lambda file: read_file(file.path))
         self._shared_parts = tuple(
             PromptPart(name, clean(text).strip(), tail=0.1, weight=weight)
             for name, text, weight in (
@@ -245,9 +239,6 @@ class LeafJudge:
         if self._task.reproduce_log is None:
             return False
         return self._task.log_written is None or file.written >= self._task.log_written
-
-    def _file_text(self, file: SubmissionFile) -> FileText:
-        return read_file(file.path)
 
     def _rank(
         self, leaf: TaskNode, offered: Sequence[SubmissionFile], ask: Callable[[JudgeCall], ChatReply]

@@ -1,7 +1,7 @@
 """Making the log of reproduce.sh short without losing what it says: time stamps, progress and repeats go."""
 
 import re
-from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from pcgeval.judge.files import clean
 
@@ -25,7 +25,17 @@ def reduced(log: str) -> str:
     A line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
-    return "\n".join(_counted(_last_progress(_line(line) for line in _bounded(log).replace("\r\n", "\n").split("\n"))))
+    lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
+    kept: list[str] = []
+    for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
+        *earlier, last = run
+        # of adjacent progress, what says that something is done, and the last line
+        kept += [*(line for line in earlier if not is_progress or "100%" in line), last]
+    shown: list[str] = []
+    for line, repeats in groupby(kept):
+        times = sum(1 for _ in repeats)
+        shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
+    return "\n".join(shown)
 
 
 def _bounded(log: str) -> str:
@@ -46,36 +56,3 @@ def _line(line: str) -> str:
     line = clean(line)
     stamp = _STAMP.match(line)
     return line[stamp.end() :] if stamp else line
-
-
-def _last_progress(lines: Iterable[str]) -> Iterator[str]:
-    """Leave out each line of progress that is followed by a further one, unless it says that something is done."""
-    waiting: str | None = None
-    for line in lines:
-        is_progress = _PROGRESS.search(line) is not None
-        if waiting is not None and not is_progress:
-            yield waiting
-        waiting = line if is_progress and "100%" not in line else None
-        if waiting is None:
-            yield line
-    if waiting is not None:
-        yield waiting
-
-
-def _counted(lines: Iterable[str]) -> Iterator[str]:
-    """Yield each line once; after one that came several times in a row, how often."""
-    before: str | None = None
-    times = 0
-    for line in lines:
-        if line == before:
-            times += 1
-            continue
-        yield from _repeats(before, times)
-        yield line
-        before, times = line, 1
-    yield from _repeats(before, times)
-
-
-def _repeats(line: str | None, times: int) -> Iterator[str]:
-    if times > 1 and line:
-        yield f"[the line above {times} times]"

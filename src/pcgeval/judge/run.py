@@ -6,13 +6,15 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, sha256_json, write_json
+from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import JUDGE_OPTIONS, Model
@@ -26,6 +28,7 @@ from pcgeval.rubric.papers import Paper, load_paper
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, Computer, ReproductionRun
 
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
+_RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
 
 
@@ -110,8 +113,7 @@ def grade_submission(
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
     paper = load_paper(Path(settings.papers_dir), paper_id)
     with ExitStack() as stack:
-        stack.enter_context(calls.lock(submission, settings))
-        log = calls.open(settings)
+        log = stack.enter_context(calls.opened(submission, settings))
         run = place = None
         if computer is not None and not settings.code_only and settings.judge in {"simple", "checks"}:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
@@ -129,9 +131,11 @@ def grade_submission(
 def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings: JudgeSettings) -> GradingTask:
     """Return the submission as it is after the run, or as it lies, with the log that lies there."""
     if run is None:
-        log = None if settings.code_only else _own_log(submission)
+        path = submission / REPRODUCE_LOG
+        has_log = not settings.code_only and path.is_file() and not path.is_symlink()
+        log = read_file(path).text if has_log else None
         run = ReproductionRun(submission, log or "", None, None, 0.0, 0.0)
-        log_written = _trusted_time(submission, log)
+        log_written = _trusted_time(path, log)
     else:
         log, log_written = run.log, run.started_at
     evidence = PaperEvidence(run.folder, log, log_written, run.exit_code, run.reason, paper.blacklist)
@@ -149,14 +153,8 @@ def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings:
     )
 
 
-def _own_log(submission: Path) -> str | None:
-    """Return the log that lies in a submission; None if there is none that can be read."""
-    path = submission / REPRODUCE_LOG
-    return read_file(path).text if path.is_file() and not path.is_symlink() else None
-
-
-def _trusted_time(submission: Path, log: str | None) -> float | None:
-    """Return when the run began to which a log that lies there belongs, if its file still has that time.
+def _trusted_time(path: Path, log: str | None) -> float | None:
+    """Return when the run began to which a log that lies in a submission belongs, if its file still has that time.
 
     A checkout or a copy gives all files new times, which tell nothing about which of them the run has made.
     """
@@ -167,7 +165,7 @@ def _trusted_time(submission: Path, log: str | None) -> float | None:
         started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
     except (ValueError, OverflowError):
         return None
-    written = (submission / REPRODUCE_LOG).lstat().st_mtime
+    written = path.lstat().st_mtime
     return written if abs(written - started) <= _SAME_TIME else None
 
 
@@ -186,20 +184,15 @@ def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
 
 def _reproduced(computer: Computer, submission: Path, place: Path) -> ReproductionRun:
     """Run reproduce.sh, or return the run that a killed grading of the same submission has finished."""
-    note = place / "run.json"
     identity = sha256_json([str(submission.resolve()), _state_of(submission)])
-    if note.is_file():
-        try:
-            values = read_json(note)
-            known, earlier = values.pop("submission"), Path(values["folder"])
-            if known == identity and earlier.is_dir():
-                return ReproductionRun(**{**values, "folder": earlier})
-        except (FileError, TypeError, KeyError, AttributeError):
-            pass  # a run that cannot be used is made again
+    note = place / f"{identity}.json"
+    if note.is_file() and (run := _RUN.validate_json(note.read_bytes())).folder.is_dir():
+        return run
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     run = computer.reproduce(submission, place / "copy")
-    write_json(note, {**vars(run), "folder": str(run.folder.resolve()), "submission": identity})
+    run = replace(run, folder=run.folder.resolve())
+    write_json(note, _RUN.dump_python(run, mode="json"))
     return run
 
 

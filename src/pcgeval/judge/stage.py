@@ -59,8 +59,7 @@ def grade_stage(
     recording = root / judge_recording_file(team)
     calls = CallFiles(root / CALLS, (recording,) if recording.is_file() else (), root / judgement_file(team))
     lock = root / STATE / "judgements" / f"{team}.lock"
-    with lock_folder(root / grade_file(team).parent, lock), calls.lock(task.folder, settings):
-        log = calls.open(settings)
+    with lock_folder(root / grade_file(team).parent, lock), calls.opened(task.folder, settings) as log:
         output = grade(task, settings, log, report, open_backend=open_backend)
         calls.write_export(log, keep_others=bool(output.warnings))
         (root / judgement_file(team)).parent.mkdir(parents=True, exist_ok=True)  # also where no model judged
