@@ -76,7 +76,7 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
 def test_a_replay_gives_the_same_bytes(
     tmp_path: Path, work: dict[str, str], is_fickle: bool, refused: str | None, failed: int
 ):
-    with SlowOllama(0.002, is_fickle=is_fickle, refused=refused) as server:
+    with SlowOllama(0.002, is_fickle=is_fickle, status=lambda text: 400 if text == refused else 200) as server:
         competition = competition_folder(tmp_path, server.address, work, **SMALL)  # type: ignore[arg-type]
         competition.generate()
         assert is_fickle == (len(server.asked) > len(set(server.asked)))

@@ -67,6 +67,13 @@ class CompetitionFolder:
         _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
 
+    def run_and_fail(self, *words: str) -> tuple[int, str]:
+        """Run a command to its end; return its exit code and all that it said."""
+        process = self.command(*words)
+        out, said = process.communicate(timeout=300)
+        assert "Traceback" not in said, said
+        return process.returncode, out + said
+
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""
         self.change_params("models", m={**self._params()["models"]["m"], **values})

@@ -3,6 +3,7 @@
 import json
 import threading
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -19,16 +20,18 @@ class SlowOllama(ThreadedServer):
     `asked` are the keys of the requests, `answered` is how many replies were sent to their end.
     """
 
-    def __init__(self, seconds: float = 0.02, *, is_fickle: bool = False, refused: str | None = None) -> None:
+    def __init__(
+        self, seconds: float = 0.02, *, is_fickle: bool = False, status: Callable[[str], int] = lambda _: 200
+    ) -> None:
         """Set how replies come.
 
         Args:
             seconds: For each reply.
             is_fickle: Answer the same request in other words each time.
-            refused: A request whose last message is this text gets an error instead of a reply.
+            status: The HTTP status for a request by its last message, 200 for a reply; 0: the request gets no answer.
         """
         super().__init__(_Handler)
-        self.seconds, self.is_fickle, self.refused = seconds, is_fickle, refused
+        self.seconds, self.is_fickle, self.status = seconds, is_fickle, status
         self.asked: list[str] = []
         self.answered = 0
         self.is_down = False
@@ -63,8 +66,14 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.asked.append(key)
             times = self.server.asked.count(key) if self.server.is_fickle else 1
-        if asked["messages"][-1]["content"] == self.server.refused:
-            self.send_error(400)
+        status = self.server.status(asked["messages"][-1]["content"])
+        if status == 0:
+            while not self.server.is_down:
+                time.sleep(0.05)
+            self.close_connection = True
+            return
+        if status != 200:
+            self.send_error(status, "CUDA out of memory")
             return
         words = self.server.words(asked, key, times)
         self._begin()

@@ -1,5 +1,6 @@
-"""Lock a folder, so that two runs never work on it at once."""
+"""Lock a folder, so that two runs never work on it at once, or one thing, so that nothing is done twice."""
 
+import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,3 +43,37 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
     finally:
         lock.write_text("", encoding="ascii")
         file.release()
+
+
+@contextmanager
+def lock_briefly(lock: Path) -> Iterator[None]:
+    """Wait for a lock among threads and processes and hold it; its file is removed after use.
+
+    A process that is killed leaves the file, unlocked, for the next one that wants the lock.
+
+    Args:
+        lock: The lock's file.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_file_at(file, lock):
+                break
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # another one held the lock and has removed this file since it was opened
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _is_file_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False

@@ -19,6 +19,7 @@ from pcgeval.core.untrusted import well_formed
 
 FlagKind = Literal["altered-answer", "dictated-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
+FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
 MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like
 MAX_DETAIL = 300  # characters
@@ -110,7 +111,13 @@ class TrialUsage:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One finished trial; `reason` is None unless it failed, and then the response is empty."""
+    """One trial; `reason` is None unless it failed, and then the response is empty.
+
+    Attributes:
+        cause: Whose fault a failure was, if not the submission's. Such a trial is done again in the next run.
+        accepted: Who decided that such a failure counts after all, and why.
+        contained: False if the program ran without a sandbox, because the organiser said so.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -123,7 +130,14 @@ class TrialRecord:
     reason: str | None
     failures: tuple[FailedCall, ...] = ()
     flags: tuple[Flag, ...] = ()
-    contained: bool = True  # False: the program ran without a sandbox, because the organiser said so
+    contained: bool = True
+    cause: FaultCause | None = None
+    accepted: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial is not to be done again."""
+        return self.cause is None or self.accepted is not None
 
     @property
     def tokens(self) -> int:

@@ -4,6 +4,9 @@ Every finished trial lies on disk with a fingerprint of all that made it, and ev
 log. So a run that was killed goes on where it was, and a trial whose prompt or program, model, options, seed or limits
 changed is done again, with a call only for what was never asked before. A trial of a recorded model is kept only while
 it equals its recording.
+
+A trial that fails through its model's server or through this machine is no result of the submission: the stage goes on
+to its end, but fails, and the next run does the trial again. After some of these one after the other it stops at once.
 """
 
 import threading
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
@@ -23,6 +26,7 @@ from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
     FailedCall,
+    FaultCause,
     RecordedTrial,
     TrialRecord,
     finished_trial,
@@ -36,11 +40,13 @@ from pcgeval.generation.runners import ProgramRunner, PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun, stale_records
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
 
+FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
+_SHOWN_FAULTS = 5  # in a message
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 
@@ -91,6 +97,7 @@ def generate_stage(
         FolderBusyError: Another process works on the same folder.
         LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
         SandboxError: There is no sandbox for a program.
+        TrialFaultError: Trials failed through no fault of the submission; the next run does them again.
     """
     settings = params.models[model]
     with (
@@ -102,13 +109,24 @@ def generate_stage(
         if not keep_others:
             _remove_stale_files(folder, submission.team, trial_list)
         outcomes = []
+        faults = {}
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
         generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded)
         for done in generation.finish(trial_list, settings.concurrency):
             reason = done.record.reason
             outcomes.append(succeeded(done.trial) if reason is None else failed(done.trial, "generate", reason))
             report(done.trial, done.record, done.is_new)
+            if not done.record.is_final:
+                faults[done.trial] = reason
         write_outcomes(folder, outcomes)
+    if faults:
+        shown = [f"{trial.letter}{trial.number} ({faults[trial]})" for trial in sorted(faults)[:_SHOWN_FAULTS]]
+        more = "" if len(faults) == len(shown) else f", and {len(faults) - len(shown)} more"
+        raise TrialFaultError(
+            f"{submission.team} with {model}: {len(faults)} of {len(trial_list)} trials failed through no fault of the "
+            f"submission: {', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again. One "
+            f"that fails whatever you do can be counted as failed with `pcgeval retry {submission.team} --accept WHY`."
+        )
 
 
 def check_unchanged(params: Params, model: str, team: str, folder: Path) -> None:
@@ -155,6 +173,10 @@ class _FinishedTrial:
     is_new: bool
 
 
+class TrialFaultError(PcgevalError):
+    """Trials failed through a model's server or this machine, so that the stage's output is not complete."""
+
+
 class _StoppedError(PcgevalError):
     """The run is being stopped, which is no failure of the program that it ended."""
 
@@ -175,6 +197,8 @@ class _Generation:
         self.trust_programs, self.recorded = trust_programs, recorded
         self.stopping = threading.Event()
         self.contained = True
+        self.lock = threading.Lock()
+        self.faults_in_a_row = 0
 
     def finish(self, trial_list: list[Trial], threads: int) -> Iterator[_FinishedTrial]:
         """Yield the finished trials, then do the others and yield each as it ends."""
@@ -183,6 +207,8 @@ class _Generation:
         for trial in trial_list:
             fingerprint = self.task.fingerprint(trial)
             kept = finished_trial(self.folder, team, trial, fingerprint)
+            if kept and not kept.is_final:
+                kept = None
             recorded = self.recorded.get(trial)
             if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
                 recorded = None
@@ -219,7 +245,12 @@ class _Generation:
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
         job = self.task.job(trial)
-        run = runner.run_trial(job, backend)
+        cause: FaultCause | None
+        try:
+            run = runner.run_trial(job, backend)
+            cause = backend.cause if run.reason else None
+        except SandboxError as error:
+            run, cause = TrialRun("", (), (), str(error)), "machine"
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         response = "" if run.reason else well_formed(run.response)
@@ -234,8 +265,18 @@ class _Generation:
             failures=tuple(backend.failures),
             flags=run.flags,
             contained=self.contained,
+            cause=cause,
         )
         write_trial(self.folder, self.task.submission.team, trial, response, record)
+        with self.lock:
+            self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
+            if self.faults_in_a_row >= FAULTS_IN_A_ROW:
+                raise TrialFaultError(
+                    f"{self.task.submission.team} with {job.model.name}: {self.faults_in_a_row} trials one after the "
+                    "other failed through no fault of the submission, the last one "
+                    f"{trial.letter}{trial.number}: {record.reason}. No other was begun. Look at the log of the "
+                    "model's server, then run again: what is finished is kept."
+                )
         return _FinishedTrial(trial, record, is_new=True)
 
 
@@ -249,6 +290,7 @@ class TrialBackend:
         self._answered: Counter[str] = Counter()
         self._turns = 0
         self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
+        self.cause: FaultCause | None = None  # of the last one
 
     def digest(self) -> str:
         """Return the model's digest; see the backend."""
@@ -267,6 +309,7 @@ class TrialBackend:
                 reply = self._answer(request, timeout)
             except CallError as error:
                 self.failures.append(FailedCall(self._turns, request.key, well_formed(str(error))))
+                self.cause = "server" if isinstance(error, ServerFaultError) else None
                 raise CallError(self.failures[-1].reason) from error
             self._answered[request.key] += 1
             return reply
@@ -274,29 +317,29 @@ class TrialBackend:
     def _answer(self, request: ChatRequest, timeout: float) -> ChatReply:
         if isinstance(self._backend, RecordedModel):
             return self._backend.chat(request, timeout)
-        repetition = self._answered[request.key]
-        if (known := self._log.find(request.key, repetition)) and known.reply:
-            return known.reply
-        self._log.check_room()
-        call: dict[str, Any] = {
-            "key": request.key,
-            "repetition": repetition,
-            "model": request.model,
-            "team": self._team,
-            "letter": self._trial.letter,
-            "trial": self._trial.number,
-            "turn": self._turns,
-        }
-        try:
-            reply = self._backend.chat(request, timeout)
-        except CallError as error:
-            kept = self._log.append(LoggedCall(**call, reason=well_formed(str(error))))
-            if kept.reply is None:  # else another trial got a reply to the same call meanwhile
-                raise
-            return kept.reply
-        kept = self._log.append(LoggedCall(**call, reply=reply))
-        assert kept.reply  # noqa: S101 - it was given one
-        return kept.reply
+        call = LoggedCall(
+            key=request.key,
+            repetition=self._answered[request.key],
+            reason="not asked",
+            model=request.model,
+            team=self._team,
+            letter=self._trial.letter,
+            trial=self._trial.number,
+            turn=self._turns,
+        )
+
+        def ask() -> LoggedCall:
+            try:
+                reply = self._backend.chat(request, timeout)
+            except CallError as error:
+                cause = "server" if isinstance(error, ServerFaultError) else None
+                return call.model_copy(update={"reason": well_formed(str(error)), "cause": cause})
+            return call.model_copy(update={"reply": reply, "reason": None})
+
+        made = self._log.answer(call.key, call.repetition, ask)
+        if made.reply is None:
+            raise (ServerFaultError if made.cause else CallError)(made.reason)
+        return made.reply
 
 
 def _remove_stale_files(folder: Path, team: str, wanted: Iterable[Trial]) -> None:

@@ -151,7 +151,7 @@ class JudgeClient:
                     "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
                     "model, grade again, and keep the replies with `pcgeval record`."
                 )
-            logged = logged or self._log.append(self._call(call, key))
+            logged = logged or self._log.answer(key, 0, lambda: self._call(call, key))
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             raise
@@ -217,7 +217,6 @@ class JudgeClient:
                 call.schema,
                 schema_required=False,  # an answer in words can be parsed too
             )
-            self._log.check_room()
             self._check_running()
             seconds = self._settings.call_seconds
             if self._ends is not None:

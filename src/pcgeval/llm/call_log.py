@@ -5,15 +5,14 @@ the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decid
 options with the seed, schema; not a time limit), and `repetition` counts the times that one trial or one grading asks
 the very same again. A key answers for ever: removing the folder is the only way to forget a reply.
 
-    log = CallLog(CALLS)
-    call = log.find(request.key, repetition)
-    if call is None:
-        log.check_room()
+    def ask() -> LoggedCall:
         try:
-            call = LoggedCall(key=request.key, repetition=repetition, reply=backend.chat(request, seconds), leaf=...)
+            return LoggedCall(key=request.key, repetition=repetition, reply=backend.chat(request, seconds), leaf=...)
         except CallError as error:
-            call = LoggedCall(key=request.key, repetition=repetition, reason=str(error), leaf=...)
-        call = log.append(call)  # on the disk now; use only what this returns
+            return LoggedCall(key=request.key, repetition=repetition, reason=str(error), leaf=...)
+
+    log = CallLog(CALLS)
+    call = log.answer(request.key, repetition, ask)  # on the disk now; `ask` is called if it was not before
     log.used  # all calls that were found or appended, for `write_recording`
 
 Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
@@ -25,7 +24,8 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -33,7 +33,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sync_folder, to_json, write_text
-from pcgeval.core.trials import ChatReply
+from pcgeval.core.locks import lock_briefly
+from pcgeval.core.trials import ChatReply, FaultCause
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
@@ -48,6 +49,7 @@ class LoggedCall(BaseModel):
         repetition: How often the same trial or grading had asked the very same before, from 0.
         reply: The model's reply; None for a call that failed.
         reason: Why it failed, without lone surrogates.
+        cause: Whose fault it was, if not that of what was asked.
         model: The model's name.
         team: The submission that asked, or is judged.
         letter: Of a trial's call: the letter.
@@ -66,6 +68,7 @@ class LoggedCall(BaseModel):
     repetition: int = 0
     reply: ChatReply | None = None
     reason: str | None = None
+    cause: FaultCause | None = None
     model: str | None = None
     team: str | None = None
     letter: str | None = None
@@ -142,6 +145,27 @@ class CallLog:
             if call is not None:
                 self._used[place] = call
             return call
+
+    def answer(self, key: str, repetition: int, ask: Callable[[], LoggedCall]) -> LoggedCall:
+        """Return a call that was made before, or make it and keep it.
+
+        Of several threads and processes that want the same call at once, one makes it and the others wait for it; if
+        it fails, the next one makes it.
+
+        Args:
+            key: The SHA-256 of the request.
+            repetition: How often the same trial or grading asked it before.
+            ask: Makes the call.
+
+        Raises:
+            LlmError: A file of the folder cannot be read, or the reply cannot be kept.
+        """
+        if known := self.find(key, repetition):
+            return known
+        self.check_room()
+        lock = nullcontext() if self._folder is None else lock_briefly(self._folder / "asking" / f"{key}-{repetition}")
+        with lock:
+            return self.find(key, repetition) or self.append(ask())
 
     def check_room(self) -> None:
         """Check before a call is paid for that its reply can be kept.

@@ -19,7 +19,7 @@ import httpx
 
 from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.protocol import CallError, LlmError, RefusedError
-from pcgeval.llm.retry import RetryPolicy, TransientError, UnreachableError
+from pcgeval.llm.retry import RetryPolicy, SlowReplyError, TransientError, UnreachableError
 
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
 TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the rest is bounded by the deadline
@@ -34,6 +34,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
         super().__init__(verify=certificates())
         self._silence = silence
         self.retry_after: float | None = None  # seconds that the last answer asked to wait
+        self.has_begun = False  # whether a part of an answer came
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request; raises httpx.TransportError or, while a body that is too long is read, CallError."""
@@ -45,17 +46,18 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
         self.retry_after = _retry_after(response.headers.get("retry-after", ""))
         request.extensions["timeout"]["read"] = self._silence  # httpcore reads it again where the body begins
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - what an asynchronous transport returns
-        response.stream = _LimitedStream(response.stream)
+        response.stream = _LimitedStream(response.stream, self)
         return response
 
 
 class _LimitedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream) -> None:
-        self._stream = stream
+    def __init__(self, stream: httpx.AsyncByteStream, transport: BoundedTransport) -> None:
+        self._stream, self._transport = stream, transport
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = 0
         async for chunk in self._stream:
+            self._transport.has_begun = True
             received += len(chunk)
             if received > REPLY_LIMIT:
                 raise CallError(f"the reply is longer than {REPLY_LIMIT // 2**20} MB")
@@ -89,12 +91,16 @@ class HttpServer:
 
         Raises:
             UnreachableError: Nobody listens.
+            SlowReplyError: The deadline passed while the answer was coming.
             TransientError: The exchange broke off, or the answer has another shape than the interface's.
         """
+        transport = BoundedTransport(self._silence)
         try:
-            return run_until(deadline, lambda: work(BoundedTransport(self._silence)))
+            return run_until(deadline, lambda: work(transport))
         except TimeoutError as error:
-            raise TransientError("no full answer came in time") from error
+            if transport.has_begun:
+                raise SlowReplyError("no full answer came in time") from error
+            raise TransientError("no answer began in time") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
             reason = self._printable(_system_error(error) or error)
             raise UnreachableError(

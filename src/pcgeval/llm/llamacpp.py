@@ -18,7 +18,16 @@ import httpx
 from pcgeval.core.files import sha256_file
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.http import certificates, run_until
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, Option, RefusedError
+from pcgeval.llm.protocol import (
+    CallError,
+    ChatReply,
+    ChatRequest,
+    LlmError,
+    Message,
+    Option,
+    RefusedError,
+    ServerFaultError,
+)
 from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
@@ -104,7 +113,7 @@ class LlamaCpp:
         except TimeoutError as error:
             raise CallError(f"model {request.model}: no full reply within {timeout:g} s") from error
         except CallError as error:
-            kind = RefusedError if isinstance(error, RefusedError) else CallError
+            kind = RefusedError if isinstance(error, RefusedError) else ServerFaultError
             raise kind(f"model {request.model}: {error}") from error
         seconds = round(time.monotonic() - started, 3)
         return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
@@ -126,7 +135,7 @@ class LlamaCpp:
         Raises:
             PromptTooLongError: The prompt does not fit.
             RefusedError: llama.cpp refused the body.
-            CallError: It failed.
+            ServerFaultError: It failed.
         """
         pieces: list[str] = []
         reason: str | None = None
@@ -148,7 +157,7 @@ class LlamaCpp:
                         pieces.append(piece)
                         yield piece
         if reason is None or not usage:
-            raise CallError("llama.cpp broke off its reply")
+            raise ServerFaultError("llama.cpp broke off its reply")
         yield Completion(
             text="".join(pieces),
             prompt_tokens=int(usage["prompt_tokens"]),
@@ -172,7 +181,7 @@ class LlamaCpp:
                     raise _failure(answer.json()["error"])
                 yield answer
         except httpx.TransportError as error:
-            raise CallError(f"llama.cpp broke off ({type(error).__name__})") from error
+            raise ServerFaultError(f"llama.cpp broke off ({type(error).__name__})") from error
 
     def _url(self, path: str) -> str:
         if self._server is None:
@@ -220,7 +229,7 @@ def _failure(error: Mapping[str, Any]) -> CallError:
     text = " ".join(str(error.get("message", error)).split())[:500]
     if error.get("code") == 400:  # such as a JSON schema that makes no grammar
         return RefusedError(f"llama.cpp refused the request: {text}")
-    return CallError(text)
+    return ServerFaultError(text)
 
 
 def _start(path: Path, context: int, threads: int) -> Any:

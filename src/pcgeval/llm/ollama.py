@@ -17,7 +17,7 @@ import ollama
 
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
 from pcgeval.llm.local_models import find_model, full_name
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
 
@@ -124,7 +124,7 @@ class OllamaServer(HttpServer):
             raise TransientError("the reply broke off before its end")
         for name, count in (("prompt_eval_count", part.prompt_eval_count), ("eval_count", part.eval_count)):
             if count is None or count < 0:
-                raise CallError(f"the server reports {name} {count}: without it the token limit cannot be kept")
+                raise ServerFaultError(f"the server reports {name} {count}: without it the token limit cannot be kept")
         return ChatReply(
             text="".join(text),
             prompt_tokens=part.prompt_eval_count or 0,

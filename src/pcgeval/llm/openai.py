@@ -20,7 +20,7 @@ import httpx
 
 from pcgeval.core.console import print_stderr
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError, unpinned_digest
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
 
@@ -219,7 +219,7 @@ async def _joined(parts: Any, started: float) -> _Answer:
     if reason is None:
         raise TransientError("the reply broke off before its end")
     if usage is None:
-        raise CallError("the endpoint reports no usage: without it the token limit cannot be kept")
+        raise ServerFaultError("the endpoint reports no usage: without it the token limit cannot be kept")
     return _Answer(
         ChatReply(
             text="".join(text),
@@ -235,7 +235,7 @@ async def _joined(parts: Any, started: float) -> _Answer:
 
 def _count(tokens: object) -> int:
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise CallError(f"the endpoint reports a usage of {tokens!r} tokens: the token limit cannot be kept by it")
+        raise ServerFaultError(f"the endpoint reports a usage of {tokens!r} tokens: the token limit cannot be kept")
     return tokens
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "Message",
     "Option",
     "RefusedError",
+    "ServerFaultError",
     "unpinned_digest",
 ]
 
@@ -30,11 +31,15 @@ class LlmError(PcgevalError):
 
 
 class CallError(PcgevalError):
-    """One call failed for good (timeout, prompt too long, broken reply); its trial is recorded as failed."""
+    """One call failed (out of time, prompt too long, a fault of the server); its trial is recorded as failed."""
 
 
 class RefusedError(CallError):
     """A request that is wrong in itself, such as a schema that cannot be obeyed; asking again cannot help."""
+
+
+class ServerFaultError(CallError):
+    """A call failed through its server and not through what was asked, so that another run may get a reply."""
 
 
 @dataclass(frozen=True)

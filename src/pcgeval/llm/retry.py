@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pcgeval.core.console import print_stderr
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError, ServerFaultError
 from pcgeval.llm.schemas import SchemaError
 
 _LIST_SECONDS = 30.0  # for one server's list of models
@@ -38,6 +38,10 @@ class TransientError(Exception):
         """Describe what happened."""
         super().__init__(text)
         self.wait = wait or 0.0
+
+
+class SlowReplyError(TransientError):
+    """The call's time ended while the reply was still coming: the reply was too long, and no server is at fault."""
 
 
 class UnreachableError(TransientError):
@@ -124,7 +128,9 @@ class ServedModel:
         """Answer within `timeout` seconds and six requests.
 
         Raises:
-            CallError: No usable reply within these bounds, or a server refused this request.
+            CallError: The reply was not complete in time.
+            RefusedError: A server refused this request.
+            ServerFaultError: No usable reply within these bounds.
             LlmError: No server is there any more, or one no longer has the model.
         """
         deadline = time.monotonic() + timeout
@@ -132,6 +138,7 @@ class ServedModel:
         left = self._policy.requests
         asked = request if self._takes_schemas or request.schema_required else replace(request, schema=None)
         errors: dict[_Host, TransientError] = {}  # the latest of each server
+        kind: type[CallError] = CallError
         while True:
             tried: list[_Host] = []
             while left > 0 and len(tried) < _SERVERS_BEFORE_PAUSE and (host := self._next(tried, deadline)) is not None:
@@ -141,6 +148,7 @@ class ServedModel:
                     reply = self._ask(host, asked, deadline)
                 except TransientError as error:
                     errors[host] = error
+                    kind = kind if isinstance(error, SlowReplyError) else ServerFaultError
                 except RefusedError as error:
                     if asked.schema is None or isinstance(error, SchemaError):
                         raise
@@ -158,7 +166,7 @@ class ServedModel:
             if left == 0 or time.monotonic() + wait >= deadline:
                 text = "; ".join(dict.fromkeys(map(str, errors.values())))
                 bounds = f"{timeout:g} s and {self._policy.requests} requests"
-                raise _all_unreachable(list(errors.values())) or CallError(
+                raise _all_unreachable(list(errors.values())) or kind(
                     f"model {self.name}: {text}; no usable reply within {bounds}"
                 )
             time.sleep(wait)
