@@ -170,7 +170,7 @@ def test_an_audit_changes_nothing_and_repeats_itself(workspace: Path) -> None:
 def test_git_is_told_when_it_is_there(workspace: Path) -> None:
     state = audit(workspace).git
     assert state.commit == run(workspace, "git", "rev-parse", "HEAD").strip()
-    assert not state.dirty
+    assert state.changed == ()
     write(workspace, "notes\n1", "")
     write(workspace, "stages/rank.py", "x")
     state = audit(workspace).git

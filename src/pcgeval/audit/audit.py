@@ -17,7 +17,7 @@ from pcgeval.audit.workspace import Workspace, printable
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import RANKING_JSON
-from pcgeval.core.params import Params, load_params
+from pcgeval.core.params import load_params
 from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
 
 
@@ -100,19 +100,30 @@ def audit(root: Path, team: str | None = None) -> Audit:
     checker = Checker(pipeline, workspace, git, params)
     checker.check()
     environment, package_notes = read_environment(root)
-    ranked, unreadable = _read_ranking(root)
+    faults = checker.faults
+    ranked: tuple[RankedTeam, ...] = ()
+    try:
+        ranked = RankingFile.read(root / RANKING_JSON).teams
+    except FileError:
+        message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
+        faults = [finding("result", RANKING_JSON.as_posix(), message), *faults]
     if team is not None:
-        ranked = _only(team, ranked, params)
+        known = sorted({each.team for each in ranked} | set(params.teams))
+        if team not in known:
+            close = difflib.get_close_matches(team, known, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
+            raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
     tracer = Tracer(pipeline, workspace, params)
     lines: list[Line] = []
     shared: list[Input] = []
     used: set[str] = set()  # names of stages
-    for each in ranked:  # an input that belongs to a team stays with its line, all others are shared
-        lineage = tracer.trace(each.team)
-        names = tuple(stage.name for stage in lineage.stages)
+    for each in (
+        each for each in ranked if team in (None, each.team)
+    ):  # an input that belongs to a team stays with its line, all others are shared
+        names, inputs = tracer.trace(each.team)
         used |= set(names)
-        shared += [given for given in lineage.inputs if owner_of(given.path).team is None]
-        own = tuple(given for given in lineage.inputs if owner_of(given.path).team is not None)
+        shared += [given for given in inputs if owner_of(given.path).team is None]
+        own = tuple(given for given in inputs if owner_of(given.path).team is not None)
         lines.append(Line(each.team, each.status, each.rank, each.winner, each.total, each.normalised, names, own))
     values = _params_used(stage for stage in pipeline.stages if stage.name in used)
     settings = [each for each in values if each.name.startswith("models.")]
@@ -129,26 +140,9 @@ def audit(root: Path, team: str | None = None) -> Audit:
         environment=environment,
         git=git.state(),
         checked=Checked(len(pipeline.stages), workspace.hashed, checker.cache_objects),
-        faults=(*unreadable, *checker.faults),
+        faults=tuple(faults),
         notes=(*checker.notes, *package_notes),
     )
-
-
-def _read_ranking(root: Path) -> tuple[tuple[RankedTeam, ...], tuple[AuditFinding, ...]]:
-    try:
-        return RankingFile.read(root / RANKING_JSON).teams, ()
-    except FileError:
-        message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
-        return (), (finding("result", RANKING_JSON.as_posix(), message),)
-
-
-def _only(team: str, ranked: Iterable[RankedTeam], params: Params) -> tuple[RankedTeam, ...]:
-    known = sorted({each.team for each in ranked} | set(params.teams))
-    if team not in known:
-        close = difflib.get_close_matches(team, known, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
-        raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
-    return tuple(each for each in ranked if each.team == team)
 
 
 def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import platform
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,29 +44,25 @@ def read_environment(root: Path) -> tuple[Environment, tuple[AuditFinding, ...]]
         lines = []
         notes.append(finding("packages", CONSTRAINTS, "is missing, so no package version can be compared."))
     for number, line in enumerate(lines, start=1):
+        text = line.partition("#")[0].strip()
+        if not text or text.startswith("-"):
+            continue
         try:
-            found += _packages(line)
+            requirement = Requirement(text)
         except InvalidRequirement:
             message = f"{CONSTRAINTS}:{number}: not a requirement: {printable(line[:80])}. Correct or remove the line."
             notes.append(finding("packages", None, message))
+            continue
+        if requirement.marker is None or requirement.marker.evaluate():
+            try:
+                installed = importlib.metadata.version(requirement.name)
+            except importlib.metadata.PackageNotFoundError:
+                installed = None
+            agrees = installed is not None and requirement.specifier.contains(installed, prereleases=True)
+            found.append(Package(requirement.name, str(requirement.specifier).removeprefix("=="), installed, agrees))
     for each in found:
         if each.installed is not None and not each.agrees:
             message = f"{each.name} {each.installed} is installed, {CONSTRAINTS} says {each.pinned}: run `make setup`."
             notes.append(finding("packages", None, message))
     packages = tuple(sorted(found, key=lambda each: each.name))
     return Environment(platform.python_version(), platform.platform(), packages), tuple(notes)
-
-
-def _packages(line: str) -> Iterator[Package]:
-    text = line.partition("#")[0].strip()
-    if not text or text.startswith("-"):
-        return
-    requirement = Requirement(text)
-    if requirement.marker is not None and not requirement.marker.evaluate():
-        return
-    try:
-        installed = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
-        installed = None
-    agrees = installed is not None and requirement.specifier.contains(installed, prereleases=True)
-    yield Package(requirement.name, str(requirement.specifier).removeprefix("=="), installed, agrees)

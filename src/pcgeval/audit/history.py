@@ -31,11 +31,6 @@ class GitState:
     changed: tuple[str, ...]
     reason: str | None = None
 
-    @property
-    def dirty(self) -> bool:
-        """Whether anything differs from the commit."""
-        return bool(self.changed)
-
 
 class Git:
     """The git repository around a folder, if there is one; every method answers without one too."""

@@ -79,14 +79,6 @@ class Input:
     exchanges: int | None = None  # recorded calls of a model in the file
 
 
-@dataclass(frozen=True)
-class Lineage:
-    """All stages and inputs behind some results, in the pipeline's and in path order."""
-
-    stages: tuple[PipelineStage, ...]
-    inputs: tuple[Input, ...]
-
-
 class Tracer:
     """Walks back through the pipeline, keeping to one team where a path belongs to a team."""
 
@@ -103,23 +95,22 @@ class Tracer:
         self._workspace = workspace
         self._params = params
 
-    def trace(self, team: str) -> Lineage:
-        """Return what the team's line of the ranking and its grades were made from."""
-        visited: dict[str, PipelineStage] = {}
+    def trace(self, team: str) -> tuple[tuple[str, ...], tuple[Input, ...]]:
+        """Return the stages and inputs behind the team's line of the ranking and its grades.
+
+        The names of the stages stand in the pipeline's order, the inputs in that of kinds and paths.
+        """
+        visited: set[str] = set()
         inputs: list[Input] = []
         waiting = [RANKING_JSON.as_posix(), (GRADES / team).as_posix()]
         while waiting:
-            for stage in self._producers(waiting.pop(), team):
-                if stage.name not in visited:
-                    visited[stage.name] = stage
+            path = waiting.pop()
+            for out, owner, stage in self._outputs:
+                if stage.name not in visited and overlap(out, path) and self._concerns(owner, team):
+                    visited.add(stage.name)
                     waiting += [dep.path for dep in stage.deps]
                     inputs += [*self._given(stage, team), *self._asked(stage)]
-        order = [stage for stage in self._stages if stage.name in visited]
-        return Lineage(tuple(order), merge_inputs(inputs))
-
-    def _producers(self, path: str, team: str) -> list[PipelineStage]:
-        """Return the stages with an output at, above or below a path that concerns the team."""
-        return [stage for out, owner, stage in self._outputs if self._concerns(owner, team) and overlap(out, path)]
+        return tuple(stage.name for stage in self._stages if stage.name in visited), merge_inputs(inputs)
 
     def _concerns(self, owner: Owner, team: str) -> bool:
         return owner.team in (None, team) and (owner.model is None or owner.model in self._params.models)

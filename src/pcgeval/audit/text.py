@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from pcgeval.audit.audit import Audit, Line, ModelUsed, ParamUsed
+from pcgeval.audit.audit import Audit, Line, ParamUsed
 from pcgeval.audit.environment import Environment
 from pcgeval.audit.history import GitState
 from pcgeval.audit.lineage import Input, Locked
@@ -42,7 +42,8 @@ def _line(line: Line) -> Iterator[str]:
 def _shared(audit: Audit) -> Iterator[str]:
     yield "  Weights and normalised scores are means over all teams, so every line also depends on the others' inputs."
     for model in audit.models:
-        yield f"  model        {_model(model)}"
+        settings = ", ".join(_param(each, f"models.{model.model}") for each in model.settings)
+        yield f"  model        {printable(model.model)}: {settings}"
     for seed in audit.seeds:
         role = ", from which every trial derives its own" if seed.name == "competition.seed" else ""
         yield f"  seed         {printable(seed.name)} {printable(str(seed.value))}{role}"
@@ -68,11 +69,6 @@ def _files(inputs: Iterable[Input]) -> Iterator[str]:
         yield f"  {each.kind:12} {printable(each.path)}  {count}{now}, {_locked(each.locked)}{folder}"
 
 
-def _model(model: ModelUsed) -> str:
-    settings = [_param(each, f"models.{model.model}") for each in model.settings]
-    return f"{printable(model.model)}: {', '.join(settings)}"
-
-
 def _param(param: ParamUsed, section: str) -> str:
     name = param.name.removeprefix(f"{section}.")
     value = ", ".join(str(each) for each in param.value) if isinstance(param.value, list) else str(param.value)
@@ -89,7 +85,7 @@ def _environment(found: Environment) -> Iterator[str]:
 def _git(git: GitState) -> Iterator[str]:
     if git.commit is None:
         yield f"commit: {git.reason}"
-    elif not git.dirty:
+    elif not git.changed:
         yield f"commit {git.commit}, nothing changed since"
     else:
         shown = ", ".join(printable(path) for path in git.changed[:_CHANGED_SHOWN])

@@ -7,7 +7,7 @@ by relpath, with `.dir` behind it.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,30 +77,24 @@ class Workspace:
     def listing(self, path: str) -> Listing:
         """Return what is at a path now, with every file hashed."""
         if path not in self._listings:
-            self._listings[path] = self._look(path)
+            place = self.root / path
+            exists, is_folder, found = os.path.lexists(place), place.is_dir(), list[FileHash | PathProblem]()
+            if is_folder:
+                found += [*([_link(path)] if place.is_symlink() else []), *self._hidden(place)]
+                found += [
+                    each for at, _, names in self._walk(place) for name in names for each in self._file(at / name)
+                ]
+            elif exists:
+                found += self._file(place)
+            files = sorted((each for each in found if isinstance(each, FileHash)), key=lambda each: each.path)
+            problems = tuple(each for each in found if isinstance(each, PathProblem))
+            self._listings[path] = Listing(path, exists, is_folder, tuple(files), problems)
         return self._listings[path]
 
     def names(self, folder: str) -> Iterator[str]:
         """Yield the paths of all files below a folder, relative to the root, without reading them."""
         for place, _, files in self._walk(self.root / folder):
             yield from (self._relative(place / name) for name in files)
-
-    def _look(self, path: str) -> Listing:
-        place = self.root / path
-        if not os.path.lexists(place):
-            return Listing(path, exists=False, is_folder=False, files=(), problems=())
-        if not place.is_dir():
-            found = [*self._file(place)]
-            return Listing(path, exists=True, is_folder=False, files=_hashes(found), problems=_problems(found))
-        found = [*([_link(path)] if place.is_symlink() else []), *self._below(place)]
-        files = tuple(sorted(_hashes(found), key=lambda each: each.path))
-        return Listing(path, exists=True, is_folder=True, files=files, problems=_problems(found))
-
-    def _below(self, folder: Path) -> Iterator[FileHash | PathProblem]:
-        yield from self._hidden(folder)
-        for place, _, files in self._walk(folder):
-            for name in files:
-                yield from self._file(place / name)
 
     def _hidden(self, folder: Path) -> Iterator[PathProblem]:
         """Yield what keeps DVC from seeing files: folders that are links or DVC workspaces, and rules for ignoring."""
@@ -147,14 +141,6 @@ def folder_md5(md5s: Mapping[str, str]) -> str:
     """Return DVC's hash of a folder that holds files with these MD5s by relative path."""
     entries = [{"md5": md5s[name], "relpath": name} for name in sorted(md5s)]
     return hashlib.md5(json.dumps(entries, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"
-
-
-def _hashes(found: Iterable[FileHash | PathProblem]) -> tuple[FileHash, ...]:
-    return tuple(each for each in found if isinstance(each, FileHash))
-
-
-def _problems(found: Iterable[FileHash | PathProblem]) -> tuple[PathProblem, ...]:
-    return tuple(each for each in found if isinstance(each, PathProblem))
 
 
 def is_below(path: str, folder: str) -> bool:
