@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
+
 from pcgeval.core.files import sha256_file
 from pcgeval.llm.gguf_header import Value, read_header
 from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp
@@ -67,12 +69,19 @@ class ModelManager:
             file.header  # noqa: B018 - a damaged file shows now, not in the middle of a run
         self._threads = threads
         self._turn = asyncio.Lock()
-        self._loading = threading.Lock()
+        self._loading = threading.RLock()
         self.loaded: LoadedModel | None = None
 
-    def find(self, name: str) -> ModelFile | None:
-        """Return the model of this name; without a tag it is `latest`, as in Ollama."""
-        return next((file for file in self.files if full_name(file.name) == full_name(name)), None)
+    def find(self, name: str) -> ModelFile:
+        """Return the model of this name; without a tag it is `latest`, as in Ollama.
+
+        Raises:
+            HTTPException: There is none.
+        """
+        for file in self.files:
+            if full_name(file.name) == full_name(name):
+                return file
+        raise HTTPException(404, f"model '{name}' not found")
 
     @asynccontextmanager
     async def borrow(self, file: ModelFile, context: int, *, keep: bool = True) -> AsyncIterator[LlamaCpp]:
@@ -105,8 +114,6 @@ class ModelManager:
     def _load(self, file: ModelFile, context: int) -> LlamaCpp:
         with self._loading:  # a request that was given up while it loaded a model is still here
             if self.loaded is None or (self.loaded.file, self.loaded.context) != (file, context):
-                if self.loaded is not None:
-                    self.loaded.engine.close()
-                self.loaded = None
+                self.close()
                 self.loaded = LoadedModel(file, context, LlamaCpp(file.path, context=context, threads=self._threads))
             return self.loaded.engine

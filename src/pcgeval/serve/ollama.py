@@ -3,10 +3,9 @@
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -15,7 +14,7 @@ from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.llamacpp import CONTEXT, Completion, LlamaCpp, PromptTooLongError, message_bodies, sampling
 from pcgeval.llm.protocol import Message
 from pcgeval.serve.models import ModelFile, ModelManager
-from pcgeval.serve.requests import NDJSON, AskBody, ChatBody, GenerateBody, Json, ShowBody, read_body, respond
+from pcgeval.serve.requests import AskBody, ChatBody, GenerateBody, Json, ShowBody, read_body, respond
 
 _FOR_EVER = "9999-12-31T23:59:59Z"
 _MARKERS = 16  # tokens that a chat template may put around a message, at most
@@ -40,11 +39,7 @@ class OllamaRoutes:
         return PlainTextResponse("Ollama is running")
 
     async def _version(self, _: Request) -> Response:
-        try:
-            ours = version("pcgeval")
-        except PackageNotFoundError:
-            ours = "0.0.0"
-        return JSONResponse({"version": f"{ours}+serve-local"})
+        return JSONResponse({"version": f"{version('pcgeval')}+serve-local"})
 
     async def _tags(self, _: Request) -> Response:
         return JSONResponse({"models": [_tag(file) for file in self._manager.files]})
@@ -58,7 +53,7 @@ class OllamaRoutes:
         return JSONResponse({"models": [entry]})
 
     async def _show(self, request: Request) -> Response:
-        file = find_model_file(self._manager, (await read_body(request, ShowBody)).wanted)
+        file = self._manager.find((await read_body(request, ShowBody)).wanted)
         info = dict(file.header)
         return JSONResponse(
             {
@@ -92,11 +87,11 @@ class OllamaRoutes:
         self, request: Request, body: AskBody, prompt: tuple[Message, ...] | str | None, shape: Callable[[str], Json]
     ) -> Response:
         """Answer a prompt, streamed or whole; without one the model is only loaded, or unloaded."""
-        file = find_model_file(self._manager, body.wanted)
+        file = self._manager.find(body.wanted)
         if prompt is None and body.keep_alive == 0:
             await self._manager.unload(file)
-        stream = NDJSON if prompt is not None and body.stream else None
-        return await respond(request, self._values(file, body, prompt, shape), stream)
+        values = self._values(file, body, prompt, shape)
+        return await respond(request, values, stream=prompt is not None and body.stream)
 
     async def _values(
         self,
@@ -179,14 +174,6 @@ def _without_oldest(messages: tuple[Message, ...], excess: int) -> tuple[Message
         else:
             kept.append(message)
     return (*kept, messages[-1])
-
-
-def find_model_file(manager: ModelManager, name: str) -> ModelFile:
-    """Return the model of this name; raises HTTPException where there is none."""
-    file = manager.find(name)
-    if file is None:
-        raise HTTPException(404, f"model '{name}' not found")
-    return file
 
 
 def _tag(file: ModelFile) -> Json:

@@ -21,9 +21,8 @@ from starlette.routing import Route
 from pcgeval.llm.llamacpp import CONTEXT, message_bodies, sampling, schema_format
 from pcgeval.llm.protocol import Message
 from pcgeval.serve.models import ModelFile, ModelManager
-from pcgeval.serve.ollama import find_model_file
-from pcgeval.serve.requests import SERVER_SENT_EVENTS, Body, Json, OptionsBody, read_body, refuse, respond
-from pcgeval.serve.tools import NamedTool, Offer, ToolBody, ToolCallBody, call_texts, result_text
+from pcgeval.serve.requests import Body, Json, OptionsBody, read_body, refuse, respond
+from pcgeval.serve.tools import NamedTool, Offer, ToolBody, ToolCallBody
 
 _UNSUPPORTED = (
     *("functions", "function_call", "logprobs", "top_logprobs", "logit_bias", "audio", "prediction"),
@@ -53,8 +52,8 @@ class _CompletionMessage(Body):
     def as_message(self) -> Message:
         """The message as the model is shown it."""
         if self.role == "tool":
-            return Message("user", result_text(self.content))
-        calls = call_texts(self.tool_calls)
+            return Message("user", f"<tool_response>\n{self.content}\n</tool_response>")
+        calls = "\n".join(call.text for call in self.tool_calls)
         role = "system" if self.role == "developer" else self.role  # the same in newer words
         return Message(role, f"{self.content}\n{calls}" if calls and self.content else self.content or calls)
 
@@ -157,12 +156,12 @@ class OpenAiRoutes:
         return JSONResponse({"object": "list", "data": [_model_value(file) for file in self._manager.files]})
 
     async def _model(self, request: Request) -> Response:
-        return JSONResponse(_model_value(find_model_file(self._manager, request.path_params["name"])))
+        return JSONResponse(_model_value(self._manager.find(request.path_params["name"])))
 
     async def _complete(self, request: Request) -> Response:
         body = await read_body(request, CompletionBody)
-        values = self._values(body, find_model_file(self._manager, body.model))
-        return await respond(request, values, SERVER_SENT_EVENTS if body.stream else None)
+        values = self._values(body, self._manager.find(body.model))
+        return await respond(request, values, stream=body.stream)
 
     async def _values(self, body: CompletionBody, file: ModelFile) -> AsyncIterator[Json]:
         """Yield the chunks of a streamed answer, or one whole, in which llama.cpp would name the model's path."""

@@ -7,7 +7,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -77,7 +76,7 @@ class MessageBody(Body):
 class ShowBody(Body):
     """A request about one model."""
 
-    model: str = Field("", validation_alias="model")
+    model: str = ""
     name: str = ""  # the older name of the same field
 
     @property
@@ -167,21 +166,10 @@ async def read_body(request: Request, kind: type[B]) -> B:
     return parse_body(kind, bytes(content))
 
 
-@dataclass(frozen=True)
-class StreamFormat:
-    """The framing of a stream of JSON values."""
-
-    media_type: str
-    value: str
-    end: str = ""
-
-
-NDJSON = StreamFormat("application/x-ndjson", "{}\n")
-SERVER_SENT_EVENTS = StreamFormat("text/event-stream", "data: {}\n\n", "data: [DONE]\n\n")  # HTML, "9.2"
-
-
-async def respond(request: Request, values: AsyncIterator[Json], stream: StreamFormat | None) -> Response:
+async def respond(request: Request, values: AsyncIterator[Json], *, stream: bool) -> Response:
     """Answer with the only value, or with a stream of all; what fails before the first one has a status of its own.
+
+    A stream is one of server-sent events (HTML, "9.2") for OpenAI's interface, else a JSON value a line.
 
     Work ends when the client hangs up: before the first value, ClientDisconnect is raised.
     """
@@ -196,28 +184,35 @@ async def respond(request: Request, values: AsyncIterator[Json], stream: StreamF
         hung_up.cancel()
         if first_value.cancel():
             await asyncio.wait({first_value})
-    if stream is None:
+    if not stream:
         return JSONResponse(first)
+    is_openai = _is_openai(request)
+    framed = "data: {}\n\n" if is_openai else "{}\n"
 
     async def written() -> AsyncIterator[str]:
-        yield stream.value.format(json.dumps(first))
+        yield framed.format(json.dumps(first))
         try:
             async for value in values:
-                yield stream.value.format(json.dumps(value))
+                yield framed.format(json.dumps(value))
         except PcgevalError as error:
-            yield stream.value.format(json.dumps(error_value(request, error)))
-        yield stream.end
+            yield framed.format(json.dumps(error_value(request, error)))
+        if is_openai:
+            yield framed.format("[DONE]")
 
-    return StreamingResponse(written(), media_type=stream.media_type)
+    return StreamingResponse(written(), media_type="text/event-stream" if is_openai else "application/x-ndjson")
 
 
 def error_value(request: Request, error: Exception) -> Json:
     """Return an error as the interface that was asked words it."""
     text = error.detail if isinstance(error, HTTPException) else str(error)
-    if not request.url.path.startswith("/v1/"):
+    if not _is_openai(request):
         return {"error": text}
     code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else None
     return {"error": {"message": text, "type": "api_error", "param": None, "code": code}}
+
+
+def _is_openai(request: Request) -> bool:
+    return request.url.path.startswith("/v1/")
 
 
 def parse_body(kind: type[B], content: bytes) -> B:

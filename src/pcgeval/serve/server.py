@@ -21,7 +21,6 @@ from typing import Self
 from pcgeval.core.errors import PcgevalError
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.protocol import LlmError, RefusedError
-from pcgeval.serve.models import ModelManager
 
 try:
     import uvicorn
@@ -30,6 +29,7 @@ try:
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
 
+    from pcgeval.serve.models import ModelManager
     from pcgeval.serve.ollama import OllamaRoutes
     from pcgeval.serve.openai import OpenAiRoutes
     from pcgeval.serve.requests import RequestError, error_value

@@ -8,7 +8,6 @@ so that any model can be offered tools, also one whose own template knows none. 
 import json
 import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -103,9 +102,10 @@ class ToolCallBody(Body):
         """The call as the model wrote it, or could have."""
         name, arguments = self.function.name, self.function.arguments
         try:
-            return _call_text(_json({"name": name, "arguments": json.loads(arguments)}))
+            call = _json({"name": name, "arguments": json.loads(arguments)})
         except (ValueError, RecursionError):
-            return _call_text(_json({"name": name, "arguments": arguments}))
+            call = _json({"name": name, "arguments": arguments})
+        return f"<tool_call>\n{call}\n</tool_call>"
 
 
 @dataclass(frozen=True)
@@ -147,20 +147,6 @@ class Offer:
         if not calls:
             return text, []
         return "".join(rest).strip(), calls if self.parallel else calls[:1]
-
-
-def call_texts(calls: Sequence[ToolCallBody]) -> str:
-    """Return an earlier turn's calls as the model wrote them."""
-    return "\n".join(call.text for call in calls)
-
-
-def result_text(content: str) -> str:
-    """Return a tool's result as the model is shown it."""
-    return f"<tool_response>\n{content}\n</tool_response>"
-
-
-def _call_text(call: str) -> str:
-    return f"<tool_call>\n{call}\n</tool_call>"
 
 
 def _calls(piece: str, names: set[str]) -> list[dict[str, Any]]:
