@@ -17,7 +17,7 @@ from pcgeval.submissions import hand_in as hand_in_module
 from pcgeval.submissions import zip_file
 from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, select
 from pcgeval.submissions.validate import validate
-from pcgeval.submissions.zip_file import ZipHandIn
+from pcgeval.submissions.zip_file import list_zip
 
 # names as an attacker would choose them, and pieces that make more of them
 PIECES = st.sampled_from(
@@ -27,19 +27,13 @@ NAMES = st.lists(PIECES, min_size=1, max_size=6).map("".join) | st.text(max_size
 
 
 def listing(path: Path) -> HandInListing:
-    hand_in = ZipHandIn(path)
-    try:
-        return hand_in.listing()
-    finally:
-        hand_in.close()
+    with list_zip(path) as found:
+        return found
 
 
 def unpack(path: Path, target: Path) -> list[str]:
-    hand_in = ZipHandIn(path)
-    try:
-        return texts(copy_files(hand_in, select(hand_in.listing()), target))
-    finally:
-        hand_in.close()
+    with list_zip(path) as found:
+        return texts(copy_files(select(found), target))
 
 
 def raw_zip(path: Path, entries: list[tuple[zipfile.ZipInfo, bytes]]) -> Path:
@@ -218,9 +212,7 @@ def test_more_bytes_than_are_allowed_are_not_written(tmp_path: Path, monkeypatch
     assert "2000 bytes in all" in line
     target = tmp_path / "target"
     target.mkdir()
-    hand_in = ZipHandIn(archive)
-    assert "more bytes than listed" in texts(copy_files(hand_in, select(hand_in.listing()), target))[0]
-    hand_in.close()
+    assert "more bytes than listed" in unpack(archive, target)[0]
     assert sum(each.stat().st_size for each in target.iterdir()) <= 1500
 
 
@@ -295,11 +287,8 @@ def test_an_unreadable_file_is_a_finding(tmp_path: Path):
     content = bytearray(archive.read_bytes())
     content[500] ^= 1
     archive.write_bytes(content)
-    hand_in = ZipHandIn(archive)
-    (item,) = hand_in.listing().files
-    with pytest.raises(HandInError, match=r"Bad CRC-32.*pack the submission again"):
-        list(hand_in.chunks(item))
-    hand_in.close()
+    with list_zip(archive) as found, pytest.raises(HandInError, match=r"Bad CRC-32.*pack the submission again"):
+        list(found.files[0].chunks())
 
 
 def test_the_limits_are_what_the_rules_say():

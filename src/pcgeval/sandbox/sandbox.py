@@ -35,6 +35,7 @@ TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
     "only their time, output, memory, processor time, open files and the size of a file are limited."
 )
+LAUNCHER = (str(Path(sys.executable).resolve()), "-I", "-S", "-c", Path(launcher.__file__).read_text("utf-8"))
 PROBE_SECONDS = 20
 CLOSING_SECONDS = 5.0
 # User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
@@ -127,8 +128,7 @@ class Sandbox:
         environment: Mapping[str, str] | None,
         undo: contextlib.ExitStack,
     ) -> SandboxedProcess:
-        python = Path(sys.executable).resolve()  # runs the launcher
-        readable = (*readable, *interpreter_paths(Path(command[0])), *interpreter_paths(python))
+        readable = (*readable, *(path for python in (command, LAUNCHER) for path in interpreter_paths(Path(python[0]))))
         _check_paths(readable, writable)
         become_user = []
         if is_root():  # the kernel's limit on processes does not hold for root
@@ -139,10 +139,11 @@ class Sandbox:
                 os.chown(path, user, user, follow_symlinks=False)
         with contextlib.ExitStack() as lent:
             reports, reports_end = os.pipe()
+            undo.callback(os.close, reports)
+            lent.callback(os.close, reports_end)
             lifeline, held_while_alive = os.pipe()
-            for ours, its in ((reports, reports_end), (held_while_alive, lifeline)):
-                undo.callback(os.close, ours)
-                lent.callback(os.close, its)
+            undo.callback(os.close, held_while_alive)
+            lent.callback(os.close, lifeline)
             # if we are killed now, the launcher finds the lifeline cut and ends; so that bubblewrap gets that far, and
             # does not die of reporting to nobody, it holds both ends of the pipe for its reports
             inherited = [*descriptors, lifeline, reports, reports_end]
@@ -160,15 +161,7 @@ class Sandbox:
                 *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
                 *limiting_command(self.limits),
                 *become_user,
-                *(
-                    str(python),
-                    "-I",
-                    "-S",
-                    "-c",
-                    Path(launcher.__file__).read_text("utf-8"),
-                    str(lifeline),
-                    str(reports),
-                ),
+                *(*LAUNCHER, str(lifeline), str(reports)),
                 *command,
             ]
             variables = _variables(command, "/tmp", environment)  # noqa: S108 - the sandbox's own

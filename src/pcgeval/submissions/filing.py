@@ -75,10 +75,10 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
     folder = SUBMISSIONS / team
     limits = limits_of(PARAMS)
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
-    with lock_folder(folder, LOCK), opened(path) as hand_in, _staging(team) as staging:
+    with lock_folder(folder, LOCK), opened(path) as listing, _staging(team) as staging:
         replaced = os.path.lexists(folder)
         kept = _replaceable(folder, force=force) if replaced else Notes()
-        found = check(hand_in, limits, staging)
+        found = check(listing, limits, staging)
         if not found.passed:
             return FiledSubmission(team, found, None, replaced=False, to_do=())
         notes = _take_over(kept, staging)

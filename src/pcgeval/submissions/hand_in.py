@@ -1,11 +1,11 @@
 """The files that are handed in, as a folder or a zip file, and those of them that make up the submission."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
-from typing import Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import UntrustedFileError, open_regular, walk
@@ -32,80 +32,69 @@ class HandInError(PcgevalError):
 
 @dataclass(frozen=True)
 class HandInFile:
-    """One file as the folder or the zip file lists it."""
+    """One file as the folder or the zip file lists it.
+
+    `chunks` yields its bytes, at most CHUNK at a time, or raises HandInError; the message follows the file's name.
+    """
 
     name: str  # with forward slashes
     size: int  # bytes, as listed
+    chunks: Callable[[], Iterator[bytes]]
 
 
 @dataclass(frozen=True)
 class HandInListing:
-    """The files of a folder or zip file, and what is wrong with them already."""
+    """The regular files of a folder or zip file by name and size, and what is wrong with them already."""
 
     files: tuple[HandInFile, ...]
     findings: tuple[SubmissionFinding, ...]
     is_readable: bool = True  # whether the files' bytes may be read at all
 
 
-class HandIn(Protocol):
-    """A folder or a zip file that was handed in."""
+def list_folder(folder: Path) -> HandInListing:
+    """List a folder's files in the order of their names; no link is followed, and what is left out is not entered."""
 
-    def listing(self) -> HandInListing:
-        """List the regular files by name and size; at most a few times MAX_FILES are looked at."""
+    def is_entered(name: str) -> bool:
+        return left_out(name) is None and not os.path.lexists(folder / name / VENV_FILE)
 
-    def chunks(self, file: HandInFile) -> Iterator[bytes]:
-        """Yield the bytes of a listed file, at most CHUNK at a time.
+    files: list[HandInFile] = []
+    findings: list[SubmissionFinding] = []
+    inodes: dict[tuple[int, int, int], list[str]] = {}  # the names here of each file that has several anywhere
+    for entry in walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=is_entered):
+        name, status = entry.name, entry.status
+        size = 0
+        if entry.is_folder:
+            name = name if left_out(name) else f"{name}/{VENV_FILE}"
+        elif left_out(name) and status is not None:
+            pass
+        elif status is None:
+            findings.append(error(name, f"{entry.fault}; remove it"))
+            continue
+        elif fault := _file_fault(folder / name, status):
+            findings.append(error(name, fault))
+            continue
+        else:
+            size = status.st_size
+            if status.st_nlink > 1:
+                inodes.setdefault((status.st_dev, status.st_ino, status.st_nlink), []).append(name)
+        files.append(HandInFile(name, size, partial(_chunks, folder / name)))
+    for (_, _, count), names in inodes.items():
+        if count > len(names):  # its other name may be that of somebody's secret
+            findings.append(error(min(names), "is a hard link to a file outside of the submission; copy the file"))
+    return HandInListing(
+        tuple(sorted(files, key=lambda file: os.fsencode(file.name))),
+        tuple(sorted(findings, key=lambda finding: os.fsencode(finding.place))),
+    )
 
-        Raises:
-            HandInError: They cannot be read; the message follows the file's name.
-        """
 
-
-class FolderHandIn:
-    """A submission's folder; links in it are never followed."""
-
-    def __init__(self, path: Path) -> None:
-        """Take a folder that exists."""
-        self._path = path
-
-    def listing(self) -> HandInListing:
-        """List the regular files in the order of their names; folders that are left out are not entered."""
-        files: list[HandInFile] = []
-        findings: list[SubmissionFinding] = []
-        inodes: dict[tuple[int, int, int], list[str]] = {}  # the names here of each file that has several anywhere
-        for entry in walk(self._path, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=self._is_entered):
-            name, status = entry.name, entry.status
-            if entry.is_folder:
-                files.append(HandInFile(name if left_out(name) else f"{name}/{VENV_FILE}", 0))
-            elif left_out(name) and status is not None:
-                files.append(HandInFile(name, 0))
-            elif status is None:
-                findings.append(error(name, f"{entry.fault}; remove it"))
-            elif fault := _file_fault(self._path / name, status):
-                findings.append(error(name, fault))
-            else:
-                files.append(HandInFile(name, status.st_size))
-                if status.st_nlink > 1:
-                    inodes.setdefault((status.st_dev, status.st_ino, status.st_nlink), []).append(name)
-        for (_, _, count), names in inodes.items():
-            if count > len(names):  # its other name may be that of somebody's secret
-                findings.append(error(min(names), "is a hard link to a file outside of the submission; copy the file"))
-        return HandInListing(
-            tuple(sorted(files, key=lambda file: os.fsencode(file.name))),
-            tuple(sorted(findings, key=lambda finding: os.fsencode(finding.place))),
-        )
-
-    def _is_entered(self, name: str) -> bool:
-        return left_out(name) is None and not os.path.lexists(self._path / name / VENV_FILE)
-
-    def chunks(self, file: HandInFile) -> Iterator[bytes]:
-        """Yield the bytes of a listed file, which may have become something else since."""
-        try:
-            with open_regular(self._path / file.name) as opened:
-                while chunk := opened.read(CHUNK):
-                    yield chunk
-        except UntrustedFileError as fault:
-            raise HandInError(f"{fault.reason}; hand in the file itself") from fault
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Yield the bytes of a listed file, which may have become something else since."""
+    try:
+        with open_regular(path) as opened:
+            while chunk := opened.read(CHUNK):
+                yield chunk
+    except UntrustedFileError as fault:
+        raise HandInError(f"{fault.reason}; hand in the file itself") from fault
 
 
 def _file_fault(path: Path, status: os.stat_result) -> str | None:
@@ -174,7 +163,7 @@ def select(listing: HandInListing) -> SelectedFiles:
     )
 
 
-def copy_files(hand_in: HandIn, selected: SelectedFiles, target: Path) -> list[SubmissionFinding]:
+def copy_files(selected: SelectedFiles, target: Path) -> list[SubmissionFinding]:
     """Copy the selected files into an empty folder; return what went wrong, after which some are missing.
 
     No more bytes are written than are allowed, whatever the listing says.
@@ -185,7 +174,7 @@ def copy_files(hand_in: HandIn, selected: SelectedFiles, target: Path) -> list[S
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("xb") as file:
-                for chunk in hand_in.chunks(listed):
+                for chunk in listed.chunks():
                     left -= len(chunk)
                     if left < 0:
                         return [error("", _too_large("more bytes than listed"))]

@@ -16,7 +16,7 @@ from pcgeval.core.params import Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
 from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
 from pcgeval.submissions.findings import SubmissionFinding, error, note, warning
-from pcgeval.submissions.hand_in import FolderHandIn, HandIn, HandInError, copy_files, select
+from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, list_folder, select
 from pcgeval.submissions.load import (
     NOTES_FILE,
     Notes,
@@ -30,7 +30,7 @@ from pcgeval.submissions.load import (
 from pcgeval.submissions.requirements import requirement_findings
 from pcgeval.submissions.source_checks import check_sources, unseeded_random
 from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.zip_file import ZipHandIn
+from pcgeval.submissions.zip_file import list_zip
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
@@ -101,43 +101,40 @@ def validate(path: Path, limits: Limits = PUBLISHED_LIMITS) -> SubmissionCheck:
     Raises:
         HandInError: It is neither a folder nor a zip file.
     """
-    with opened(path) as hand_in, tempfile.TemporaryDirectory(prefix="pcgeval-") as folder:
-        return check(hand_in, limits, Path(folder), in_place=path if isinstance(hand_in, FolderHandIn) else None)
+    with opened(path) as listing, tempfile.TemporaryDirectory(prefix="pcgeval-") as folder:
+        return check(listing, limits, Path(folder), in_place=path if path.is_dir() else None)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[HandIn]:
-    """Open what was handed in.
+def opened(path: Path) -> Iterator[HandInListing]:
+    """List what was handed in; its files can be read until the end of the block.
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
     """
     if path.is_dir():
-        yield FolderHandIn(path)
+        yield list_folder(path)
         return
     if not path.exists():
         raise HandInError(f"{path}: does not exist. Name a submission's folder or its zip file.")
     if not path.is_file() or (path.suffix.lower() != ".zip" and not zipfile.is_zipfile(path)):
         raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
-    hand_in = ZipHandIn(path)
-    try:
-        yield hand_in
-    finally:
-        hand_in.close()
+    with list_zip(path) as listing:
+        yield listing
 
 
-def check(hand_in: HandIn, limits: Limits, target: Path, in_place: Path | None = None) -> SubmissionCheck:
-    """List what was handed in, copy it, and check the copy.
+def check(listing: HandInListing, limits: Limits, target: Path, in_place: Path | None = None) -> SubmissionCheck:
+    """Choose the files of what was handed in, copy them, and check the copy.
 
     Args:
-        hand_in: The folder or zip file.
+        listing: The files of the folder or zip file.
         limits: What the competition allows.
         target: An empty folder for the copy.
         in_place: The folder itself, to check that and copy nothing.
     """
-    selected = select(hand_in.listing())
+    selected = select(listing)
     findings = list(selected.findings)
-    damage = [] if in_place or not selected.is_bounded else copy_files(hand_in, selected, target)
+    damage = [] if in_place or not selected.is_bounded else copy_files(selected, target)
     findings += damage
     work = None
     if selected.is_bounded and selected.files and not damage:

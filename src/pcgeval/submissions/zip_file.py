@@ -7,6 +7,8 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pcgeval.submissions.findings import SubmissionFinding, error, warning
@@ -24,62 +26,52 @@ _DAMAGED = (
 )
 
 
-class ZipHandIn:
-    """A submission's zip file."""
-
-    def __init__(self, path: Path) -> None:
-        """Open a file; whether it is a zip file shows when it is listed."""
-        self._size = path.stat().st_size
-        self._file = _BoundedReader(io.FileIO(path))
-        self._zip: zipfile.ZipFile | None = None
-        self._entries: dict[HandInFile, zipfile.ZipInfo] = {}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def listing(self) -> HandInListing:
-        """List the files in the order of the zip file."""
-        if self._size > MAX_BYTES + _DIRECTORY_BYTES:
-            excess = error("", f"has {self._size} bytes; {MAX_BYTES} are allowed")
-            return HandInListing((), (excess,), is_readable=False)
+@contextmanager
+def list_zip(path: Path) -> Iterator[HandInListing]:
+    """List the files of a zip file in its order; they can be read until the end of the block."""
+    size = path.stat().st_size
+    with _BoundedReader(io.FileIO(path)) as file:
+        if size > MAX_BYTES + _DIRECTORY_BYTES:
+            yield HandInListing((), (error("", f"has {size} bytes; {MAX_BYTES} are allowed"),), is_readable=False)
+            return
         try:
-            self._zip = zipfile.ZipFile(self._file)
+            archive = zipfile.ZipFile(file)
         except _DAMAGED as fault:
             reason = f"is not a zip file, or a damaged one ({fault}); pack the submission again"
-            return HandInListing((), (error("", reason),), is_readable=False)
+            yield HandInListing((), (error("", reason),), is_readable=False)
+            return
         files: list[HandInFile] = []
         findings: list[SubmissionFinding] = []
-        for entry in self._zip.infolist():
+        for entry in archive.infolist():
             name = _name(entry)
             if (refusal := _entry_fault(entry)) is not None:
                 findings.append(error(name, refusal))
             elif not name.endswith("/"):
-                file = HandInFile(name, entry.file_size)
-                files.append(file)
-                self._entries[file] = entry
+                files.append(HandInFile(name, entry.file_size, partial(_chunks, archive, entry)))
                 if not (entry.flag_bits & _UTF8 or name.isascii()):
                     findings.append(warning(name, "was guessed, as it is not marked as UTF-8; rename it in ASCII"))
-        unpacked = sum(file.size for file in files)
-        is_bomb = unpacked > max(_RATIO_FROM, _RATIO * self._size)
+        unpacked = sum(each.size for each in files)
+        is_bomb = unpacked > max(_RATIO_FROM, _RATIO * size)
         if is_bomb:
-            ratio = unpacked // self._size
-            findings.append(error("", f"unpacks to {unpacked} bytes, {ratio} times its size, which no submission does"))
-        return HandInListing(tuple(files), tuple(findings), is_readable=not is_bomb)
+            times = unpacked // size
+            findings.append(error("", f"unpacks to {unpacked} bytes, {times} times its size, which no submission does"))
+        yield HandInListing(tuple(files), tuple(findings), is_readable=not is_bomb)
 
-    def chunks(self, file: HandInFile) -> Iterator[bytes]:
-        """Yield the bytes of a listed file, no more than the zip file says; its checksum is checked at the end."""
-        assert self._zip is not None  # noqa: S101 - it has been listed
-        count = 0
-        try:
-            with self._zip.open(self._entries[file]) as opened:
-                while chunk := opened.read(CHUNK):
-                    count += len(chunk)
-                    yield chunk
-        except _DAMAGED as fault:
-            raise HandInError(f"is damaged in the zip file ({fault}); pack the submission again") from fault
-        if count != file.size:
-            raise HandInError(f"has {count} bytes and not {file.size}, as the zip file says; pack the submission again")
+
+def _chunks(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    """Yield the bytes of a listed file, no more than the zip file says; its checksum is checked at the end."""
+    count = 0
+    try:
+        with archive.open(entry) as opened:
+            while chunk := opened.read(CHUNK):
+                count += len(chunk)
+                yield chunk
+    except _DAMAGED as fault:
+        raise HandInError(f"is damaged in the zip file ({fault}); pack the submission again") from fault
+    if count != entry.file_size:
+        raise HandInError(
+            f"has {count} bytes and not {entry.file_size}, as the zip file says; pack the submission again"
+        )
 
 
 class _BoundedReader(io.BufferedReader):
