@@ -113,13 +113,12 @@ def audit(root: Path, team: str | None = None) -> Audit:
             close = difflib.get_close_matches(team, known, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
             raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
+        ranked = tuple(each for each in ranked if each.team == team)
     tracer = Tracer(pipeline, workspace, params)
     lines: list[Line] = []
     shared: list[Input] = []
     used: set[str] = set()  # names of stages
-    for each in (
-        each for each in ranked if team in (None, each.team)
-    ):  # an input that belongs to a team stays with its line, all others are shared
+    for each in ranked:  # an input that belongs to a team stays with its line, all others are shared
         names, inputs = tracer.trace(each.team)
         used |= set(names)
         shared += [given for given in inputs if owner_of(given.path).team is None]
