@@ -14,13 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
-from pcgeval.core.files import sha256_bytes, write_text
+from pcgeval.core.files import sha256_text, write_text
 from pcgeval.core.params import Params
 from pcgeval.core.untrusted import printable_text
-from pcgeval.report import formats, pictures
+from pcgeval.report import formats
 from pcgeval.report.collect import collect
 from pcgeval.report.results import FAILURE_WORDS, Evaluation
 from pcgeval.rubric.explanation import NodeShare
+from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import round_totals, rounded
 
@@ -90,26 +91,17 @@ def environment() -> Environment:
     found = Environment(
         loader=PackageLoader("pcgeval.report"), autoescape=True, undefined=StrictUndefined, extensions=[_JoinLines]
     )
-    found.filters |= {
-        "figure": formats.figure,
-        "foreign_text": foreign_text,
-        "grade": formats.grade,
-        "moved": pictures.moved,
-        "outlines": pictures.outlines,
-        "percent": formats.percent,
-        "record_of": record_of,
-        "round_totals": round_totals,
-        "rounded": rounded,
-        "score": formats.score,
-        "sha256": lambda text: sha256_bytes(text.encode("utf-8")),
-        "shade": formats.shade,
-        "shortened": formats.shortened,
-        "shown": formats.shown,
-        "thousands": formats.thousands,
-    }
+    for each in (
+        *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
+        *(formats.shortened, formats.shown, formats.outlines, formats.moved),
+        *(foreign_text, record_of, round_totals, rounded),
+    ):
+        found.filters[each.__name__] = each
+    found.filters["sha256"] = sha256_text
     found.globals |= {
         "count": formats.count,
         "failure_words": FAILURE_WORDS,
+        "grade_summary": get_grade_summary,
         "root_share": NodeShare.of_root,
     }
     return found

@@ -1,7 +1,7 @@
 """Everything that the page shows, as one tree: evaluation, team, model, letter, trial."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -19,7 +19,7 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.formats import shortened
-from pcgeval.rubric.grades import GradedTask, GradeSummary, JudgeOutput, get_grade_summary
+from pcgeval.rubric.grades import GradedTask, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
 
@@ -218,11 +218,6 @@ class TeamResult:
         return self.grade.graded_task_tree.leaves
 
     @property
-    def grade_summary(self) -> GradeSummary:
-        """The number of leaves that passed, passed in part, failed, and have no grade."""
-        return get_grade_summary(self.grade.graded_task_tree)
-
-    @property
     def reasons_without_grade(self) -> list[tuple[str, int]]:
         """The reasons why leaves have no grade with their numbers, the commonest first."""
         return Counter(leaf.explanation for leaf in self.leaves if not leaf.valid_score).most_common()
@@ -293,9 +288,7 @@ class Evaluation:
     @cached_property
     def flagged(self) -> tuple[FlaggedTrials, ...]:
         """The flagged trials by team, model and kind of flag."""
-        return tuple(self._flagged())
-
-    def _flagged(self) -> Iterator[FlaggedTrials]:
+        found = []
         for team in self.teams:
             for model in team.models:
                 for kind in FLAG_KINDS:
@@ -306,4 +299,5 @@ class Evaluation:
                             if flag.kind == kind and len(details) < MOST_DETAILS:
                                 details.setdefault(flag.detail, trial.trial)
                     if flagged:
-                        yield FlaggedTrials(team, model, kind, len(flagged), details)
+                        found.append(FlaggedTrials(team, model, kind, len(flagged), details))
+        return tuple(found)
