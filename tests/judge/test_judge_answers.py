@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.judge.answers import ParsedVerdict, UnparsableAnswer, parse_grade, parse_ranking, parse_verdict
+from pcgeval.judge.answers import UnparsableAnswer, parse_grade, parse_ranking, parse_verdict
 from pcgeval.judge.files import SubmissionFile, shown_name
+from pcgeval.rubric.grades import Verdict
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
 
@@ -303,6 +304,6 @@ def test_at_most_ten_files_are_picked():
 
 def test_a_valid_score_that_is_called_invalid_counts_if_the_grader_stated_it():
     text = '{"valid_score": false, "score": 0, "explanation": "nothing there"}'
-    assert parse_verdict(text, continuous=False, stated=0.0) == ParsedVerdict(0.0, "nothing there")
+    assert parse_verdict(text, continuous=False, stated=0.0) == Verdict(0.0, "nothing there")
     with pytest.raises(UnparsableAnswer, match="valid_score is false"):
         parse_verdict(text, continuous=False, stated=1.0)

@@ -17,9 +17,13 @@ class FileError(PcgevalError):
     """A file that should be there is missing, unreadable or malformed."""
 
 
-def listed(source: object, faults: Sequence[str]) -> str:
-    """Return the message about all that is wrong with something: its name, the count, and the first two hundred."""
-    lines = [f"{source}: {len(faults)} fault{'s' if len(faults) > 1 else ''}", *faults[:_SHOWN_FAULTS]]
-    if len(faults) > _SHOWN_FAULTS:
-        lines.append(f"and {len(faults) - _SHOWN_FAULTS} more. Fix these first.")
-    return "\n  ".join(lines)
+class FaultsError(PcgevalError):
+    """Something with faults; `faults` has all of them, the message the first two hundred."""
+
+    def __init__(self, source: object, faults: Sequence[object]) -> None:
+        """Compose the message: the name of what is faulty, the count, and the faults."""
+        lines = [f"{source}: {len(faults)} fault{'s' if len(faults) > 1 else ''}", *map(str, faults[:_SHOWN_FAULTS])]
+        if len(faults) > _SHOWN_FAULTS:
+            lines.append(f"and {len(faults) - _SHOWN_FAULTS} more. Fix these first.")
+        super().__init__("\n  ".join(lines))
+        self.faults = tuple(faults)

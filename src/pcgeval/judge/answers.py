@@ -9,12 +9,12 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from pcgeval.core.untrusted import well_formed
 from pcgeval.judge.files import SubmissionFile, clean
+from pcgeval.rubric.grades import Verdict
 
 MAX_PICKED = 10  # files, as in PaperBench
 MAX_ANSWER = 20_000  # characters that are read of an answer
@@ -58,14 +58,6 @@ class UnparsableAnswer(Exception):  # noqa: N818 - an answer, not an error: it i
     """An answer that does not hold what was asked for; the message tells the model why."""
 
 
-@dataclass(frozen=True)
-class ParsedVerdict:
-    """The verdict that an answer holds."""
-
-    score: float
-    explanation: str
-
-
 def without_thinking(text: str) -> str:
     """Return the end of an answer, as far as one is read, without the thoughts that some models write before it."""
     return _THINKING.sub("", clean(text)[-MAX_ANSWER:]).strip()
@@ -88,7 +80,7 @@ def parse_grade(text: str, *, continuous: bool, cut: bool = False) -> float:
     return _stated_score(without_thinking(finished), continuous=continuous, cut=cut)
 
 
-def parse_verdict(text: str, *, continuous: bool, stated: float | None = None) -> ParsedVerdict:
+def parse_verdict(text: str, *, continuous: bool, stated: float | None = None) -> Verdict:
     """Return the verdict from an answer that should be JSON.
 
     Small models write `valid_score: false` of a valid 0: with the score that the grader `stated`, it counts.
@@ -116,7 +108,7 @@ def parse_verdict(text: str, *, continuous: bool, stated: float | None = None) -
         if denied:
             raise UnparsableAnswer(_NO_SCORE)
         raise UnparsableAnswer(f"it says {score:g}, but the score under the last heading is {stated:g}.")
-    return ParsedVerdict(score, explanation[:MAX_EXPLANATION])
+    return Verdict(score, explanation[:MAX_EXPLANATION])
 
 
 def parse_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[SubmissionFile, ...]:

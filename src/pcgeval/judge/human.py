@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from pcgeval.core.errors import PcgevalError, listed
+from pcgeval.core.errors import FaultsError
 from pcgeval.core.untrusted import printable_line, read_bounded_text
 from pcgeval.rubric.grades import Verdict
 from pcgeval.rubric.record import Correction, JudgeRecord
@@ -26,13 +26,8 @@ _Entry = tuple[int, dict[str, str]]  # the line where an entry begins, and its t
 HumanGrades = Mapping[str, tuple[Correction, ...]]  # all entries about a leaf by its path; the last one counts
 
 
-class HumanGradesError(PcgevalError):
-    """An invalid file of grades; `faults` lists every error with its line."""
-
-    def __init__(self, path: Path, faults: Sequence[str]) -> None:
-        """Compose the message from the first two hundred faults."""
-        super().__init__(listed(path, faults))
-        self.faults = tuple(faults)
+class HumanGradesError(FaultsError):
+    """An invalid file of grades; each fault names its line."""
 
 
 def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:

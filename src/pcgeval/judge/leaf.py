@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -34,19 +34,6 @@ MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 MAX_SUB_CRITERIA = 100
 _FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
 _Parsed = TypeVar("_Parsed")
-
-
-@dataclass(frozen=True)
-class VoteResult:
-    """The result of all votes on a leaf, with the explanation of one that agrees with it.
-
-    `agreement` is the share of the votes with a score that gave this one, for continuous scores 1 less the distance
-    from the lowest to the highest; None where there is no score.
-    """
-
-    score: float | None
-    explanation: str
-    agreement: float | None = None
 
 
 class LeafJudge:
@@ -102,19 +89,19 @@ class LeafJudge:
         offered = self.offered(leaf)
         picked: Sequence[SubmissionFile] = ()
         votes: list[VoteRecord] = []
-        how = ""
+        how, agreement = "", None
         if self.files.fault is not None:
-            result = VoteResult(None, self.files.fault)
+            result = Verdict(None, self.files.fault)
         elif (reason := self._zero_reason(leaf, offered)) is not None:
-            result = VoteResult(0.0, reason)
+            result = Verdict(0.0, reason)
         else:
             try:
                 picked, how = self._rank(leaf, offered, ask)
             except CallError as error:
-                result = VoteResult(None, f"the files could not be ranked: {error}")
+                result = Verdict(None, f"the files could not be ranked: {error}")
             else:
                 votes = [self._vote(leaf, picked, number, ask) for number in range(self._votes)]
-                result = count_votes(votes, continuous=is_continuous(leaf))
+                result, agreement = count_votes(votes, continuous=is_continuous(leaf))
         notes = {file.name: self.file_text(file).note for file in picked}
         record = JudgeRecord(
             files=FilesRecord(
@@ -126,11 +113,11 @@ class LeafJudge:
                 how=how,
             ),
             votes=tuple(votes),
-            agreement=result.agreement,
+            agreement=agreement,
             usage=TokenUsage(**usage),
             reason=result.explanation if result.score is None else None,
         )
-        return Verdict(result.score, result.explanation, record)
+        return replace(result, judge_metadata=record)
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf of its category may be judged by, sorted by name.
@@ -283,20 +270,24 @@ class LeafJudge:
         return VoteRecord(score=verdict.score, explanation=verdict.explanation, reason=None, answer=words)
 
 
-def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> VoteResult:
-    """Return the majority's score, or the mean of continuous scores; votes without a score do not count."""
+def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
+    """Return the majority's score, or the mean of continuous scores; votes without a score do not count.
+
+    The agreement beside it is the share of the votes with a score that gave this one, for continuous scores 1 less the
+    distance from the lowest to the highest; None where there is no score.
+    """
     scores = [vote.score for vote in votes if vote.score is not None]
     if not scores:
-        return VoteResult(None, "; ".join(dict.fromkeys(vote.reason or "no score" for vote in votes)))
+        return Verdict(None, "; ".join(dict.fromkeys(vote.reason or "no score" for vote in votes))), None
     if continuous:
         score = weighted_mean([1.0] * len(scores), scores)
         vote = min(votes, key=lambda vote: 2.0 if vote.score is None else abs(vote.score - score))
-        return VoteResult(score, vote.explanation, 1 - (max(scores) - min(scores)))
+        return Verdict(score, vote.explanation), 1 - (max(scores) - min(scores))
     (score, most), *others = Counter(scores).most_common()
     if others and others[0][1] == most:
-        return VoteResult(None, f"the votes are tied, {most} to {most}")
+        return Verdict(None, f"the votes are tied, {most} to {most}"), None
     vote = next(vote for vote in votes if vote.score == score)
-    return VoteResult(score, vote.explanation, most / len(scores))
+    return Verdict(score, vote.explanation), most / len(scores)
 
 
 def is_continuous(leaf: TaskNode) -> bool:

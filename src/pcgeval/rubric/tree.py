@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pcgeval.checks.checks import LeafCheck
-from pcgeval.core.errors import PcgevalError, listed
+from pcgeval.core.errors import FaultsError
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
@@ -34,14 +34,13 @@ class RubricFault:
     path: str
     message: str
 
+    def __str__(self) -> str:
+        """Return it as a line of a message."""
+        return f"{self.path}: {self.message}"
 
-class RubricError(PcgevalError):
-    """An invalid rubric; `faults` lists every error in the order of the file."""
 
-    def __init__(self, source: str, faults: Sequence[RubricFault]) -> None:
-        """Compose the message from the first two hundred faults."""
-        super().__init__(listed(source, [f"{fault.path}: {fault.message}" for fault in faults]))
-        self.faults = tuple(faults)
+class RubricError(FaultsError):
+    """An invalid rubric; its faults are `RubricFault`s in the order of the file."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +144,10 @@ def prune(task: TaskNode, max_depth: int) -> TaskNode:
     return replace(task, sub_tasks=tuple(prune(sub_task, max_depth - 1) for sub_task in task.sub_tasks))
 
 
-def prior_nodes(root: TaskNode, path: str, limit: int | None = None) -> tuple[TaskNode, ...]:
+def prior_nodes(root: TaskNode, path: str) -> tuple[TaskNode, ...]:
     """Return what a reader of the rubric has passed before a node: its ancestors, and their and its earlier siblings.
 
-    In the order of the file; with `limit` only the last so many. The sub-tasks of earlier siblings are left out.
+    In the order of the file; the sub-tasks of earlier siblings are left out.
 
     Raises:
         KeyError: No node has this path.
@@ -164,4 +163,4 @@ def prior_nodes(root: TaskNode, path: str, limit: int | None = None) -> tuple[Ta
             prior.append(sub_task)
         else:
             raise KeyError(path)
-    return tuple(prior if limit is None else prior[max(0, len(prior) - limit) :])
+    return tuple(prior)
