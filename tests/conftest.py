@@ -43,6 +43,7 @@ SLOW = {
     "llm/test_local_models.py",
     "llm/test_openai_server.py",
     "llm/test_schemas.py",
+    "report/test_run_status.py",
     "rl",
     "rubric/test_rubric_loading.py",
     "serve/test_serve_openai.py",

@@ -22,6 +22,7 @@ COMMANDS = [
     "rescore",
     "export",
     "validate",
+    "status",
     "try",
     "submit",
     "extract",

@@ -9,11 +9,13 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
+from pcgeval.core.console import duration
 from pcgeval.core.files import sha256_text, write_text
 from pcgeval.core.params import Params
 from pcgeval.core.untrusted import printable_text
@@ -51,20 +53,24 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 
 def render_page(evaluation: Evaluation) -> str:
     """Return the page as HTML."""
-    style = (files(__package__) / "style.css").read_text(encoding="utf-8")
-    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
     answers = sum(len(team.leaves) * team.grade.votes for team in evaluation.teams)
-    page = environment().get_template("page.html.j2")
-    markup = page.render(
+    return render_template(
+        "page.html.j2",
         evaluation=evaluation,
         params=evaluation.params,
         competition=evaluation.params.competition,
         heat_maps=list(heat_maps(evaluation)),
         longest_answer=min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
-        style=style,
-        # this one style sheet and nothing else: no script, no picture, no request, whatever got into the page
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
     )
+
+
+def render_template(name: str, **values: Any) -> str:
+    """Return a template filled with values, as HTML that is safe to open whatever got into the values."""
+    style = (files(__package__) / "style.css").read_text(encoding="utf-8")
+    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
+    # this one style sheet and nothing else: no script, no picture, no request, whatever got into the page
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    markup = environment().get_template(name).render(style=style, policy=policy, **values)
     return printable_text(markup) + "\n"
 
 
@@ -94,7 +100,7 @@ def environment() -> Environment:
     for each in (
         *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
         *(formats.shortened, formats.shown, formats.outlines, formats.moved),
-        *(foreign_text, record_of, round_totals, rounded),
+        *(duration, foreign_text, record_of, round_totals, rounded),
     ):
         found.filters[each.__name__] = each
     found.filters["sha256"] = sha256_text

@@ -68,10 +68,18 @@ def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]
     teams = [each.team for each in submissions if each.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
-    return CompetitionResults({model: {team: _read_team(params, model, team) for team in teams} for model in models})
+    return CompetitionResults(
+        {model: {team: read_measured_team(params, model, team) for team in teams} for model in models}
+    )
 
 
-def _read_team(params: Params, model: str, team: str) -> TeamResults:
+def read_measured_team(params: Params, model: str, team: str) -> TeamResults:
+    """Read what the stages measured of a team with a model.
+
+    Raises:
+        FileError: A file is there but is not what a stage writes.
+        ScoringError: A folder or one of a letter's three files is missing.
+    """
     folders = TeamFolders.pipeline(model, team)
     results = read_team(folders, rules_of(params))
     if incomplete := [letter for letter, each in results.letters.items() if not each.complete]:

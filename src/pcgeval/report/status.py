@@ -1,0 +1,346 @@
+"""Tell where a run stands: before it, while it goes on, and after it.
+
+Only files are read, and no lock is taken, so that a run is never disturbed. What a stage is just writing counts as not
+there yet.
+"""
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pcgeval.core.console import duration
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import CALLS, SUBMISSIONS, evaluation_lock, recording_file, stage_dir, trials
+from pcgeval.core.params import Params
+from pcgeval.core.trials import read_record, record_path
+from pcgeval.llm.call_log import LoggedCall
+from pcgeval.report.render import render_template
+from pcgeval.scoring.inputs import ScoringError
+from pcgeval.scoring.provisional import ProvisionalRanking, provisional_ranking
+from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
+
+LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
+_MINUTE = 60
+
+
+@dataclass(frozen=True)
+class TeamProgress:
+    """The trials of one team with one model.
+
+    Attributes:
+        trials: How many there are to do in all.
+        done: Trials on the disk; whether they still fit the params is decided when the stage runs.
+        failed: Those of them that failed.
+        repeated: Trials that failed through the model's server or this machine: they are done again in the next run.
+        flagged: Those with a flag.
+        calls: Calls that were answered in them.
+        tokens: Prompt and output tokens of these calls.
+        trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
+        per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
+        seconds_left: For the trials that are not done; None if nothing is known.
+        running: Whether a process does its trials now.
+        measured: Whether its levels are simulated, classified and compared.
+    """
+
+    model: str
+    team: str
+    trials: int
+    done: int
+    failed: int
+    repeated: int
+    flagged: int
+    calls: int
+    tokens: int
+    trial_seconds: float | None
+    per_minute: float | None
+    seconds_left: float | None
+    running: bool
+    measured: bool
+
+    @property
+    def state(self) -> str:
+        """The state in a word or two."""
+        if self.running:
+            return "running"
+        if self.done < self.trials:
+            return "stopped" if self.done or self.repeated else "to do"
+        return "evaluated" if self.measured else "trials done"
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run; `notes` are sentences about what could not be read, or ranked."""
+
+    teams: tuple[TeamProgress, ...]
+    ranking: ProvisionalRanking | None
+    notes: tuple[str, ...]
+
+    @property
+    def done(self) -> bool:
+        """Whether every trial is done and measured."""
+        return all(each.state == "evaluated" for each in self.teams)
+
+    def total(self, figure: str) -> int:
+        """Return the sum of one of the figures of `TeamProgress` over all teams and models."""
+        return sum(getattr(each, figure) for each in self.teams)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time for all that is left; models that run now share it, the others follow one after the other.
+
+        A lower bound if nothing is known of some teams; None if nothing is known of any.
+        """
+        left: dict[str, float] = {}
+        for each in self.teams:
+            if each.seconds_left is not None:
+                left[each.model] = left.get(each.model, 0.0) + each.seconds_left
+        at_once = {each.model for each in self.teams if each.running}
+        parallel = max((seconds for model, seconds in left.items() if model in at_once), default=0.0)
+        return parallel + sum(seconds for model, seconds in left.items() if model not in at_once) if left else None
+
+    @property
+    def unknown(self) -> list[str]:
+        """The teams of which nothing is known that tells how long a trial takes."""
+        return sorted({each.team for each in self.teams if each.seconds_left is None})
+
+    @property
+    def summary(self) -> str:
+        """The figures of the whole run as a sentence."""
+        parts = [f"{self.total('done')} of {self.total('trials')} trials are done"]
+        parts += [f"{self.total(figure)} {figure}" for figure in ("failed", "flagged")]
+        if repeated := self.total("repeated"):
+            parts.append(f"{repeated} to do again after a fault of a server or of this machine")
+        parts.append(f"{self.total('tokens'):,} tokens")
+        if self.seconds_left:
+            least = "at least " if self.unknown else "about "
+            parts.append(f"{least}{duration(self.seconds_left)} left")
+        of = ", ".join(self.unknown[:5]) + (f" and {len(self.unknown) - 5} more" if len(self.unknown) > 5 else "")
+        return f"{', '.join(parts)}.{f' Nothing is known yet of how long {of} will take.' if of else ''}"
+
+    @property
+    def scope(self) -> str:
+        """A sentence about what the provisional ranking is made of; empty without one."""
+        if self.ranking is None:
+            return ""
+        if self.done:
+            return "All trials are done and measured. The ranking that counts is that of `pcgeval ranking`."
+        measured = ", ".join(f"{len(teams)} with {model}" for model, teams in self.ranking.measured.items())
+        return (
+            f"Provisional, by {' and '.join(self.ranking.models)}: it changes with every team and model that is "
+            f"measured. Teams measured so far: {measured}."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values for JSON."""
+        found = self.ranking
+        return {
+            "done": self.done,
+            "trials": self.total("trials"),
+            "trials_done": self.total("done"),
+            "trials_failed": self.total("failed"),
+            "trials_repeated": self.total("repeated"),
+            "trials_flagged": self.total("flagged"),
+            "tokens": self.total("tokens"),
+            "seconds_left": self.seconds_left,
+            "seconds_left_unknown_for": self.unknown,
+            "teams": [{**asdict(each), "state": each.state} for each in self.teams],
+            "provisional_ranking": found
+            and {
+                "models": found.models,
+                "measured": found.measured,
+                "teams": [each.model_dump(mode="json") for each in found.ranking.rows],
+            },
+            "notes": self.notes,
+        }
+
+
+@dataclass(frozen=True)
+class _KnownTrial:
+    """What counts of a trial on the disk; `seconds` is what its calls took the model."""
+
+    written: float
+    is_final: bool
+    failed: bool
+    flagged: bool
+    calls: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Trials of a team with a model, and their calls: the basis of an estimate."""
+
+    trials: int
+    calls: int
+    seconds: float
+
+
+def run_status(params: Params, now: float | None = None) -> RunStatus:
+    """Read where the run in the working directory stands.
+
+    Args:
+        params: The competition.
+        now: The time in seconds since 1970; default: the present.
+    """
+    now = time.time() if now is None else now
+    notes: list[str] = []
+    submissions: dict[str, Submission] = {}
+    for team in params.teams:
+        try:
+            submissions[team] = load_submission(SUBMISSIONS / team)
+        except (SubmissionError, FileError) as error:
+            notes.append(str(error))
+    ranking = None
+    try:
+        ranking = provisional_ranking(params, submissions.values())
+    except ScoringError as error:
+        notes.append(f"There is no provisional ranking: {error}")
+    finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
+    costs = _known_costs(params, finished)
+    rows = []
+    for (model, team), found in finished.items():
+        every = len(params.competition.characters) * params.competition.trials
+        done = sum(each.is_final for each in found)
+        since = _running_since(evaluation_lock(model, team))
+        new = 0 if since is None else sum(each.written >= since for each in found)
+        per_minute = None if since is None or not new else _MINUTE * new / max(now - since, 1.0)
+        seconds = _trial_seconds(costs, model, team, submissions.get(team))
+        if every == done or params.models[model].backend == "recorded":
+            left: float | None = 0.0
+        elif per_minute:
+            left = _MINUTE * (every - done) / per_minute
+        else:
+            left = None if seconds is None else (every - done) * seconds / params.models[model].concurrency
+        rows.append(
+            TeamProgress(
+                model=model,
+                team=team,
+                trials=every,
+                done=done,
+                failed=sum(each.failed and each.is_final for each in found),
+                repeated=len(found) - done,
+                flagged=sum(each.flagged for each in found),
+                calls=sum(each.calls for each in found),
+                tokens=sum(each.tokens for each in found),
+                trial_seconds=seconds,
+                per_minute=per_minute,
+                seconds_left=left,
+                running=since is not None,
+                measured=ranking is not None and team in ranking.measured[model],
+            )
+        )
+    return RunStatus(tuple(rows), ranking, tuple(notes))
+
+
+def write_status_page(params: Params, status: RunStatus, path: Path, refresh: int | None = None) -> None:
+    """Write a page that shows where a run stands; a browser loads it again after `refresh` seconds."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    competition = params.competition
+    page = render_template("status.html.j2", status=status, competition=competition, at=at, refresh=refresh)
+    write_text(path, page)
+
+
+def _read_trials(params: Params, model: str, team: str) -> list[_KnownTrial]:
+    found = []
+    for trial in trials(params):
+        path = record_path(stage_dir("raw", model, team), team, trial)
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        if each := _read_trial(path, status.st_mtime, status.st_size):
+            found.append(each)
+    return found
+
+
+@cache
+def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  # noqa: ARG001 - part of the key
+    """Read a record once as long as it stays the same; None if it is torn or no record."""
+    try:
+        record = read_record(path)
+    except FileError:
+        return None
+    seconds = math.fsum(each.reply.seconds for each in record.exchanges)
+    return _KnownTrial(
+        written=written,
+        is_final=record.is_final,
+        failed=record.reason is not None,
+        flagged=bool(record.flags),
+        calls=len(record.exchanges),
+        tokens=record.tokens,
+        seconds=seconds,
+    )
+
+
+def _running_since(lock: Path) -> float | None:
+    """Return when the process that holds a lock took it; None if none does. The lock itself is not touched."""
+    try:
+        holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
+        os.kill(holder, 0)  # only asks whether the process is there
+    except PermissionError:  # it is there, and another user's
+        return since
+    except (OSError, ValueError, OverflowError):
+        return None
+    return since
+
+
+def _known_costs(
+    params: Params, finished: Mapping[tuple[str, str], list[_KnownTrial]]
+) -> dict[tuple[str, str], _Costs]:
+    """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
+    costs = {
+        key: _Costs(len(found), sum(each.calls for each in found), math.fsum(each.seconds for each in found))
+        for key, found in finished.items()
+        if any(each.calls for each in found)
+    }
+    if len(costs) < len(finished):
+        keys = {model.name: key for key, model in params.models.items()}
+        logged = [(keys.get(call.model or ""), call.team, call) for call in _logged_calls(CALLS.glob("*.jsonl"))]
+        for model, team in finished:
+            calls = [call for named, of, call in logged if (named, of) == (model, team)]
+            calls = calls or list(_logged_calls([recording_file(model, team)]))
+            seconds = math.fsum(call.reply.seconds for call in calls if call.reply)
+            if calls and (model, team) not in costs:
+                costs[model, team] = _Costs(len({(call.letter, call.trial) for call in calls}), len(calls), seconds)
+    return costs
+
+
+def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
+    """Yield the answered calls of trials at the ends of files; a line that is torn is passed over."""
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - LOG_BYTES))
+                lines = file.readlines()
+        except OSError:
+            continue
+        for line in lines:
+            try:
+                call = LoggedCall.model_validate_json(line)
+            except ValidationError:
+                continue
+            if call.reply and call.letter:
+                yield call
+
+
+def _trial_seconds(
+    costs: Mapping[tuple[str, str], _Costs], model: str, team: str, submission: Submission | None
+) -> float | None:
+    """Return what a trial takes: as the team's own did, else the model's mean call times the calls that it makes."""
+    if own := costs.get((model, team)):
+        return own.seconds / own.trials
+    of_model = [each for (name, _), each in costs.items() if name == model]
+    of_team = [each for (_, name), each in costs.items() if name == team]
+    if not of_model or not (of_team or (submission and isinstance(submission.work, Prompt))):
+        return None
+    calls = sum(each.calls for each in of_team) / sum(each.trials for each in of_team) if of_team else 1.0
+    return calls * math.fsum(each.seconds for each in of_model) / sum(each.calls for each in of_model)

@@ -1,0 +1,179 @@
+"""Where a run stands, before it, while it goes on and after it; the run notices nothing of being looked at."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+import yaml
+from competition_folder import PROMPT, STAGE, competition_folder
+from evaluated_round import PARAMS
+from page_for_tests import Page
+from slow_ollama import SlowOllama
+
+from pcgeval.cli.main import main
+from pcgeval.core.layout import CALLS, RANKING_JSON, SUBMISSIONS, Trial, evaluation_lock, stage_dir
+from pcgeval.core.params import load_params, parse_params
+from pcgeval.core.stage_files import RankingFile
+from pcgeval.core.trials import record_path
+from pcgeval.llm.call_log import LoggedCall, write_recording
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.report.status import run_status, write_status_page
+
+ASKED = {name: model.model_dump(mode="json") | {"backend": "ollama"} for name, model in PARAMS.models.items()}
+LIVE = parse_params(PARAMS.model_dump(mode="json") | {"models": ASKED}, "params.yaml")
+
+
+@pytest.fixture(autouse=True)
+def in_workspace(workspace, monkeypatch):
+    monkeypatch.chdir(workspace)
+
+
+def row(found, model, team):
+    return next(each for each in found.teams if (each.model, each.team) == (model, team))
+
+
+def logged(model, team, *seconds, key="k"):
+    replies = enumerate(ChatReply("x", 1, 1, "stop", each) for each in seconds)
+    trial = {"model": model, "team": team, "letter": "I"}
+    return [LoggedCall(key=f"{key}{number}", reply=reply, trial=number, **trial) for number, reply in replies]
+
+
+def test_after_a_run_everything_is_evaluated_and_ranked_as_by_the_stage():
+    found = run_status(PARAMS)
+    assert found.done
+    assert (found.total("done"), found.total("trials"), found.seconds_left) == (24, 24, 0)
+    assert {each.state for each in found.teams} == {"evaluated"}
+    ranking = RankingFile.read(RANKING_JSON)
+    totals = [(each.team, each.rank, each.total, each.models) for each in ranking.teams]
+    assert [(each.team, each.rank, each.total, each.models) for each in found.ranking.ranking.rows] == totals
+
+
+def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
+    shutil.rmtree("data/raw")
+    for measured in ("stability", "similarity", "diversity"):
+        shutil.rmtree(f"data/{measured}")
+    (workspace / SUBMISSIONS / "cheats" / "prompt.txt").unlink()
+    write_recording(CALLS / "a.jsonl", logged("small:1b", "zero-shot", 2.0, 4.0))
+    with (CALLS / "a.jsonl").open("a") as file:
+        file.write('{"key": "torn')
+    found = run_status(LIVE)
+    assert row(found, "small", "zero-shot").seconds_left == 4 * 3.0
+    assert row(found, "small", "builders").seconds_left == 4 * 3.0  # a prompt asks once, and the model takes 3 s
+    assert row(found, "large", "builders").seconds_left is None
+    assert "cheats" in found.unknown
+    assert found.seconds_left == 24.0
+    assert found.ranking is None
+    assert {each.state for each in found.teams} == {"to do"}
+    assert any("cheats" in note for note in found.notes)
+
+
+def test_several_calls_a_trial_and_several_trials_at_once_count(workspace):
+    shutil.rmtree("data/raw/small")
+    calls = [call for number in "abc" for call in logged("small:1b", "builders", 1.0, 1.0, key=number)]
+    write_recording(workspace / "data/recordings/small/builders/calls.jsonl", calls)
+    assert row(run_status(LIVE), "small", "builders").seconds_left == 4 * 3.0
+    two = LIVE.models["small"].model_copy(update={"concurrency": 2})
+    assert (
+        row(
+            run_status(LIVE.model_copy(update={"models": LIVE.models | {"small": two}})), "small", "builders"
+        ).seconds_left
+        == 6.0
+    )
+
+
+def test_during_a_run_what_is_half_written_is_passed_over():
+    raw = stage_dir("raw", "large", "builders")
+    now = time.time()
+    for path in raw.rglob("*.json"):
+        os.utime(path, (now - 1000, now - 1000))
+    (raw / "I" / "builders_I_1.json").write_text('{"finger')
+    (raw / "I" / "builders_I_2.json").unlink()
+    (raw / "I" / ".builders_I_2.json.part").write_text("{")
+    os.utime(raw / "T" / "builders_T_1.json", (now - 30, now - 30))
+    shutil.rmtree(stage_dir("similarity", "large", "builders"))
+    lock = evaluation_lock("large", "builders")
+    lock.parent.mkdir(parents=True)
+    lock.write_text(f"{os.getpid()}\n")
+    os.utime(lock, (now - 60, now - 60))
+    found = run_status(LIVE, now)
+    running = row(found, "large", "builders")
+    assert (running.state, running.done) == ("running", 2)
+    assert running.per_minute == pytest.approx(1)
+    assert running.seconds_left == pytest.approx(120)
+    assert not found.done
+    assert found.ranking.models == ("small",)
+    assert found.ranking.measured["large"] == ("zero-shot", "cheats")
+    assert "rovisional" in found.scope
+    lock.write_text("999999999\n")  # killed
+    assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
+
+
+def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
+    path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
+    record = json.loads(path.read_text()) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"}
+    path.write_text(json.dumps(record))
+    found = run_status(LIVE)
+    failed = row(found, "small", "builders")
+    assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 0, "stopped")
+    assert failed.seconds_left
+    assert "1 to do again" in found.summary
+    path.write_text(json.dumps(record | {"accepted": "J. Doe: the night is over"}))
+    failed = row(run_status(LIVE), "small", "builders")
+    assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 1, "evaluated")
+
+
+def test_a_ranking_of_the_teams_of_one_model_needs_no_baseline():
+    for model in PARAMS.models:
+        shutil.rmtree(stage_dir("diversity", model, "zero-shot"))
+    found = run_status(PARAMS)
+    assert [(each.team, each.rank) for each in found.ranking.ranking.rows] == [("builders", 1), ("cheats", None)]
+
+
+def test_results_that_cannot_meet_are_named():
+    path = stage_dir("similarity", "small", "builders") / "classifier.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"name": "another <b>one</b>"}))
+    found = run_status(PARAMS)
+    assert found.ranking is None
+    assert any("different classifiers" in note for note in found.notes)
+    write_status_page(PARAMS, found, path)
+    assert "<b>one</b>" not in path.read_text()
+
+
+def test_the_page_loads_itself_again(tmp_path):
+    write_status_page(PARAMS, run_status(PARAMS), tmp_path / "page.html", 7)
+    page = Page((tmp_path / "page.html").read_text())
+    assert ("meta", {"http-equiv": "refresh", "content": "7"}) in page.elements
+    assert all(word in page.text for word in ("24 of 24 trials", "builders", "Provisional ranking", "7 seconds"))
+
+
+def test_the_command_prints_a_table_or_json(capsys, workspace):
+    (workspace / "params.yaml").write_text(yaml.safe_dump(PARAMS.model_dump(mode="json")))
+    assert main(["status", "--watch", "--page", "page.html"]) == 0  # all is done, so it ends
+    said = capsys.readouterr().out
+    assert "24 of 24 trials are done" in said
+    assert "provisional" in said
+    assert 'http-equiv="refresh"' not in (workspace / "page.html").read_text()
+    assert main(["status", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["done"]
+    assert len(found["teams"]) == 6
+    assert found["provisional_ranking"]["teams"][0]["team"] == "builders"
+
+
+def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with SlowOllama(0.1) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, letters="ABCD", trials=4)
+        process = competition.command(*STAGE)
+        seen = []
+        while process.poll() is None:
+            seen += run_status(load_params()).teams
+        assert process.communicate()[1]
+        assert process.returncode == 0
+        assert len(server.asked) == 16
+    assert "running" in {each.state for each in seen}
+    counts = [each.done for each in seen]
+    assert counts == sorted(counts)
+    assert any(0 < count < 16 for count in counts)
