@@ -9,9 +9,11 @@ import yaml
 from scoring_examples import write_json
 
 from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.core.trials import Flag, TrialRecord, write_trial
 from pcgeval.scoring.inputs import ScoringError
 from pcgeval.scoring.stages import rank_stage, score_stage
 
@@ -95,15 +97,52 @@ def test_rank_step_writes_the_ranking(params, tmp_path):
 
 DVC_YAML = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())
 RANK_DATA = [dep for dep in DVC_YAML["stages"]["rank"]["deps"] if dep.startswith(("data/", "results/"))]
+MEASURED = [dep for dep in RANK_DATA if dep != "data/raw"]  # responses that were made elsewhere have no records
 
 
-@pytest.mark.parametrize("dep", RANK_DATA)
+@pytest.mark.parametrize("dep", MEASURED)
 def test_rank_reads_all_data_that_it_names_as_a_dependency(params, tmp_path, dep):
     for model in MODELS:
         score_stage(params, model, tmp_path / "results" / "official" / model)
     shutil.rmtree(tmp_path / dep)
     with pytest.raises(PcgevalError):
         rank_stage(params)
+
+
+def trial_record(team, model, trial, *flags):
+    record = TrialRecord("f" * 64, 1, model, "d" * 64, (), sha256_bytes(b""), "no answer", flags=flags)
+    write_trial(Path("data/raw", model, team), team, trial, "", record)
+
+
+@pytest.mark.parametrize(
+    ("flagged", "notes", "status", "winners"),
+    [
+        ("count", "{}", "ranked", ["alpha"]),
+        ("hold", "{}", "held", []),
+        ("hold", "flags_accepted: {by: Ada, reason: two replies joined}", "ranked", ["alpha"]),
+        ("hold", "role: baseline", "baseline", []),
+    ],
+)
+def test_flags_stand_beside_the_ranking_and_may_hold_it(params, tmp_path, flagged, notes, status, winners):
+    trial_record("alpha", "m1", Trial("A", 1), Flag("altered-answer", "mine"))
+    trial_record("alpha", "m1", Trial("A", 2))
+    trial_record("base", "m1", Trial("A", 1))
+    Path("data/submissions/alpha/submission.yaml").write_text(notes)
+    rules = params.scoring.model_copy(update={"flagged": flagged})
+    rank_stage(params.model_copy(update={"scoring": rules}))
+    value = json.loads((tmp_path / "results" / "ranking.json").read_text())
+    alpha, base, _ = value["teams"]
+    assert (alpha["status"], value["winners"]) == (status, winners)
+    assert (alpha["rank"] is not None) == (status == "ranked")
+    assert alpha["total"] is not None
+    assert ("alpha" in value["reason"] and "flagged" in value["reason"]) == (status == "held")
+    assert (alpha["models"]["m1"]["flagged_trials"], alpha["models"]["m2"]["flagged_trials"]) == (1, None)
+    assert base["models"]["m1"]["flagged_trials"] == 0
+    assert (alpha["flags_accepted"] or "").startswith("Ada: " if "Ada" in notes else "")
+    header, first, *_ = (tmp_path / "results" / "ranking.csv").read_text().splitlines()
+    assert dict(zip(header.split(","), first.split(","), strict=True))["flagged trials m1"] == "1"
+    metrics = json.loads((tmp_path / "results" / "metrics.json").read_text())
+    assert (metrics["flagged_trials.alpha"], metrics["flagged_trials.base"]) == (1, 0)
 
 
 def test_a_second_run_writes_the_same_bytes(params, tmp_path):

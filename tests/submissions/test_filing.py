@@ -228,11 +228,14 @@ def test_the_organisers_notes_are_the_organisers(competition: Path):
     submit(competition / "alpha")
     first = load_submission(SUBMISSIONS / "alpha")
     assert (first.title, first.role) == ("Älpha!", "participant")
-    (SUBMISSIONS / "alpha" / "submission.yaml").write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
+    (SUBMISSIONS / "alpha" / "submission.yaml").write_text(
+        "title: X\nrole: baseline\ndisqualified: it cheated\nflags_accepted: {by: Ada, reason: seen}\n"
+    )
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n"})
     filed = submit(competition / "alpha")
     second = load_submission(SUBMISSIONS / "alpha")
     assert (second.title, second.role, second.disqualified) == ("New", "baseline", "it cheated")
+    assert second.flags_accepted is None  # that was about other trials
     kept = "\n".join(texts(filed.check.findings, "note"))
     assert "role: baseline" in kept
     assert "disqualified: it cheated" in kept

@@ -88,7 +88,7 @@ def ranking(json: Json = False) -> None:
         print_json(read_json(RANKING_JSON))
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "status"):
+    for column in ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "status"):
         table.add_column(column, justify="left" if column in {"team", "status"} else "right")
     for team in found.teams:
         table.add_row(
@@ -98,6 +98,7 @@ def ranking(json: Json = False) -> None:
             f"{team.interval.low:.1f} to {team.interval.high:.1f}" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
             str(sum(each.failed_trials for each in team.models.values())),
+            str(sum(each.flagged_trials or 0 for each in team.models.values())),
             "winner" if team.winner else team.status,
         )
     Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)

@@ -391,6 +391,7 @@ class TeamModelScore(_Part):
     score: Exact
     normalised: Exact
     failed_trials: int = Field(ge=0)
+    flagged_trials: int | None = None  # None where no records lie beside the responses
 
 
 class ScoreInterval(NamedTuple):
@@ -401,10 +402,13 @@ class ScoreInterval(NamedTuple):
 
 
 class RankedTeam(_Part):
-    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank."""
+    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank.
+
+    A held team is scored like all others; whether it is ranked depends on its organiser's decision about its flags.
+    """
 
     team: str
-    status: Literal["ranked", "baseline", "disqualified"]
+    status: Literal["ranked", "baseline", "held", "disqualified"]
     rank: int | None
     winner: bool
     total: Exact | None
@@ -413,6 +417,7 @@ class RankedTeam(_Part):
     models: dict[str, TeamModelScore]
     prompt_length: int | None = None  # characters; decides between equal totals
     disqualified: str | None  # the reason
+    flags_accepted: str | None = None  # who decided that its flags are no reason to leave it out, and why
 
 
 class RankingRules(_Part):

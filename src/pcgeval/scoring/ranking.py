@@ -6,7 +6,7 @@ are scored like all teams and are listed without a rank; disqualified teams are 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from typing import Literal
@@ -27,12 +27,18 @@ class Entrant:
         prompt_length: Characters of its prompt; None where it is not known, which breaks no tie.
         role: Baselines are scored but not ranked.
         disqualified: The reason, or None.
+        flagged_trials: By model, how many of its trials an inspector should look at; empty where that is not known.
+        flags_accepted: Who accepted its flags, and why.
+        held: It is scored but not ranked, because nobody has decided yet about its flags.
     """
 
     team: str
     prompt_length: int | None = None
     role: Role = "participant"
     disqualified: str | None = None
+    flagged_trials: Mapping[str, int] = field(default_factory=dict)
+    flags_accepted: str | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,14 @@ def rank(
         raise ScoringError("a team is among the submissions twice. Give every team once.")
     totals = {each.team: each for each in scores.totals}
     _check(entrants, totals, scores.rules.baseline)
-    participants = [each for each in entrants.values() if each.role == "participant" and each.disqualified is None]
+    participants = [
+        each for each in entrants.values() if each.role == "participant" and each.disqualified is None and not each.held
+    ]
     places = _places([(each, totals[each.team]) for each in participants])
     bar = totals[scores.rules.baseline] if scores.rules.baseline else None
     winners, reason = _winners(places, bar)
+    if held := [each.team for each in teams if each.held]:
+        reason += f" Not ranked until somebody decides about flagged trials: {', '.join(held)}."
     ranks = {each.entrant.team: each.rank for each in places}
     rows = [
         _row(each, scores, ranks.get(each.team), each.team in winners, intervals or {}) for each in entrants.values()
@@ -148,14 +158,23 @@ def _row(
     total = next((each for each in scores.totals if each.team == entrant.team), None)
     return RankedTeam(
         team=entrant.team,
-        status="disqualified" if entrant.disqualified is not None else "ranked" if place else "baseline",
+        status="disqualified"
+        if entrant.disqualified is not None
+        else "ranked"
+        if place
+        else "held"
+        if entrant.held
+        else "baseline",
         rank=place,
         winner=winner,
         total=total.total if total else None,
         normalised=total.normalised if total else None,
         models={
             model.model: TeamModelScore(
-                score=prompt.score, normalised=prompt.normalised, failed_trials=prompt.failed_trials
+                score=prompt.score,
+                normalised=prompt.normalised,
+                failed_trials=prompt.failed_trials,
+                flagged_trials=entrant.flagged_trials.get(model.model),
             )
             for model in scores.models
             for prompt in model.prompts
@@ -163,6 +182,7 @@ def _row(
         },
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
+        flags_accepted=entrant.flags_accepted,
         interval=intervals.get(entrant.team),
     )
 

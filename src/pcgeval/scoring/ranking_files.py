@@ -37,7 +37,7 @@ def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     """Return the table, one team a line: totals and normalised scores exact, empty where there is none."""
     models = [each.model for each in scores.models]
     columns = ["rank", "team", "status", "winner", "normalised", "total"]
-    columns += [f"score {model}" for model in models] + [f"failed trials {model}" for model in models]
+    columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -49,8 +49,9 @@ def _csv_row(row: RankedTeam, models: int) -> list[str]:
     numbers = ["" if each is None else plain(each) for each in (row.normalised, row.total)]
     results = [plain(each.score) for each in row.models.values()]
     results += [str(each.failed_trials) for each in row.models.values()]
+    results += ["" if each.flagged_trials is None else str(each.flagged_trials) for each in row.models.values()]
     place = "" if row.rank is None else str(row.rank)
-    return [place, row.team, row.status, "yes" if row.winner else "no", *numbers, *(results or [""] * (2 * models))]
+    return [place, row.team, row.status, "yes" if row.winner else "no", *numbers, *(results or [""] * (3 * models))]
 
 
 def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> RankingFile:
@@ -74,13 +75,16 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) 
 
 
 def metrics(ranking: Ranking) -> dict[str, float | int]:
-    """Return flat figures for `dvc metrics show`: each team's normalised score, the winner's total, failed trials."""
+    """Return flat figures for `dvc metrics show`: each team's normalised score, failed and flagged trials."""
     found: dict[str, float | int] = {}
     for row in ranking.rows:
         failed = sum(each.failed_trials for each in row.models.values())
         if row.normalised is not None:
             found[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
             found[f"failed_trials.{row.team}"] = failed
+            flagged = [each.flagged_trials for each in row.models.values() if each.flagged_trials is not None]
+            if flagged:
+                found[f"flagged_trials.{row.team}"] = sum(flagged)
         if row.winner and row.total is not None:
             found["winner_total"] = float(f"{row.total:.6g}")
         found["failed_trials_in_all"] = found.get("failed_trials_in_all", 0) + failed

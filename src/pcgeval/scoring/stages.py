@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, SUBMISSIONS, trials
+from pcgeval.core.layout import RESULTS, SUBMISSIONS, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
+from pcgeval.core.trials import read_usage
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
@@ -33,7 +34,8 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
     """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
 
     It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
-    engine and the classifier, and the script's quirks must not reach the intervals.
+    engine and the classifier, and the script's quirks must not reach the intervals. Flags come from
+    the trials' records.
 
     Raises:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
@@ -44,10 +46,30 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
     scores = score_competition(results, rules)
     drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
-    entrants = [Entrant(each.team, each.prompt_length, each.role, each.disqualified) for each in submissions]
-    ranking = rank(scores, entrants, intervals)
+    ranking = rank(scores, [_entrant(params, each) for each in submissions], intervals)
     write_ranking(results_folder, ranking, scores, drawn)
     return ranking
+
+
+def _entrant(params: Params, submission: Submission) -> Entrant:
+    """Return a team with the number of its flagged trials, and held if params.yaml and its notes say so."""
+    team = submission.team
+    flagged: dict[str, int] = {}
+    for model in params.models:
+        usages = [read_usage(stage_dir("raw", model, team), team, trial) for trial in trials(params)]
+        if any(usages):
+            flagged[model] = sum(bool(usage and usage.flags) for usage in usages)
+    accepted = submission.flags_accepted
+    undecided = params.scoring.flagged == "hold" and accepted is None
+    return Entrant(
+        team,
+        submission.prompt_length,
+        submission.role,
+        submission.disqualified,
+        flagged,
+        f"{accepted.by}: {accepted.reason}" if accepted else None,
+        held=undecided and any(flagged.values()) and submission.role == "participant" and not submission.disqualified,
+    )
 
 
 def rules_of(params: Params) -> ScoringRules:

@@ -137,9 +137,12 @@ def _staging(team: str) -> Iterator[Path]:
 
 
 def _take_over(kept: Notes, staging: Path) -> list[SubmissionFinding]:
-    """Replace the team's role and disqualification in the new notes by the organiser's in the earlier ones."""
+    """Replace the team's role and disqualification in the new notes by the organiser's in the earlier ones.
+
+    A decision on flags is about the trials of one submission, so a new one needs another.
+    """
     own = load_notes(staging)
-    notes = own.model_copy(update={"role": kept.role, "disqualified": kept.disqualified})
+    notes = own.model_copy(update={"role": kept.role, "disqualified": kept.disqualified, "flags_accepted": None})
     if notes != own:
         write_text(
             staging / NOTES_FILE,

@@ -31,7 +31,10 @@ NOTES_FILE = "submission.yaml"
 MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
-_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
+_KNOWN_KEYS = (
+    "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified, "
+    "flags_accepted (by and reason)."
+)
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
@@ -40,8 +43,17 @@ class SubmissionError(PcgevalError):
     """A submission is missing, incomplete or unreadable."""
 
 
+class FlagDecision(BaseModel):
+    """An organiser's decision that the flags of a team's trials are no reason to leave it out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by: Annotated[str, Field(min_length=1, max_length=200)]
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
 class Notes(BaseModel):
-    """The keys of submission.yaml; `role` and `disqualified` are the organiser's."""
+    """The keys of submission.yaml; `role`, `disqualified` and `flags_accepted` are the organiser's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,6 +62,7 @@ class Notes(BaseModel):
     entry: Annotated[str, Field(max_length=400)] | None = None  # the file that starts the program
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
+    flags_accepted: FlagDecision | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,7 @@ class Submission:
     role: Literal["participant", "baseline"]
     disqualified: str | None
     work: Prompt | Program
+    flags_accepted: FlagDecision | None = None
 
     @property
     def prompt_length(self) -> int | None:
@@ -114,6 +128,7 @@ def load_submission(folder: Path) -> Submission:
         role=notes.role,
         disqualified=notes.disqualified,
         work=load_work(folder, notes),
+        flags_accepted=notes.flags_accepted,
     )
 
 

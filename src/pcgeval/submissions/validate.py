@@ -155,8 +155,9 @@ def _check_contents(
         work = load_work(folder, notes)
     except SubmissionError as fault:
         findings.append(error("", str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ")))
-    if notes.role != "participant" or notes.disqualified is not None:
-        findings.append(warning(NOTES_FILE, "role and disqualified are left out: the organiser sets them after filing"))
+    if notes.role != "participant" or notes.disqualified is not None or notes.flags_accepted is not None:
+        decisions = "role, disqualified and flags_accepted"
+        findings.append(warning(NOTES_FILE, f"{decisions} are left out: the organiser sets them after filing"))
     findings += _readme_findings(folder, work)
     if isinstance(work, Prompt):
         findings += [error("prompt.txt", text) for text in prompt_findings(work.text, limits.prompt_words)]
