@@ -6,15 +6,18 @@ bubblewrap is missing: it then has the rights of whoever runs this, and the netw
 """
 
 import os
+from contextlib import suppress
 
 from pcgeval.core.console import Progress, run_stage
 from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
 from pcgeval.core.trials import TrialRecord
+from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.generate import check_unchanged, generate_stage
 from pcgeval.llm.backends import open_backend
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
-from pcgeval.submissions.load import load_submission
+from pcgeval.submissions.load import Program, load_submission
+from pcgeval.submissions.requirements import RequirementsError
 
 
 def main(model: str, team: str, *options: str) -> None:
@@ -32,10 +35,14 @@ def main(model: str, team: str, *options: str) -> None:
             kept=not is_new,
         )
 
+    submission = load_submission(SUBMISSIONS / team)
+    if isinstance(submission.work, Program) and params.models[model].backend != "recorded":
+        with suppress(RequirementsError):  # its trials fail with the reason
+            lock_requirements(submission.work.folder)
     generate_stage(
         params,
         model,
-        load_submission(SUBMISSIONS / team),
+        submission,
         open_backend(params.models[model], recording_file(model, team)),
         stage_dir("raw", model, team),
         report,

@@ -1,9 +1,9 @@
 """What a requirements.txt may ask for, and environments made from wheels that are written here."""
 
+import json
 import os
 import shutil
 import subprocess
-import sys
 import threading
 import zipfile
 from contextlib import suppress
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.generation.environments import environments_folder, interpreter_for
+from pcgeval.core.files import sha256_file
+from pcgeval.generation.environments import InstallError, environments_folder, interpreter_for, lock_requirements
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
-from pcgeval.submissions.requirements import MAX_BYTES, RequirementsError, read_requirements
+from pcgeval.submissions.requirements import LOCK, MAX_BYTES, RequirementsError, read_requirements
 
 
 def folder_with(folder: Path, requirements: str | bytes) -> Path:
@@ -130,14 +131,14 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def write_wheel(folder: Path, files: dict[str, str]) -> None:
-    """Write example-1.0, a wheel with some files."""
-    about = "example-1.0.dist-info"
+def write_wheel(folder: Path, files: dict[str, str], version: str = "1.0") -> None:
+    """Write a version of `example`, a wheel with some files."""
+    about = f"example-{version}.dist-info"
     own = {
-        f"{about}/METADATA": "Metadata-Version: 2.1\nName: example\nVersion: 1.0\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: example\nVersion: {version}\n",
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
-    with zipfile.ZipFile(folder / "example-1.0-py3-none-any.whl", "w") as archive:
+    with zipfile.ZipFile(folder / f"example-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in (files | own).items():
             archive.writestr(name, text)
         names = "".join(f"{name},,\n" for name in (*files, *own, f"{about}/RECORD"))
@@ -151,11 +152,123 @@ def program(tmp_path: Path, requirements: str) -> Path:
 
 
 @pytest.mark.parametrize("requirements", [None, "", "# nothing\n", "llms4pcg==2.0.1\n"])
-def test_nothing_asked_for_needs_no_environment(tmp_path: Path, wheels: Path, requirements: str | None) -> None:
-    folder = tmp_path if requirements is None else program(tmp_path, requirements)
-    assert interpreter_for(folder) == Path(sys.executable)
-    assert not environments_folder().exists()
+def test_a_program_that_asks_for_nothing_sees_python_alone(
+    tmp_path: Path, wheels: Path, requirements: str | None
+) -> None:
     assert wheels.exists()
+    folder = program(tmp_path, requirements or "")
+    if requirements is None:
+        (folder / "requirements.txt").unlink()
+    assert lock_requirements(folder) is None
+    for name in ("pcgeval", "torch", "numpy", "pydantic", "pip", "openai"):
+        assert not imports(interpreter_for(folder), name), name
+    assert imports(interpreter_for(folder), "json")
+
+
+def imports(python: Path, name: str) -> bool:
+    done = subprocess.run([python, "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+# Versions
+
+
+def installed_version(folder: Path) -> str:
+    about = next(interpreter_for(folder).parents[1].glob("lib/python*/site-packages/example-*.dist-info"))
+    return about.name.removeprefix("example-").removesuffix(".dist-info")
+
+
+def test_a_lock_gives_another_machine_the_same_versions(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    lock = lock_requirements(folder)
+    assert lock == folder / LOCK
+    content = lock.read_bytes()
+    assert str(wheels).encode() not in content
+    wheel = wheels / "example-1.0-py3-none-any.whl"
+    packages = json.loads(content)["packages"]
+    assert packages == [{"name": "example", "sha256": sha256_file(wheel), "version": "1.0"}]
+    write_wheel(wheels, {"example.py": "changed = True"}, version="2.0")
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "another machine's cache"))
+    assert installed_version(folder) == "1.0"
+    assert lock_requirements(folder) == lock
+    assert lock.read_bytes() == content
+
+
+def test_versions_are_resolved_once_also_without_a_lock(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    assert installed_version(folder) == "1.0"
+    write_wheel(wheels, {"example.py": ""}, version="2.0")
+    lock = lock_requirements(folder)
+    assert lock is not None
+    assert json.loads(lock.read_bytes())["packages"][0]["version"] == "1.0"
+    assert not {path for path in folder.iterdir() if path.name not in {"requirements.txt", LOCK}}
+
+
+def test_versions_that_are_gone_are_no_fault_of_the_program(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    lock_requirements(folder)
+    write_wheel(wheels, {"example.py": "other bytes"})
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "another machine's cache"))
+    with pytest.raises(InstallError, match=f"{LOCK}.*hash"):
+        interpreter_for(folder)
+
+
+def test_an_index_that_cannot_be_reached_is_no_fault_of_the_program(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert wheels.exists()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    with pytest.raises(InstallError, match="cannot be reached"):
+        interpreter_for(program(tmp_path, "example\n"))
+
+
+def test_another_requirements_txt_is_resolved_anew(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    lock_requirements(folder)
+    write_wheel(wheels, {"example.py": ""}, version="2.0")
+    program(tmp_path, "example>1\n")
+    assert installed_version(folder) == "2.0"
+    lock = lock_requirements(folder)
+    assert lock is not None
+    assert json.loads(lock.read_bytes())["packages"][0]["version"] == "2.0"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"packages": [{"name": "-e .", "version": "1", "sha256": "%s"}]}' % ("a" * 64),
+        '{"packages": [{"name": "example", "version": "1 --index-url http://x", "sha256": "%s"}]}' % ("a" * 64),
+        "[" * 90_000,
+    ],
+)
+def test_a_strange_lock_is_refused(tmp_path: Path, wheels: Path, content: str) -> None:
+    write_wheel(wheels, {"example.py": ""})
+    folder = program(tmp_path, "example\n")
+    (folder / LOCK).write_text(content)
+    with pytest.raises(RequirementsError, match=LOCK):
+        interpreter_for(folder)
+
+
+def test_an_environment_that_grows_too_large_is_stopped(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {f"example{number}.py": "0" * 4_000_000 for number in range(50)})
+    folder = program(tmp_path, "example\n")
+    with pytest.raises(RequirementsError, match=r"more than .*20 MB"):
+        interpreter_for(folder, most_bytes=20_000_000)
+    left = [path for path in environments_folder().rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert sum(path.stat().st_size for path in left) < 10_000
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: `apt install bubblewrap`")
@@ -208,7 +321,8 @@ def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels:
         thread.join()
     assert len(found) == 3
     assert len(set(found)) == 1
-    assert [path.suffix for path in sorted(environments_folder().iterdir())] == ["", ".json", ".lock"]
+    kept = sorted(path for path in environments_folder().iterdir() if not path.name.startswith("resolved-"))
+    assert [path.suffix for path in kept] == ["", ".json", ".lock"]
 
 
 def test_an_environment_whose_python_was_removed_is_made_again(tmp_path: Path, wheels: Path) -> None:

@@ -19,6 +19,7 @@ from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import read_record
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import Program, Submission
+from pcgeval.submissions.requirements import LOCK
 
 TRIAL = Trial("A", 1)
 SMALL = {"letters": "A", "trials": 2}
@@ -62,8 +63,8 @@ def test_all_that_makes_a_trial_is_in_its_fingerprint(task: GenerationTask):
     ]
     prints = {before, task.fingerprint(Trial("A", 2)), task.fingerprint(Trial("B", 1))}
     prints |= {other.fingerprint(TRIAL) for other in others}
-    prints |= {edited(task, name).fingerprint(TRIAL) for name in ("main.py", "prompts/build.txt", "new.py")}
-    assert len(prints) == 3 + len(others) + 3
+    prints |= {edited(task, name).fingerprint(TRIAL) for name in ("main.py", "prompts/build.txt", "new.py", LOCK)}
+    assert len(prints) == 3 + len(others) + 4
 
 
 @pytest.mark.parametrize("name", ["submission.yaml", "__pycache__/main.cpython-311.pyc"])
@@ -111,6 +112,33 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
         finished.communicate(timeout=300)
         assert finished.returncode == 0
         assert len(server.asked) == before
+
+
+def test_packages_that_no_index_has_are_the_programs_fault(tmp_path: Path):
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
+    with SlowOllama(0.002) as server:
+        work = {**PROGRAM, "requirements.txt": "no-such-package\n"}
+        competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
+        process = competition.command(*STAGE, **index)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+        assert not server.asked
+    reasons = [read_record(path).reason for path in competition.folder.glob("data/raw/m/alpha/A/*.json")]
+    assert len(reasons) == 2
+    assert all(reason and "no-such-package" in reason for reason in reasons)
+
+
+def test_an_unreachable_index_stops_the_stage_and_decides_nothing(tmp_path: Path):
+    index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
+    with SlowOllama(0.002) as server:
+        work = {**PROGRAM, "requirements.txt": "example\n"}
+        competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
+        process = competition.command(*STAGE, PCGEVAL_CACHE=str(tmp_path / "cache"), **index, **TRUST)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2
+        assert "cannot be reached" in said
+        assert not server.asked
+    assert not list(competition.folder.glob("data/raw/m/alpha/A/*.json"))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")

@@ -206,6 +206,11 @@ import openai
 from openai import APITimeoutError, AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionSystemMessageParam, ChatCompletionUserMessageParam as User
 from dotenv import dotenv_values, find_dotenv, load_dotenv
+from tqdm import tqdm, trange
+from tqdm.auto import tqdm as automatic
+with tqdm(total=3, desc="x") as bar:
+    bar.update(1)
+assert (list(tqdm([1, 2], leave=False)), len(automatic("abc")), list(trange(1, 3))) == ([1, 2], 3, [1, 2])
 load_dotenv(override=True)
 openai.api_key = "none"
 assert (os.environ["A"], os.environ["B"], dotenv_values(".env")["C"]) == ("1", "two words", "x=y")

@@ -9,6 +9,7 @@ import pytest
 from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write_program
 
 from pcgeval.core.params import Limits
+from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialRun
 from pcgeval.llm.protocol import ChatRequest, LlmError
@@ -47,6 +48,18 @@ def test_a_program_with_a_prompt_file(run: Run) -> None:
     done = run(Program(EXAMPLES / "one_shot", "one_shot.py"), model)
     assert done == TrialRun(SAID, done.exchanges, (), None)
     assert [request.messages[0].content for request in model.requests] == ["Build the letter K from blocks.\n"]
+
+
+def test_a_package_of_ours_is_not_the_programs(
+    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
+    program = write_program(tmp_path / "program", "import numpy")
+    runner = ProgramRunner(program, sandbox, limits(), interpreter_for(program.folder))
+    done = runner.run_trial(trial_job(), TestModel(echo))
+    assert done.reason is not None
+    assert "No module named 'numpy'" in done.reason
+    assert "requirements.txt" in done.reason
 
 
 def test_a_program_with_several_modules_and_a_search(run: Run) -> None:

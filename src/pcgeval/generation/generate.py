@@ -36,7 +36,7 @@ from pcgeval.core.trials import (
 )
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.runners import ProgramRunner, PromptRunner
+from pcgeval.generation.runners import ProgramRunner, PromptRunner, RefusedProgram
 from pcgeval.generation.snapshot import submission_snapshot
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun, stale_records
 from pcgeval.llm.call_log import CallLog, LoggedCall
@@ -44,6 +44,7 @@ from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, Llm
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
+from pcgeval.submissions.requirements import RequirementsError
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
 _SHOWN_FAULTS = 5  # in a message
@@ -96,6 +97,7 @@ def generate_stage(
     Raises:
         FolderBusyError: Another process works on the same folder.
         LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
+        InstallError: The packages of a program cannot be installed now, through no fault of its own.
         SandboxError: There is no sandbox for a program.
         TrialFaultError: Trials failed through no fault of the submission; the next run does them again.
     """
@@ -238,9 +240,14 @@ class _Generation:
         if isinstance(work, Prompt):
             yield PromptRunner(work, limits)
             return
+        try:
+            interpreter = interpreter_for(work.folder, work.original)
+        except RequirementsError as error:
+            yield RefusedProgram(str(error))
+            return
         with open_sandbox(ResourceLimits(), self.trust_programs) as sandbox:
             self.contained = sandbox.contained
-            yield ProgramRunner(work, sandbox, limits, interpreter_for(work.folder, work.original))
+            yield ProgramRunner(work, sandbox, limits, interpreter)
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
         backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)

@@ -12,6 +12,7 @@ from pcgeval.generation.tasks import TrialJob, TrialRun
 from pcgeval.llm.protocol import Backend, CallError, Message
 from pcgeval.sandbox.sandbox import Sandbox
 from pcgeval.submissions.load import Program, Prompt
+from pcgeval.submissions.requirements import REQUIREMENTS
 from pcgeval.submissions.source_checks import unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # the interface packages that the program imports
@@ -38,6 +39,18 @@ class PromptRunner:
         elif reply.seconds > self._limits.seconds:
             reason = f"took {reply.seconds:.0f} s; the limit is {self._limits.seconds:.0f} s"
         return TrialRun(reply.text, (Exchange(request.key, reply),), (), reason)
+
+
+class RefusedProgram:
+    """Fail every trial of a program that cannot be started."""
+
+    def __init__(self, reason: str) -> None:
+        """Take the reason."""
+        self._reason = printable_line(reason)
+
+    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:  # noqa: ARG002
+        """Return the reason."""
+        return TrialRun("", (), (), self._reason)
 
 
 class ProgramRunner:
@@ -98,6 +111,8 @@ class ProgramRunner:
             if status.reason:
                 return "", f"gave no answer: it {status.reason}"
             last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
+            if last.startswith("ModuleNotFoundError"):
+                last = f"{last}; a package has to be named in {REQUIREMENTS}"
             return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
         finally:
             process.kill()

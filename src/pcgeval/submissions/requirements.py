@@ -1,12 +1,14 @@
-"""Read requirements.txt: packages of the index by name, with versions and markers, and nothing else."""
+"""Read requirements.txt, and the lock beside it: packages of the index by name, with versions, and nothing else."""
 
 import codecs
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded
@@ -14,10 +16,16 @@ from pcgeval.submissions.findings import SubmissionFinding, error, warning
 from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
+LOCK = "requirements-lock.json"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
+MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
 MAX_LINES = 500
 MAX_LINE_CHARACTERS = 1_000
-STAND_INS = ("dotenv", "openai")  # every program can import these without naming them; see generation/guest/stand_ins
+STAND_INS = (
+    "dotenv",
+    "openai",
+    "tqdm",
+)  # every program can import these without naming them; see generation/guest/stand_ins
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
@@ -41,7 +49,55 @@ _INSTALLED_AS = {
 
 
 class RequirementsError(PcgevalError):
-    """A requirements.txt asks for what is not allowed, or its packages cannot be installed."""
+    """A requirements.txt asks for what is not allowed, or for packages that cannot be installed: the team's fault."""
+
+
+class LockedPackage(BaseModel):
+    """One package to install: its exact version, and the SHA-256 of its wheel."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99}$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class RequirementsLock(BaseModel):
+    """All packages that a requirements.txt was resolved to, so that every machine installs the same ones.
+
+    Attributes:
+        requirements: The lines of requirements.txt that were resolved.
+        python: The version of the Python that they were resolved for.
+        machine: The system and processor; wheels of compiled code are for one of each.
+        packages: What is installed, by name.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    requirements: tuple[str, ...]
+    python: str
+    machine: str
+    packages: tuple[LockedPackage, ...]
+
+
+def read_lock(folder: Path) -> RequirementsLock | None:
+    """Return the lock beside a requirements.txt; None without one.
+
+    Raises:
+        RequirementsError: The file is no lock.
+    """
+    path = folder / LOCK
+    try:
+        return RequirementsLock.model_validate_json(read_bounded(path, MAX_LOCK_BYTES))
+    except UntrustedFileError as fault:
+        if fault.kind == "missing":
+            return None
+        raise RequirementsError(str(fault)) from fault
+    except ValidationError as fault:
+        raise RequirementsError(
+            f"{path}: is no lock of packages ({printable_name(fault.errors()[0]['msg'], 200)}). Remove it and run "
+            "`pcgeval check`, which resolves the versions again."
+        ) from fault
 
 
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
