@@ -18,10 +18,9 @@ from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.judge.stage import grade_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
-from pcgeval.similarity.cache import Prediction, PredictionCache
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import classify_stage
+from pcgeval.similarity.stage import Prediction, classify_stage, prediction_file
 
 PARAMS = parse_params(
     {
@@ -169,7 +168,7 @@ def fate(trial, text):
 
 def predict(images, team, every, settings: Similarity, likeness):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
-    cache = PredictionCache(resolve_source(settings.model, settings.revision).sha256, Path(".cache"))
+    classifier = resolve_source(settings.model, settings.revision).sha256
     for trial in every:
         path = trial_file(images, "images", team, trial)
         if path.exists():
@@ -178,7 +177,8 @@ def predict(images, team, every, settings: Similarity, likeness):
             weights[LABELS.index(trial.letter)] += likeness * 2 * chance.random()
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
-            cache.put(sha256_file(path), Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0)))
+            prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
+            prediction.write(prediction_file(Path(".cache"), classifier, sha256_file(path)))
 
 
 def tree(root):

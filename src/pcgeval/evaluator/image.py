@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,6 +82,7 @@ class _Camera:
         self._scale = view * SUBPIXELS / side
 
     def pixels(self, points: Sequence[Point]) -> list[tuple[int, int]]:
+        """Return where points of the level lie in the view."""
         return [(round((p.x - self._left) * self._scale), round((self._top - p.y) * self._scale)) for p in points]
 
 
@@ -94,7 +96,7 @@ def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> N
     starts = np.full(bottom - top, width, dtype=np.int64)  # of each row: the first black pixel ...
     ends = np.zeros(bottom - top, dtype=np.int64)  # ... and the first after it that is not
     for corner, following in zip(ring, [*ring[1:], ring[0]], strict=True):
-        (upper_x, upper_y), (lower_x, lower_y) = sorted((corner, following), key=_height)
+        (upper_x, upper_y), (lower_x, lower_y) = sorted((corner, following), key=itemgetter(1))
         first, last = max(_first_pixel(upper_y), top), min(_first_pixel(lower_y), bottom)
         if first < last:
             rise = lower_y - upper_y
@@ -110,10 +112,6 @@ def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> N
         inside = columns >= starts.astype(np.int32)[:, None]
         inside &= columns < ends.astype(np.int32)[:, None]
         view[top:bottom, left:right][inside] = BLACK
-
-
-def _height(corner: tuple[int, int]) -> int:
-    return corner[1]
 
 
 def _first_pixel(subpixel: int) -> int:

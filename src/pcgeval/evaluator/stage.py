@@ -77,7 +77,11 @@ def simulate_stage(
         trial: previous.get(trial, failed(trial, "simulate", "the levels folder lists no such trial"))
         for trial in trials
     }
-    contents = {trial: _read(trial_file(levels, "levels", team, trial)) for trial in _present(outcomes)}
+    contents = {
+        trial: _read(trial_file(levels, "levels", team, trial))
+        for trial, outcome in sorted(outcomes.items())
+        if outcome.reason is None
+    }
     simulated: dict[Trial, Stability] = {}
     for trial, evaluation in zip(contents, _evaluate_all(list(contents.values()), physics, processes), strict=True):
         if isinstance(evaluation, _Evaluation):
@@ -91,10 +95,6 @@ def simulate_stage(
     for folder in (stability, images):
         write_outcomes(folder, outcomes.values())
     return [outcomes[trial] for trial in sorted(outcomes)]
-
-
-def _present(outcomes: dict[Trial, TrialOutcome]) -> list[Trial]:
-    return [trial for trial, outcome in sorted(outcomes.items()) if outcome.reason is None]
 
 
 def _read(path: Path) -> bytes | str:

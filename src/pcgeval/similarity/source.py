@@ -41,8 +41,11 @@ def check_source(source: str | Path, revision: str | None) -> None:
     """
     if _is_folder(source):
         check_folder(Path(source))
-    else:
-        _check_hub_id(str(source), revision)
+    elif revision is None or not _COMMIT.fullmatch(revision):
+        raise ClassifierError(
+            f"classifier {source}: revision {revision!r} does not pin its bytes. "
+            "Set similarity.revision to the 40-digit commit that the model's page shows under 'Files and versions'."
+        )
 
 
 def resolve_source(source: str | Path, revision: str | None) -> Source:
@@ -96,14 +99,6 @@ def _is_folder(source: str | Path) -> bool:
     return (
         isinstance(source, Path) or Path(source).is_dir() or not _HUB_ID.fullmatch(source) or source.startswith("data/")
     )
-
-
-def _check_hub_id(source: str, revision: str | None) -> None:
-    if revision is None or not _COMMIT.fullmatch(revision):
-        raise ClassifierError(
-            f"classifier {source}: revision {revision!r} does not pin its bytes. "
-            "Set similarity.revision to the 40-digit commit that the model's page shows under 'Files and versions'."
-        )
 
 
 def _fetch(hub_id: str, revision: str) -> Path:

@@ -1,13 +1,16 @@
 """The stage classify: from the pictures of one model and team to the official similarity files."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from PIL import Image
+from pydantic import Field
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import empty_folder, sha256_bytes
 from pcgeval.core.layout import CLASSIFIER_FILE, Trial, letter_file, trial_file
 from pcgeval.core.params import Similarity
@@ -17,6 +20,7 @@ from pcgeval.core.stage_files import (
     PicturePrediction,
     SimilarityEntry,
     SimilarityFile,
+    StageFile,
     TrialOutcome,
     failed,
     rate,
@@ -25,11 +29,25 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
-from pcgeval.similarity.cache import CACHE, Prediction, PredictionCache
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
+# Predictions are kept by the hashes of classifier and picture, so that no picture is inferred twice for the same model:
+# outside the outputs, as teams, models and runs share them, and it can be deleted any time.
+CACHE = Path(".cache") / "predictions"
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
+
+
+class Prediction(StageFile):
+    """One picture's probabilities in the order A to Z, and its embedding."""
+
+    probabilities: tuple[float, ...] = Field(min_length=len(LABELS), max_length=len(LABELS))
+    embedding: tuple[float, ...] = Field(min_length=1)
+
+
+def prediction_file(cache: Path, classifier_sha256: str, picture_sha256: str) -> Path:
+    """Return where the prediction of a classifier about a picture is kept."""
+    return cache / classifier_sha256 / picture_sha256[:2] / f"{picture_sha256}.json"
 
 
 @dataclass(frozen=True)
@@ -68,12 +86,16 @@ def classify_stage(
     classifier = ClassifierFile(name=source.name, revision=source.revision, sha256=source.sha256)
     outcomes, pictures = [], []
     for trial in wanted:
-        earlier = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
-        found = None if earlier.reason else _read_picture(trial_file(images, "images", team, trial), trial)
-        if isinstance(found, _Picture):
-            pictures.append(found)
-        outcomes.append(_outcome(earlier, found))
-    predictions = _predict(source, settings, pictures, PredictionCache(classifier.sha256, cache_root))
+        outcome = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
+        if outcome.reason is None:
+            found = _read_picture(trial_file(images, "images", team, trial), trial)
+            if isinstance(found, _Picture):
+                pictures.append(found)
+                outcome = succeeded(trial)
+            else:
+                outcome = failed(trial, "classify", found)
+        outcomes.append(outcome)
+    predictions = _predict(source, settings, pictures, partial(prediction_file, cache_root, classifier.sha256))
     empty_folder(similarity, keep=images)
     for letter in sorted({trial.letter for trial in wanted}):
         rows = [(picture, predictions[picture.sha256]) for picture in pictures if picture.trial.letter == letter]
@@ -81,12 +103,6 @@ def classify_stage(
     classifier.write(similarity / CLASSIFIER_FILE)
     write_outcomes(similarity, outcomes)
     return outcomes
-
-
-def _outcome(earlier: TrialOutcome, found: "_Picture | str | None") -> TrialOutcome:
-    if earlier.reason:
-        return earlier
-    return failed(earlier.key, "classify", found) if isinstance(found, str) else succeeded(earlier.key)
 
 
 def _read_picture(path: Path, trial: Trial) -> _Picture | str:
@@ -106,30 +122,28 @@ def _read_picture(path: Path, trial: Trial) -> _Picture | str:
 
 
 def _predict(
-    source: Source, settings: Similarity, pictures: Sequence[_Picture], cache: PredictionCache
+    source: Source, settings: Similarity, pictures: Sequence[_Picture], kept: Callable[[str], Path]
 ) -> dict[str, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
-    distinct = {picture.sha256: picture for picture in pictures}
-    known = {sha256: cache.get(sha256) for sha256 in distinct}
-    new = [distinct[sha256] for sha256, prediction in known.items() if prediction is None]
-    found = {sha256: prediction for sha256, prediction in known.items() if prediction is not None}
-    for picture, prediction in _infer(source, settings, new):
-        cache.put(picture.sha256, prediction)
-        found[picture.sha256] = prediction
+    found: dict[str, Prediction] = {}
+    new: dict[str, _Picture] = {}
+    for picture in pictures:
+        try:
+            found[picture.sha256] = Prediction.read(kept(picture.sha256))
+        except FileError:  # missing, or damaged
+            new[picture.sha256] = picture
+    if new:
+        from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415 - torch takes seconds to import
+
+        classifier = Classifier.load(source.folder, device=settings.device)
+        queue = iter(new.values())
+        while batch := list(islice(queue, settings.batch)):
+            answer = classifier.predict([Image.open(io.BytesIO(picture.content)) for picture in batch])
+            for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
+                prediction = Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
+                prediction.write(kept(picture.sha256))
+                found[picture.sha256] = prediction
     return found
-
-
-def _infer(source: Source, settings: Similarity, pictures: Sequence[_Picture]) -> Iterator[tuple[_Picture, Prediction]]:
-    if not pictures:
-        return
-    from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415 - torch takes seconds to import
-
-    classifier = Classifier.load(source.folder, device=settings.device)
-    queue = iter(pictures)
-    while batch := list(islice(queue, settings.batch)):
-        answer = classifier.predict([Image.open(io.BytesIO(picture.content)) for picture in batch])
-        for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
-            yield picture, Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> SimilarityFile:
