@@ -23,6 +23,7 @@ COMMANDS = [
     "export",
     "validate",
     "status",
+    "inspect",
     "try",
     "submit",
     "extract",

@@ -1,4 +1,4 @@
-"""The commands that look at a run: `status`."""
+"""The commands that look at a run and at its trials: `status`, `inspect`."""
 
 import sys
 import time
@@ -11,7 +11,10 @@ from pcgeval.cli.options import Json, group, print_json, within
 from pcgeval.core.console import duration, print_stderr
 
 if TYPE_CHECKING:
+    from pcgeval.report.inspection import InspectedTrial
     from pcgeval.report.status import RunStatus
+
+MOST_SHOWN = 20  # trials whose conversations are printed
 
 app = group()
 
@@ -93,4 +96,82 @@ def _print_status(found: "RunStatus") -> None:
                 str(sum(each.failed_trials for each in row.models.values())),
                 "provisional" if row.status == "ranked" else row.status,
             )
+        console.print(table)
+
+
+@app.command()
+def inspect(
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of params.yaml.")],
+    model: Annotated[str | None, typer.Option(metavar="M", help="Only trials with this model of params.yaml.")] = None,
+    letter: Annotated[str | None, typer.Option(metavar="L", help="Only trials of this letter.")] = None,
+    trial: Annotated[int | None, typer.Option(metavar="N", help="Only trials with this number.")] = None,
+    flagged: Annotated[bool, typer.Option("--flagged", help="Only flagged trials.")] = False,
+    json: Json = False,
+) -> None:
+    """Show failed and flagged trials, conversation beside answer.
+
+    With --letter and --trial the trial is shown whatever became of it.
+    """
+    from pcgeval.core.params import load_params
+    from pcgeval.report.inspection import inspected_trials
+
+    params = load_params()
+    competition = params.competition
+    numbers = [str(number) for number in range(1, competition.trials + 1)]
+    for what, value, known in (
+        ("team", team, params.teams),
+        ("model", model, params.models),
+        ("letter", letter, competition.characters),
+        ("trial", None if trial is None else str(trial), numbers),
+    ):
+        if value is not None and value not in list(known):
+            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(known)}.")
+    every = [
+        each
+        for name in ([model] if model else params.models)
+        for each in inspected_trials(params, team, name)
+        if letter in {None, each.trial.letter} and trial in {None, each.trial.number}
+    ]
+    named = letter is not None and trial is not None
+    found = [each for each in every if (each.flags if flagged else named or each.stands_out)]
+    if json:
+        print_json([each.to_json() for each in found])
+        return
+    for number, each in enumerate(found):
+        _print_trial(each, with_conversation=number < MOST_SHOWN)
+    failed = sum(each.failed_stage is not None for each in every)
+    marked = sum(bool(each.flags) for each in every)
+    print_stderr(f"{team}: {len(every)} trials, {failed} failed, {marked} flagged; {len(found)} shown")
+    if len(found) > MOST_SHOWN:
+        print_stderr(f"conversations of the first {MOST_SHOWN} only: choose others with --model, --letter and --trial")
+
+
+def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from pcgeval.core.untrusted import one_line, printable_text
+
+    console = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    facts = [f"stability {each.stability:.3f}" if each.stability is not None else ""]
+    facts += [f"similarity {each.similarity:.4f}" if each.similarity is not None else ""]
+    facts += [f"score {each.score:.6f}" if each.score is not None else ""]
+    facts += ["no record" if each.calls is None else f"{each.calls} calls, {each.tokens} tokens, seed {each.seed}"]
+    lines = [f"{each.model} {each.trial.letter}{each.trial.number}: {', '.join(filter(None, facts))}"]
+    if each.failed_stage:
+        lines.append(f"  failed in {each.failed_stage}: {each.reason}")
+    if each.cause:
+        lines.append(
+            f"  a fault of the {each.cause}, {f'accepted by {each.accepted}' if each.accepted else 'to repeat'}"
+        )
+    lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.flags]
+    if each.picture:
+        lines.append(f"  {each.picture}")
+    for line in lines:
+        console.print(Text(one_line(line)), soft_wrap=True)
+    if with_conversation:
+        said = "\n".join(f"{message.speaker}:\n{message.text}\n" for message in each.conversation)
+        table = Table("conversation", "answer", header_style="")
+        table.add_row(Text(printable_text(said)), Text(printable_text(each.answer or "(nothing)")))
         console.print(table)

@@ -34,5 +34,6 @@ def within(least: Number, most: Number) -> Callable[[Number | None], Number | No
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Print a value as one line of JSON; what a terminal cannot show, or obeys, is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    sys.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text) + "\n")
