@@ -13,7 +13,7 @@ from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import Entry, LetterResults, Provenance, ScoringError, ScoringRules
-from pcgeval.scoring.results import TeamFolders, read_source, read_team
+from pcgeval.scoring.results import read_source
 
 RULES = ScoringRules("A", 2)
 QUIRKS = ScoringRules("A", 2, official_quirks=True)
@@ -66,7 +66,7 @@ def test_logs_results_and_hidden_folders_are_no_teams(team):
 @pytest.mark.parametrize("step", ["stability", "similarity"])
 def test_absent_files_are_none_and_their_trials_failed(team, step):
     (team / step / "A.json").unlink()
-    found = read_team(TeamFolders.official(team), RULES)
+    found = read_source(team.parent, RULES)["t"]
     assert getattr(found.letters["A"], step) is None
     assert found.failed_trials == 2
 
@@ -81,7 +81,7 @@ def test_an_empty_team_folder_is_a_team_without_files(tmp_path):
 def test_engine_and_classifier_are_read_where_they_are_written(team):
     write_json(team / "stability" / "simulations.json", {"engine": "pymunk 7.1"})
     write_json(team / "similarity" / "classifier.json", {"name": "vit", "sha256": "ab"})
-    assert read_team(TeamFolders.official(team), RULES).provenance == Provenance("pymunk 7.1", "vit sha256:ab")
+    assert read_source(team.parent, RULES)["t"].provenance == Provenance("pymunk 7.1", "vit sha256:ab")
 
 
 @pytest.mark.parametrize(
@@ -142,14 +142,12 @@ def test_a_malformed_file_is_refused_by_name(team, content, complaint):
 
 def test_a_nameless_entry_is_kept_with_the_scripts_quirk(team):
     stability(team).write_text('{"raws": [{"tag": "t_A_x", "score": 1}]}')
-    assert read_team(TeamFolders.official(team), QUIRKS).letters["A"].stability == (Entry(None, from_float(1.0)),)
+    assert read_source(team.parent, QUIRKS)["t"].letters["A"].stability == (Entry(None, from_float(1.0)),)
 
 
 def test_a_softmax_just_above_one_is_taken(team):
     write_json(team / "similarity" / "A.json", {"trials": [{"id": "t_A_1", "similarity": 1.0000001192092896}]})
-    assert read_team(TeamFolders.official(team), RULES).letters["A"].similarity == (
-        Entry(1, from_float(1.0000001192092896)),
-    )
+    assert read_source(team.parent, RULES)["t"].letters["A"].similarity == (Entry(1, from_float(1.0000001192092896)),)
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", '{"diversityRate": "1"}', '{"diversityRate": -1}'])
@@ -161,7 +159,7 @@ def test_a_malformed_diversity_is_refused(team, content):
 
 def test_diversity_may_exceed_one(team):
     (team / "diversity" / "A.json").write_text('{"diversityRate": 4.4}')
-    assert read_team(TeamFolders.official(team), RULES).letters["A"].diversity == from_float(4.4)
+    assert read_source(team.parent, RULES)["t"].letters["A"].diversity == from_float(4.4)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +172,7 @@ def test_diversity_may_exceed_one(team):
 )
 def test_an_engine_is_one_line(team, engine, line):
     write_json(team / "stability" / "simulations.json", {"engine": engine})
-    assert read_team(TeamFolders.official(team), RULES).provenance.engine == line
+    assert read_source(team.parent, RULES)["t"].provenance.engine == line
 
 
 @pytest.mark.parametrize("content", ["[]", '{"engine": 1}', '{"engine": {"name": "pymunk"}}'])

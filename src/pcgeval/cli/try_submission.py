@@ -19,8 +19,8 @@ from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.generate import Report, generate_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.llm.protocol import Backend
-from pcgeval.scoring.inputs import LetterResults, ScoringRules, first_by_trial
-from pcgeval.scoring.results import TeamFolders, read_letter
+from pcgeval.scoring.inputs import ScoringRules, first_by_trial
+from pcgeval.scoring.results import read_letter
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.stage import classify_stage
 from pcgeval.submissions.load import Submission
@@ -121,26 +121,21 @@ def try_submission(
                 place["similarity"], place["diversity"], team, competition.trials, competition.characters, vectors
             )
         output.publish(Path(made), competition.characters)
-        return _read(params, team, {**place, "raw": raw, "images": folder / "images"})
-
-
-def _read(params: Params, team: str, place: dict[StageDir, Path]) -> TryResult:
-    rules = ScoringRules(params.competition.characters, params.competition.trials)
-    folders = TeamFolders(place["stability"], place["similarity"], place["diversity"])
-    letters = {letter: read_letter(folders, letter, rules) for letter in rules.letters}
-    tried = tuple(_trial(trial, team, place, letters[trial.letter]) for trial in trials(params))
-    return TryResult(tried, {key: each.diversity for key, each in letters.items() if each.diversity is not None})
-
-
-def _trial(trial: Trial, team: str, place: dict[StageDir, Path], results: LetterResults) -> TriedTrial:
-    outcome = read_outcomes(place["similarity"])[trial]
-    picture = trial_file(place["images"], "images", team, trial)
-    return TriedTrial(
-        trial,
-        read_record(record_path(place["raw"], team, trial)),
-        first_by_trial(results.stability).get(trial.number),
-        first_by_trial(results.similarity).get(trial.number),
-        outcome.failed_stage,
-        outcome.reason,
-        picture if picture.is_file() else None,
-    )
+        place |= {"raw": raw, "images": folder / "images"}
+        rules, outcomes = ScoringRules(competition.characters, competition.trials), read_outcomes(place["similarity"])
+        letters = {letter: read_letter(place, letter, rules) for letter in rules.letters}
+        tried = []
+        for trial in wanted:
+            results, picture = letters[trial.letter], trial_file(place["images"], "images", team, trial)
+            tried.append(
+                TriedTrial(
+                    trial,
+                    read_record(record_path(raw, team, trial)),
+                    first_by_trial(results.stability).get(trial.number),
+                    first_by_trial(results.similarity).get(trial.number),
+                    outcomes[trial].failed_stage,
+                    outcomes[trial].reason,
+                    picture if picture.is_file() else None,
+                )
+            )
+    return TryResult(tuple(tried), {key: each.diversity for key, each in letters.items() if each.diversity is not None})

@@ -144,15 +144,14 @@ def _check_provenance(results: CompetitionResults) -> None:
             for team, each in teams.items():
                 users.setdefault(getattr(each.provenance, kind), []).append(f"{team} ({model})")
         if len(users) > 1:
-            named = "; ".join(f"{name}: {_some(sorted(users[name]))}" for name in sorted(users))
+            named = "; ".join(
+                f"{name}: {', '.join(sorted(users[name])[:5])}{' ...' if len(users[name]) > 5 else ''}"
+                for name in sorted(users)
+            )
             raise ScoringError(
                 f"results of different {kind}s cannot meet in one ranking: {named}. "
                 f"Evaluate all teams and models with the same {kind}."
             )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _check_file_counts(results: CompetitionResults) -> None:

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.layout import stage_dir
 from pcgeval.core.params import Params
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, TeamResults
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.results import TeamFolders
 from pcgeval.scoring.stages import read_measured_team, rules_of
 from pcgeval.submissions.load import Submission
 
@@ -60,9 +60,9 @@ def _measured(params: Params, model: str, teams: Iterable[str]) -> dict[str, Tea
     """Read the teams whose measurements are complete; a stage may just be writing those of another."""
     found = {}
     for team in teams:
-        folders = TeamFolders.pipeline(model, team)
         try:
-            stats = [path.resolve().stat() for path in (folders.stability, folders.similarity, folders.diversity)]
+            folders = [stage_dir(name, model, team) for name in ("stability", "similarity", "diversity")]
+            stats = [folder.resolve().stat() for folder in folders]
             state = (rules_of(params), *((each.st_dev, each.st_ino, each.st_mtime_ns) for each in stats))
             if _READ.get((model, team), (None,))[0] != state:
                 _READ[model, team] = state, read_measured_team(params, model, team)

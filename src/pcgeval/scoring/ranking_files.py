@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pcgeval.core.files import write_json, write_text
 from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
-from pcgeval.core.stage_files import RankedTeam, RankingFile, RankingIntervals, RankingRules, plain
+from pcgeval.core.stage_files import RankingFile, RankingIntervals, RankingRules, plain
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
 from pcgeval.scoring.ranking import Ranking
 from pcgeval.scoring.uncertainty import LEVEL
@@ -41,17 +41,14 @@ def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(_csv_row(row, len(models)) for row in ranking.rows)
+    for row in ranking.rows:  # the writer leaves None empty
+        fields = [row.rank, row.team, row.status, "yes" if row.winner else "no"]
+        fields += [None if each is None else plain(each) for each in (row.normalised, row.total)]
+        fields += [plain(each.score) for each in row.models.values()]
+        fields += [each.failed_trials for each in row.models.values()]
+        fields += [each.flagged_trials for each in row.models.values()]
+        writer.writerow(fields + [None] * (len(columns) - len(fields)))
     return text.getvalue()
-
-
-def _csv_row(row: RankedTeam, models: int) -> list[str]:
-    numbers = ["" if each is None else plain(each) for each in (row.normalised, row.total)]
-    results = [plain(each.score) for each in row.models.values()]
-    results += [str(each.failed_trials) for each in row.models.values()]
-    results += ["" if each.flagged_trials is None else str(each.flagged_trials) for each in row.models.values()]
-    place = "" if row.rank is None else str(row.rank)
-    return [place, row.team, row.status, "yes" if row.winner else "no", *numbers, *(results or [""] * (3 * models))]
 
 
 def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> RankingFile:

@@ -1,9 +1,10 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, SUBMISSIONS, stage_dir, trials
+from pcgeval.core.layout import RESULTS, STAGE_DIRS, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import read_usage
@@ -12,9 +13,9 @@ from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRule
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
 from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
-from pcgeval.scoring.results import TeamFolders, read_team
+from pcgeval.scoring.results import read_team
 from pcgeval.scoring.uncertainty import bootstrap
-from pcgeval.submissions.load import Submission, load_submission
+from pcgeval.submissions.load import Submission, load_submissions
 
 
 def score_stage(params: Params, model: str, out_folder: Path) -> None:
@@ -24,7 +25,7 @@ def score_stage(params: Params, model: str, out_folder: Path) -> None:
         ScoringError: Results are absent or not as they should be.
         SubmissionError: A team's submission cannot be read.
     """
-    rules, submissions = rules_of(params), _submissions(params)
+    rules, submissions = rules_of(params), load_submissions(params.teams).values()
     results = _read(params, (model,), submissions)
     baselines = [each.team for each in submissions if each.role == "baseline"]
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
@@ -41,8 +42,8 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
         SubmissionError: A team's submission cannot be read.
     """
-    rules, submissions = rules_of(params), _submissions(params)
-    results = _read(params, tuple(params.models), submissions)
+    rules, submissions = rules_of(params), load_submissions(params.teams).values()
+    results = _read(params, params.models, submissions)
     scores = score_competition(results, rules)
     drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
@@ -82,11 +83,7 @@ def rules_of(params: Params) -> ScoringRules:
     )
 
 
-def _submissions(params: Params) -> list[Submission]:
-    return [load_submission(SUBMISSIONS / team) for team in params.teams]
-
-
-def _read(params: Params, models: tuple[str, ...], submissions: list[Submission]) -> CompetitionResults:
+def _read(params: Params, models: Iterable[str], submissions: Iterable[Submission]) -> CompetitionResults:
     teams = [each.team for each in submissions if each.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
@@ -102,13 +99,13 @@ def read_measured_team(params: Params, model: str, team: str) -> TeamResults:
         FileError: A file is there but is not what a stage writes.
         ScoringError: A folder or one of a letter's three files is missing.
     """
-    folders = TeamFolders.pipeline(model, team)
+    folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
     results = read_team(folders, rules_of(params))
     if incomplete := [letter for letter, each in results.letters.items() if not each.complete]:
         raise ScoringError(
             f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
             "Run `dvc repro` to make it."
         )
-    outcomes = read_outcomes(folders.similarity)  # of the last stage, which keeps the failures of all before it
+    outcomes = read_outcomes(folders["similarity"])  # of the last stage, which keeps the failures of all before it
     failed = sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))
     return replace(results, failed_trials=failed)
