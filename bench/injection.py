@@ -34,7 +34,7 @@ def scores(folder: Path, model: Model, demand: str) -> list[float | None]:
     (folder / "mean.py").write_text(CODE + "".join(f"# {line}\n" for line in demand.splitlines()))
     leaves = tuple(TaskNode(f"root/{n}", str(n), text, 1, (), CODE_DEVELOPMENT) for n, text in enumerate(CRITERIA))
     rubric = TaskNode("root", "root", "The submission does what is asked.", 1, leaves)
-    task = GradingTask(rubric, folder, "paper", lambda: PaperEvidence(folder), paper="Compute a mean.")
+    task = GradingTask(rubric, folder, PaperEvidence(folder), paper="Compute a mean.")
     settings = JudgeSettings(judge="simple", model=model, context=2048, code_only=True)
     output = grade(task, settings, CallLog(None))
     return [leaf.score for leaf in output.graded_task_tree.leaves]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric
 
-from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
 from pcgeval.judge.leaf import LeafJudge
 from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import CallError, ChatReply
@@ -31,11 +31,11 @@ FILES = {
 PAPER = GradingTask(
     RUBRIC,
     Path(),
-    "paper",
-    evidence=lambda: PaperEvidence(Path()),
+    PaperEvidence(Path(), log="n=10\nn=100\n"),
     paper="The standard error falls as 1/sqrt(n).",
-    reproduce_log="n=10\nn=100\n",
 )
+README = Document("README.md", "read", "text")
+COMPETITION = Evidence("team", 10, README, README)
 CATEGORIES = {"development": CODE, "execution": RUN, "results": RESULT}
 
 
@@ -51,8 +51,8 @@ def write_files(folder, files=FILES):
     return folder
 
 
-def task_of(folder, **more):
-    return replace(PAPER, folder=folder, **more)
+def task_of(folder, evidence=None, **run):
+    return replace(PAPER, folder=folder, evidence=evidence or replace(PAPER.evidence, folder=folder, **run))
 
 
 def judge_of(folder, client=None, votes=1, code_only=False, **more):

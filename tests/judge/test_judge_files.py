@@ -6,7 +6,7 @@ import shutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simple_parts import CATEGORIES, FILES, RUBRIC, judge_of, leaf_of, write_files
+from simple_parts import CATEGORIES, COMPETITION, FILES, RUBRIC, judge_of, leaf_of, write_files
 
 from pcgeval.judge import files as module
 from pcgeval.judge.files import MAX_HEAD, MAX_TAIL, list_files, read_file, shown_name
@@ -139,12 +139,12 @@ def test_tables_count_only_if_they_are_fresh(tmp_path):
     assert offered(log_written=1001.0) == {"results.csv"}
     assert offered(log_written=1000.0) == {"results.csv", "old.csv"}
     assert offered(log_written=None) == {"results.csv", "old.csv"}
-    assert offered(reproduce_log=None) == set()
+    assert offered(log=None) == set()
 
 
 def test_an_entry_in_the_competition_offers_everything(tmp_path):
     write_files(tmp_path, {"README.md": "", "prompt.txt": "", "main.py": "", "shapes.json": "", "reproduce.sh": ""})
-    judge = judge_of(tmp_path, kind="competition")
+    judge = judge_of(tmp_path, evidence=COMPETITION)
     assert len(judge.offered(leaf_of("error"))) == 5
 
 

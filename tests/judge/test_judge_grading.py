@@ -11,6 +11,7 @@ from rubric_trees import leaf, node, rubric, rubrics
 from scripted_judge import ScriptedModel
 from submissions_for_tests import write_submission
 
+from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.checks.gathering import gather_submission
 from pcgeval.core.files import to_json
 from pcgeval.judge.grading import (
@@ -102,7 +103,7 @@ def test_leaves_with_a_check_never_reach_the_model(tmp_path):
     check = {"name": "prompt_mentions", "arguments": {"text": "x"}}
     tree = rubric(node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
     (tmp_path / "README.md").write_text("We did it.")
-    task = GradingTask(tree, tmp_path, "competition", evidence=lambda: "no evidence of any known kind")
+    task = GradingTask(tree, tmp_path, PaperEvidence(tmp_path))
     settings = JudgeSettings(judge="simple", model={"backend": "ollama", "name": "m:1"})
     output = grade(task, settings, CallLog(None), open_backend=lambda _: ScriptedModel())
     assert output.judge_type == "simple"

@@ -7,7 +7,20 @@ from pathlib import Path
 
 import pytest
 from rubric_trees import leaf, node, rubric
-from simple_parts import FILES, GRADE, RUBRIC, VERDICT, Dead, Scripted, judge_of, leaf_of, sent, task_of, write_files
+from simple_parts import (
+    COMPETITION,
+    FILES,
+    GRADE,
+    RUBRIC,
+    VERDICT,
+    Dead,
+    Scripted,
+    judge_of,
+    leaf_of,
+    sent,
+    task_of,
+    write_files,
+)
 
 from pcgeval.judge.leaf import LeafJudge
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
@@ -131,12 +144,12 @@ def test_a_single_file_needs_no_ranking(tmp_path):
     ],
 )
 def test_results_without_a_fresh_file_are_0_without_a_call(submission, log, written, reason):
-    stale = replace(submission, reproduce_log=log, log_written=written)
+    stale = replace(submission, evidence=replace(submission.evidence, log=log, log_written=written))
     found = verdict(stale, model := Scripted(), "error")
     assert (found.score, found.explanation, model.calls) == (0.0, reason, [])
     assert found.judge_metadata.usage.rank.calls == 0
     assert verdict(stale, Scripted(), "run").score == 1
-    assert verdict(replace(stale, kind="competition"), Scripted(), "error").score == 1
+    assert verdict(replace(stale, evidence=COMPETITION), Scripted(), "error").score == 1
 
 
 def test_an_empty_submission_is_0_and_a_missing_one_has_no_grade(tmp_path):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
 from scripted_judge import answer
+from simple_parts import COMPETITION
 
 from pcgeval.judge.leaf import LeafJudge
 from pcgeval.judge.settings import GradingTask
@@ -162,7 +163,7 @@ class ScriptedClient:
 def simple_record(folder, useless=None, votes=1):
     for name in ("README.md", "main.py"):
         (folder / name).write_text(f"what {name} says\n")
-    task = GradingTask(SMALL, folder, "competition", lambda: None, paper="Write levels.")
+    task = GradingTask(SMALL, folder, COMPETITION, paper="Write levels.")
     judge = LeafJudge(task, ScriptedClient(useless), votes=votes)
     return record_of(judge.verdict(SMALL.sub_tasks[1]).judge_metadata)
 

@@ -20,6 +20,7 @@ from pcgeval.llm.protocol import LlmError
 from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
+from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
 VerdictOf = Callable[[TaskNode], Verdict]
@@ -90,7 +91,7 @@ def grade(
         case "simple":
             return _grade_by_model(task, settings, log, report, stopping or threading.Event(), open_backend)
         case "checks":
-            verdict_of: VerdictOf = partial(check_verdict, task.evidence())
+            verdict_of: VerdictOf = partial(check_verdict, task.evidence)
         case "random":
             verdict_of = partial(random_verdict, settings.seed)
         case "dummy":
@@ -114,12 +115,12 @@ def _grade_by_model(
 ) -> JudgeOutput:
     client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend)
     judge = LeafJudge(task, client, votes=settings.votes, code_only=settings.code_only)
-    has_checks = not settings.ignore_checks and any(leaf.check for leaf in leaves(task.rubric))
-    evidence = task.evidence() if has_checks else None
 
     def verdict_of(leaf: TaskNode) -> Verdict:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
-        return judge.verdict(leaf) if leaf.check is None or evidence is None else check_verdict(evidence, leaf)
+        if leaf.check is None or settings.ignore_checks:
+            return judge.verdict(leaf)
+        return check_verdict(task.evidence, leaf)
 
     try:
         tree = judge_leaves(
@@ -137,7 +138,8 @@ def _grade_by_model(
     output = JudgeOutput(settings.judge, tree)
     # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
     if len(records) < len(graded) and not any(each.usage.grade.calls or each.check for each in records):
-        output = heuristic_output(tree, has_reproduced=task.has_reproduced)
+        has_run = task.run is not None and task.run.exit_code == 0
+        output = heuristic_output(tree, has_reproduced=has_run and (task.folder / REPRODUCE_SCRIPT).is_file())
     warnings = [*output.warnings, f"The grading ended early: {client.stopped}"] if client.stopped else output.warnings
     return replace(
         output,

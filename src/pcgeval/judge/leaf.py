@@ -54,17 +54,17 @@ class LeafJudge:
         self._shared_parts = tuple(
             PromptPart(name, clean(text).strip(), tail=0.1, weight=weight)
             for name, text, weight in (
-                ("paper" if task.kind == "paper" else "rules", task.paper, 3.0),
+                ("paper" if task.run else "rules", task.paper, 3.0),
                 ("addendum", task.addendum, 1.0),
                 ("notes", task.judge_addendum, 1.0),
             )
             if text.strip()
         )
         self._run_parts: tuple[PromptPart, ...] = ()
-        if task.kind == "paper" and not code_only:
+        if task.run is not None and not code_only:
             script = read_file(task.folder / REPRODUCE_SCRIPT)
             text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
-            log = "(reproduce.sh was not run)" if task.reproduce_log is None else reduced(task.reproduce_log)
+            log = "(reproduce.sh was not run)" if task.run.log is None else reduced(task.run.log)
             self._run_parts = (
                 PromptPart(REPRODUCE_SCRIPT, text, tail=0.3, weight=1.5),
                 PromptPart(REPRODUCE_LOG, log, tail=0.7, weight=4.0),
@@ -127,7 +127,7 @@ class LeafJudge:
         competition is judged by all its files.
         """
         category = leaf.task_category
-        if self._task.kind == "competition":
+        if self._task.run is None:
             return self.files.files
         return tuple(
             file
@@ -199,12 +199,12 @@ class LeafJudge:
         """Return our own text, which is never cut."""
         if is_continuous(leaf):
             question = "whole"
-        elif self._task.kind == "competition" or leaf.task_category is None:
+        elif self._task.run is None or leaf.task_category is None:
             question = "entry"
         else:
             question = leaf.task_category
         return (
-            PromptPart("about", phrase(f"about {self._task.kind}")),
+            PromptPart("about", phrase("about paper" if self._task.run else "about competition")),
             PromptPart("criterion", leaf.requirements.strip()),
             PromptPart("question", phrase(f"question {question}")),
             PromptPart("scale", phrase(f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}")),
@@ -215,17 +215,16 @@ class LeafJudge:
         """Return why a leaf is 0 without a call: PaperBench's rule for results, or a submission without any text."""
         if not offered and not self.files.files and not self.files.refused:
             return "the submission has no file that could meet it"
-        if self._task.kind == "competition" or leaf.task_category != RESULT_ANALYSIS:
+        if self._task.run is None or leaf.task_category != RESULT_ANALYSIS:
             return None
-        if self._task.reproduce_log is None:
+        if self._task.run.log is None:
             return "reproduce.sh was not run, so it made no results"
         return None if any(map(self._is_fresh, offered)) else "reproduce.sh made or changed no file of results"
 
     def _is_fresh(self, file: SubmissionFile) -> bool:
         """Whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
-        if self._task.reproduce_log is None:
-            return False
-        return self._task.log_written is None or file.written >= self._task.log_written
+        run = self._task.run
+        return run is not None and run.log is not None and (run.log_written is None or file.written >= run.log_written)
 
     def _rank(
         self, leaf: TaskNode, offered: Sequence[SubmissionFile], ask: Callable[[JudgeCall], ChatReply]

@@ -25,7 +25,7 @@ from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, Computer, ReproductionRun
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, STARTED, Computer, ReproductionRun
 
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
@@ -130,27 +130,14 @@ def grade_submission(
 
 def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings: JudgeSettings) -> GradingTask:
     """Return the submission as it is after the run, or as it lies, with the log that lies there."""
-    if run is None:
+    if run is not None:
+        evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, paper.blacklist)
+    else:
         path = submission / REPRODUCE_LOG
         has_log = not settings.code_only and path.is_file() and not path.is_symlink()
         log = read_file(path).text if has_log else None
-        run = ReproductionRun(submission, log or "", None, None, 0.0, 0.0)
-        log_written = _trusted_time(path, log)
-    else:
-        log, log_written = run.log, run.started_at
-    evidence = PaperEvidence(run.folder, log, log_written, run.exit_code, run.reason, paper.blacklist)
-    return GradingTask(
-        rubric=paper.rubric,
-        folder=run.folder,
-        kind="paper",
-        evidence=lambda: evidence,
-        paper=paper.paper,
-        addendum=paper.addendum,
-        judge_addendum=paper.judge_addendum,
-        reproduce_log=log,
-        log_written=log_written,
-        has_reproduced=run.exit_code == 0 and (run.folder / REPRODUCE_SCRIPT).is_file(),
-    )
+        evidence = PaperEvidence(submission, log, _trusted_time(path, log), blacklist=paper.blacklist)
+    return GradingTask(paper.rubric, evidence.folder, evidence, paper.paper, paper.addendum, paper.judge_addendum)
 
 
 def _trusted_time(path: Path, log: str | None) -> float | None:

@@ -1,9 +1,9 @@
 """The input of one grading: its settings, made once and passed whole, and the submission with its rubric."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import ValidationError, model_validator
 
@@ -85,24 +85,21 @@ class GradingTask:
     Attributes:
         rubric: The whole rubric.
         folder: The submission; nothing outside is ever read.
-        kind: Whether it reproduces a paper or takes part in the competition.
-        evidence: Gathers the input of the checks, only if a judge needs it.
+        evidence: The input of the checks; it also says whether the submission reproduces a paper or takes part in the
+            competition.
         paper: The paper's text; for the competition, its rules in words.
         addendum: Clarifications by the rubric's authors for the submitters.
         judge_addendum: Their clarifications for the judge alone.
-        reproduce_log: The output of reproduce.sh; None if it did not run.
-        log_written: When that run began, in seconds since 1970: result files from then on are fresh. None where no
-            time can be trusted, as in a fresh checkout; then every result file counts as fresh.
-        has_reproduced: Whether a reproduce.sh is there and succeeded.
     """
 
     rubric: TaskNode
     folder: Path
-    kind: Literal["paper", "competition"]
-    evidence: Callable[[], Evidence | PaperEvidence]
+    evidence: Evidence | PaperEvidence
     paper: str = ""
     addendum: str = ""
     judge_addendum: str = ""
-    reproduce_log: str | None = None
-    log_written: float | None = None
-    has_reproduced: bool = False
+
+    @property
+    def run(self) -> PaperEvidence | None:
+        """The attempt to reproduce a paper; None for the competition."""
+        return self.evidence if isinstance(self.evidence, PaperEvidence) else None

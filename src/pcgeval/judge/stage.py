@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.checks.evidence import Evidence
 from pcgeval.checks.gathering import gather_submission, read_evidence
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text, sha256_file, write_bytes, write_json
@@ -89,19 +88,12 @@ def competition_task(params: Params, submission: str, root: Path = Path(), rubri
         known = ", ".join(params.teams)
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
 
-    def evidence() -> Evidence:
-        if submission in params.teams:
-            return read_evidence(params, submission, root)
-        return gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
-
+    if submission in params.teams:
+        evidence = read_evidence(params, submission, root)
+    else:
+        evidence = gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
     rules = path.with_name(TASK_FILE)
-    return GradingTask(
-        rubric=load_rubric(path),
-        folder=folder,
-        kind="competition",
-        evidence=evidence,
-        paper=read_text(rules) if rules.is_file() else "",
-    )
+    return GradingTask(load_rubric(path), folder, evidence, paper=read_text(rules) if rules.is_file() else "")
 
 
 def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> JudgeSettings:
