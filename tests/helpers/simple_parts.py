@@ -51,8 +51,9 @@ def write_files(folder, files=FILES):
     return folder
 
 
-def task_of(folder, evidence=None, **run):
-    return replace(PAPER, folder=folder, evidence=evidence or replace(PAPER.evidence, folder=folder, **run))
+def task_of(folder, evidence=None, log=PAPER.evidence.log, log_written=None, **more):
+    run = replace(PAPER.evidence, folder=folder, log=log, log_written=log_written)
+    return replace(PAPER, folder=folder, evidence=evidence or run, **more)
 
 
 def judge_of(folder, client=None, votes=1, code_only=False, **more):
