@@ -124,6 +124,15 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 1, "evaluated")
 
 
+def test_a_flagged_team_is_held_in_the_provisional_ranking_too():
+    path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"flags": [{"kind": "other-host", "detail": "a.org"}]}))
+    hold = PARAMS.model_copy(update={"scoring": PARAMS.scoring.model_copy(update={"flagged": "hold"})})
+    found = run_status(hold)
+    assert row(found, "small", "builders").flagged == 1
+    assert {each.team: each.status for each in found.ranking.ranking.rows}["builders"] == "held"
+
+
 def test_a_ranking_of_the_teams_of_one_model_needs_no_baseline():
     for model in PARAMS.models:
         shutil.rmtree(stage_dir("diversity", model, "zero-shot"))

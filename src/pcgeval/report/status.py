@@ -199,12 +199,13 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             submissions[team] = load_submission(SUBMISSIONS / team)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
+    finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
     ranking = None
     try:
-        ranking = provisional_ranking(params, submissions.values())
+        flagged = {key: sum(each.flagged for each in found) for key, found in finished.items()}
+        ranking = provisional_ranking(params, submissions.values(), flagged)
     except ScoringError as error:
         notes.append(f"There is no provisional ranking: {error}")
-    finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
     costs = _known_costs(params, finished)
     rows = []
     for (model, team), found in finished.items():

@@ -1,6 +1,6 @@
 """The ranking of what is measured so far, while an evaluation runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pcgeval.core.errors import FileError
@@ -8,8 +8,8 @@ from pcgeval.core.layout import stage_dir
 from pcgeval.core.params import Params
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, TeamResults
-from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.stages import read_measured_team, rules_of
+from pcgeval.scoring.ranking import Ranking, rank
+from pcgeval.scoring.stages import entrant_of, read_measured_team, rules_of
 from pcgeval.submissions.load import Submission
 
 _READ: dict[tuple[str, str], tuple[object, TeamResults]] = {}  # with the state of its folders, for `--watch`
@@ -24,7 +24,9 @@ class ProvisionalRanking:
     measured: dict[str, tuple[str, ...]]
 
 
-def provisional_ranking(params: Params, submissions: Iterable[Submission]) -> ProvisionalRanking | None:
+def provisional_ranking(
+    params: Params, submissions: Iterable[Submission], flagged: Mapping[tuple[str, str], int]
+) -> ProvisionalRanking | None:
     """Rank the teams whose levels are simulated, classified and compared; None if there are none yet.
 
     The models count with which every team is measured, so that all teams are ranked by the same; until there is one,
@@ -33,11 +35,14 @@ def provisional_ranking(params: Params, submissions: Iterable[Submission]) -> Pr
     Args:
         params: The competition in the working directory.
         submissions: The teams to rank; those that are disqualified are named and not scored.
+        flagged: Flagged trials by model and team.
 
     Raises:
         ScoringError: What is measured so far cannot meet in one ranking.
     """
-    entrants = [Entrant(each.team, each.prompt_length, each.role, each.disqualified) for each in submissions]
+    entrants = [
+        entrant_of(params, each, {model: flagged[model, each.team] for model in params.models}) for each in submissions
+    ]
     disqualified = {each.team for each in entrants if each.disqualified is not None}
     results = {model: _measured(params, model, [each.team for each in entrants]) for model in params.models}
     scored = CompetitionResults(results).without(disqualified).models

@@ -1,6 +1,6 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,23 +47,28 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
     scores = score_competition(results, rules)
     drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
-    ranking = rank(scores, [_entrant(params, each) for each in submissions], intervals)
+    entrants = [entrant_of(params, each, _flagged_trials(params, each.team)) for each in submissions]
+    ranking = rank(scores, entrants, intervals)
     write_ranking(results_folder, ranking, scores, drawn)
     return ranking
 
 
-def _entrant(params: Params, submission: Submission) -> Entrant:
-    """Return a team with the number of its flagged trials, and held if params.yaml and its notes say so."""
-    team = submission.team
-    flagged: dict[str, int] = {}
+def _flagged_trials(params: Params, team: str) -> dict[str, int]:
+    """Count a team's flagged trials by model; a model without any records is left out."""
+    flagged = {}
     for model in params.models:
         usages = [read_usage(stage_dir("raw", model, team), team, trial) for trial in trials(params)]
         if any(usages):
             flagged[model] = sum(bool(usage and usage.flags) for usage in usages)
+    return flagged
+
+
+def entrant_of(params: Params, submission: Submission, flagged: Mapping[str, int]) -> Entrant:
+    """Return a team with its flagged trials by model, and held if params.yaml and its notes say so."""
     accepted = submission.flags_accepted
     undecided = params.scoring.flagged == "hold" and accepted is None
     return Entrant(
-        team,
+        submission.team,
         submission.prompt_length,
         submission.role,
         submission.disqualified,
