@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.untrusted import well_formed
+from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_formed
+
+MAX_BYTES = 2**30  # of a file that is read as a whole
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -56,26 +58,18 @@ def read_text(path: Path) -> str:
     """Read UTF-8 text with its line ends as they are.
 
     Raises:
-        FileError: The file is missing, unreadable or not UTF-8.
+        UntrustedFileError: The file is missing, unreadable or not UTF-8.
     """
-    try:
-        return path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not UTF-8 text ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
+    return read_bounded_text(path, MAX_BYTES, follow_link=True)
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file.
 
     Raises:
-        FileError: The file is missing, unreadable or not JSON.
+        UntrustedFileError: The file is missing, unreadable or not JSON.
     """
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not valid JSON ({error}). Make it again with the stage that wrote it.") from error
+    return read_bounded_json(path, MAX_BYTES, follow_link=True)
 
 
 def empty_folder(folder: Path, *, keep: Path) -> None:

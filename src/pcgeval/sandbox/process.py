@@ -171,7 +171,14 @@ class SandboxedProcess:
             self._process.wait(GRACE_SECONDS)
         self._process.kill()  # only if bubblewrap itself hangs
         self._process.wait()
-        self._close()
+        for stream in filter(None, (self._process.stdout, self._process.stderr)):
+            stream.close()
+        with self._lock:
+            while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
+                self._report += chunk
+            if self._handle is not None:
+                os.close(self._handle)
+                self._handle = None
         self._clean_up()
         self._ended.set()
 
@@ -224,18 +231,6 @@ class SandboxedProcess:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
         elif self._reports is not None and any(scratch_files(each.pid) > MAX_SCRATCH_FILES for each in processes):
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
-
-    def _close(self) -> None:
-        """Read bubblewrap's last report, and close all descriptors."""
-        for stream in filter(None, (self._process.stdout, self._process.stderr)):
-            stream.close()
-        with self._lock:
-            if self._reports is not None:
-                while chunk := os.read(self._reports, CHUNK_BYTES):
-                    self._report += chunk
-            if self._handle is not None:
-                os.close(self._handle)
-                self._handle = None
 
     def _reported(self, name: str) -> int | None:
         """Return a number that bubblewrap has reported."""

@@ -103,7 +103,10 @@ class SandboxComputer:
             elif self._sandbox.network:
                 log += "[pcgeval] the network was open to it\n"
             log += before.log_line("before the run") + printed.replace(str(work), SHOWN_FOLDER)
-            log += ("" if log.endswith("\n") or not log else "\n") + after.log_line("after the run") + _end_line(status)
+            log += ("" if log.endswith("\n") or not log else "\n") + after.log_line("after the run")
+            code = "" if status.code is None else f" ended with exit code {status.code}"
+            why = "" if status.reason is None else f" ({status.reason})" if code else f" {status.reason}"
+            log += f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
             # the file is as old as the start of the run, so that results are newer
             at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
             text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
@@ -271,12 +274,6 @@ class _Copy:
         if error is not None and error.errno in _MACHINE_ERRORS:
             raise error
         self.left_out.append(f"{ascii(path)[:120]} ({why})")
-
-
-def _end_line(status: ExitStatus) -> str:
-    code = "" if status.code is None else f" ended with exit code {status.code}"
-    why = "" if status.reason is None else f" {status.reason}" if status.code is None else f" ({status.reason})"
-    return f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
 
 
 def _disk_time(folder: Path) -> int:
