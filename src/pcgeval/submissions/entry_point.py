@@ -14,7 +14,6 @@ from pathlib import Path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.submissions.sources import (
     INTERFACE_PACKAGES,
-    SourceFault,
     dotted_name,
     find_readme,
     imported_names,
@@ -40,7 +39,7 @@ class EntryCandidate:
         has_main: Whether it has a block under `if __name__ == "__main__"`.
         runs: Whether it calls run_evaluation, or imports a module of the program that does.
         imports: The last parts of all names that it imports.
-        fault: Why nothing else is known of it.
+        fault: Its place and why nothing else is known of it.
     """
 
     name: str
@@ -48,19 +47,12 @@ class EntryCandidate:
     has_main: bool = False
     runs: bool = False
     imports: frozenset[str] = frozenset()
-    fault: SourceFault | None = None
+    fault: str = ""
 
     @property
     def may_start(self) -> bool:
         """Whether the program might be meant to be started with this file."""
-        return self.runs or (self.has_loop and self.has_main) or self.fault is not None
-
-    @property
-    def description(self) -> str:
-        """The name, and with a fault where and what it is."""
-        if self.fault is None:
-            return self.name
-        return f"{self.name}{f':{self.fault.line}' if self.fault.line else ''} ({self.fault.reason})"
+        return self.runs or (self.has_loop and self.has_main) or bool(self.fault)
 
 
 @dataclass(frozen=True)
@@ -75,16 +67,16 @@ def find_entry(folder: Path) -> EntrySearch:
     """Look for the file that starts the program; links and the interface's own packages are left out."""
     found = []
     for source in python_sources(folder, MAX_PARSED_BYTES, _TELLTALES):
-        if isinstance(source.tree, ast.Module):
+        if source.tree is not None:
             found.append(describe(source.name, source.tree))
         # a file that is no Python counts if it names the interface: an old copy must not be taken in its place
         elif source.content and set(_TELLTALES.findall(source.content.replace(b"\0", b""))) != {b"__main__"}:
-            found.append(EntryCandidate(source.name, fault=source.tree))
+            found.append(EntryCandidate(source.name, fault=f"{source.place} ({source.fault})"))
     running = {Path(each.name).stem for each in found if each.runs}
     found = [replace(each, runs=each.runs or (each.has_main and bool(each.imports & running))) for each in found]
     candidates = tuple(each for each in found if each.may_start)
     chosen = _choose(candidates, _started_by_readme(folder))
-    return EntrySearch(chosen.name if chosen and chosen.fault is None else None, candidates)
+    return EntrySearch(chosen.name if chosen and not chosen.fault else None, candidates)
 
 
 def describe(name: str, tree: ast.Module) -> EntryCandidate:

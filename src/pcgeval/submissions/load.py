@@ -24,7 +24,7 @@ from pcgeval.core.untrusted import (
     read_bounded,
     read_bounded_text,
 )
-from pcgeval.submissions.entry_point import EntryCandidate, find_entry
+from pcgeval.submissions.entry_point import find_entry
 
 PLACEHOLDER = "<OBJECT>"
 NOTES_FILE = "submission.yaml"
@@ -171,8 +171,10 @@ def load_work(folder: Path, notes: Notes) -> Prompt | Program:
     has_prompt = os.path.lexists(folder / "prompt.txt")
     if search.candidates:
         otherwise = f"; or `kind: prompt` if {folder / 'prompt.txt'} is what is handed in" if has_prompt else ""
+        listed = ", ".join(each.fault or each.name for each in search.candidates[:10])
+        more = f" and {len(search.candidates) - 10} more" if len(search.candidates) > 10 else ""
         raise SubmissionError(
-            f"{folder}: it is not clear which file starts the program: {_listed(search.candidates)}. Name it in "
+            f"{folder}: it is not clear which file starts the program: {listed}{more}. Name it in "
             f"{folder / NOTES_FILE}, such as `entry: {search.candidates[0].name}`{otherwise}."
         )
     if has_prompt and notes.kind is None:
@@ -228,11 +230,6 @@ class _NotesLoader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias (*name) is not allowed")
         return super().compose_node(parent, index)
-
-
-def _listed(candidates: tuple[EntryCandidate, ...]) -> str:
-    shown = ", ".join(each.description for each in candidates[:10])
-    return f"{shown} and {len(candidates) - 10} more" if len(candidates) > 10 else shown
 
 
 def _checked_entry(folder: Path, entry: str) -> str:

@@ -17,7 +17,6 @@ from pcgeval.core.untrusted import printable_name
 from pcgeval.submissions.findings import SubmissionFinding, error, warning
 from pcgeval.submissions.sources import (
     INTERFACE_PACKAGES,
-    SourceFault,
     dotted_name,
     imported_names,
     python_files,
@@ -62,10 +61,9 @@ def check_sources(folder: Path, entry: str, findings: list[SubmissionFinding]) -
     own = {part.removesuffix(".py") for name in python_files(folder) for part in name.split("/")}
     packages: dict[str, str] = {}
     for source in python_sources(folder, MAX_PARSED_BYTES):
-        if isinstance(source.tree, SourceFault):
-            place = f"{source.name}:{source.tree.line}" if source.tree.line else source.name
+        if source.tree is None:
             is_fatal = source.name == entry and source.content is not None
-            findings.append((error if is_fatal else warning)(place, source.tree.reason))
+            findings.append((error if is_fatal else warning)(source.place, source.fault))
             continue
         nodes = list(ast.walk(source.tree))
         in_file = _node_findings(folder, source.name, nodes)
@@ -97,7 +95,7 @@ def unseeded_random(folder: Path) -> tuple[Flag, ...]:
     seeded: set[str] = set()
     others: dict[str, str] = {}  # that no seed makes repeatable
     for source in python_sources(folder, MAX_RANDOM_BYTES, re.compile(b"random|secrets|uuid")):
-        if isinstance(source.tree, SourceFault):
+        if source.tree is None:
             continue
         known = imported_names(source.tree, lambda module: random.__all__ if module == "random" else ())
         for node in ast.walk(source.tree):

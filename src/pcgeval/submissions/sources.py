@@ -32,12 +32,13 @@ _PLAIN_ENCODINGS = {
 }
 
 
-@dataclass(frozen=True)
-class SourceFault:
-    """Why a source has no tree, in words that follow the file's name; `line` is None if it has none."""
+class SourceError(Exception):
+    """A source has no syntax tree; the message follows the file's name."""
 
-    reason: str
-    line: int | None = None
+    def __init__(self, reason: str, line: int | None = None) -> None:
+        """Keep the reason, and the line that it is about."""
+        super().__init__(reason)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,16 @@ class PythonSource:
     Attributes:
         name: Relative to the program's folder, with forward slashes.
         content: Its bytes; None if it cannot be read.
-        tree: Its syntax tree, or why there is none.
+        tree: Its syntax tree; None if there is a fault.
+        fault: Why there is no tree, in words that follow the place.
+        place: Its name, with `:line` where the fault has one.
     """
 
     name: str
     content: bytes | None
-    tree: ast.Module | SourceFault
+    tree: ast.Module | None
+    fault: str = ""
+    place: str = ""
 
 
 def find_readme(folder: Path) -> Path | None:
@@ -81,54 +86,50 @@ def python_sources(folder: Path, budget: int, telltale: re.Pattern[bytes] = re.c
         telltale: Only sources in which it is found are yielded and counted, and those that cannot be read.
     """
     for name in python_files(folder):
-        content = read_source(folder / name)
-        if isinstance(content, SourceFault):
-            yield PythonSource(name, None, content)
-        elif telltale.search(content.replace(b"\0", b"")):  # without its NULs, UTF-16 text shows its words too
+        content = None
+        try:
+            content = read_bounded(folder / name, MAX_SOURCE_BYTES)
+            if not telltale.search(content.replace(b"\0", b"")):  # without its NULs, UTF-16 text shows its words too
+                continue
             budget -= len(content)
             if budget < 0:
-                yield PythonSource(name, content, SourceFault("comes after too much other source and was not parsed"))
-                return
+                raise SourceError("comes after too much other source and was not parsed")  # noqa: TRY301 - as below
             yield PythonSource(name, content, parse_source(content))
+        except UntrustedFileError as error:
+            yield PythonSource(name, None, None, error.reason, name)
+        except SourceError as error:
+            yield PythonSource(name, content, None, str(error), f"{name}:{error.line}" if error.line else name)
+            if budget < 0:
+                return
 
 
-def read_source(path: Path) -> bytes | SourceFault:
-    """Read a source file of at most MAX_SOURCE_BYTES; links are not followed."""
+def parse_source(content: bytes) -> ast.Module:
+    """Return the syntax tree of a source as this interpreter reads it.
+
+    Raises:
+        SourceError: It is no Python, or in an encoding that is not read.
+    """
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError("is UTF-16 text, which Python does not run; save it as UTF-8")
     try:
-        return read_bounded(path, MAX_SOURCE_BYTES)
-    except UntrustedFileError as error:
-        return SourceFault(error.reason)
-
-
-def parse_source(content: bytes) -> ast.Module | SourceFault:
-    """Return the syntax tree of a source as this interpreter reads it, or why there is none."""
-    text = _decoded(content)
-    if isinstance(text, SourceFault):
-        return text
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        if codecs.lookup(encoding).name not in _PLAIN_ENCODINGS:
+            raise SourceError(f"declares the encoding {encoding[:40]!r}; save it as UTF-8")
+        text = content.decode(encoding)
+    except SyntaxError as error:
+        raise SourceError(f"cannot be decoded ({error.msg[:200]}); save it as UTF-8") from error
+    except UnicodeDecodeError as error:
+        raise SourceError(f"is not {error.encoding} text (byte {error.start}); save it as UTF-8") from error
     try:
         with warnings.catch_warnings():  # such as that of an invalid escape; the author is not here to read it
             warnings.simplefilter("ignore")
             return ast.parse(text)
     except SyntaxError as error:
-        return SourceFault(f"is not valid Python ({error.msg[:200]})", error.lineno)
+        raise SourceError(f"is not valid Python ({error.msg[:200]})", error.lineno) from error
     except ValueError as error:
-        return SourceFault(f"is not valid Python ({str(error)[:200]})")
-    except (RecursionError, MemoryError):
-        return SourceFault("is nested too deeply to be run")
-
-
-def _decoded(content: bytes) -> str | SourceFault:
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return SourceFault("is UTF-16 text, which Python does not run; save it as UTF-8")
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        if codecs.lookup(encoding).name not in _PLAIN_ENCODINGS:
-            return SourceFault(f"declares the encoding {encoding[:40]!r}; save it as UTF-8")
-        return content.decode(encoding)
-    except SyntaxError as error:
-        return SourceFault(f"cannot be decoded ({error.msg[:200]}); save it as UTF-8")
-    except UnicodeDecodeError as error:
-        return SourceFault(f"is not {error.encoding} text (byte {error.start}); save it as UTF-8")
+        raise SourceError(f"is not valid Python ({str(error)[:200]})") from error
+    except (RecursionError, MemoryError) as error:
+        raise SourceError("is nested too deeply to be run") from error
 
 
 def imported_names(tree: ast.Module, starred: Callable[[str], Sequence[str]]) -> dict[str, str]:
