@@ -64,12 +64,7 @@ def without_thinking(text: str) -> str:
 
 
 def parse_grade(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's answer gives under its heading Score.
-
-    Args:
-        text: The answer.
-        continuous: Whether scores between 0 and 1 are valid.
-        cut: Whether the answer was cut off, so that its score must stand under a heading.
+    """Return the score that a grader's answer gives; where the answer was cut off, it must stand under a heading.
 
     Raises:
         UnparsableAnswer: It gives none or several, or one that is invalid.

@@ -79,9 +79,7 @@ class CallFiles:
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
 
-        Args:
-            log: The log that the grading used.
-            keep_others: Keep earlier calls of the file that it did not use, as after a grading that ended early.
+        With `keep_others` earlier calls of the file stay that it did not use, as after a grading that ended early.
         """
         if self.export is None or not log.used:
             return
@@ -102,17 +100,10 @@ class JudgeClient:
         settings: JudgeSettings,
         log: CallLog,
         *,
-        stopping: threading.Event | None = None,
-        open_backend: OpenBackend = open_model,
+        stopping: threading.Event,
+        open_backend: OpenBackend,
     ) -> None:
         """Prepare the client; the model is opened with the first call that is not in the log.
-
-        Args:
-            settings: The model, the seed of the first vote, and the limits; with the backend `recorded` no call is
-                made.
-            log: The calls that were made before, and where new ones are kept.
-            stopping: Set from outside when no further call is to be made.
-            open_backend: Opens the model's backend.
 
         Raises:
             GradingError: The settings name no model.
@@ -120,7 +111,7 @@ class JudgeClient:
         if settings.model is None:
             raise GradingError("the judge simple needs a model. Name one, or choose another judge.")
         self.model, self._settings, self._log = settings.model, settings, log
-        self._stopping = stopping or threading.Event()
+        self._stopping = stopping
         self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
         self._context = {"num_ctx": settings.context} if settings.model.backend in _OWN_CONTEXT else {}
         self._open_backend = open_backend

@@ -71,15 +71,9 @@ def grade(
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_model,
 ) -> JudgeOutput:
-    """Grade a submission.
+    """Grade a submission by the part of its rubric that the settings leave.
 
-    Args:
-        task: The submission and the whole rubric.
-        settings: The judge and the part of the rubric that is graded.
-        log: The calls that were made before, and where new ones are kept.
-        report: Called after each leaf.
-        stopping: Set from outside to make no further call; leaves not judged by then have no grade.
-        open_backend: Opens the model's backend.
+    When `stopping` is set from outside no further call is made; leaves not judged by then have no grade.
 
     Raises:
         GradingError: The judge lacks what it needs.
@@ -194,13 +188,8 @@ def judge_leaves(
 ) -> GradedTask:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
-    Args:
-        rubric: The tree; leaves are begun in its order.
-        verdict_of: Called in several threads at once if `concurrency` is above 1. Leaves for which it raises LlmError
-            have no grade, for that reason.
-        concurrency: How many leaves are judged at once.
-        report: Called in this thread after each leaf.
-        invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
+    Leaves are begun in the order of the rubric. `verdict_of` is called in several threads at once if `concurrency` is
+    above 1, `report` in this thread; leaves for which `verdict_of` raises LlmError have no grade, for that reason.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.

@@ -39,11 +39,7 @@ def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
 
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
-    """Read a file of grades: `.csv` with a header, anything else as YAML, a list of entries.
-
-    Args:
-        path: The file.
-        leaves: The paths that may be graded.
+    """Read a file of grades of these leaves: `.csv` with a header, anything else as YAML, a list of entries.
 
     Raises:
         HumanGradesError: Every error in the file, with its line.

@@ -42,11 +42,8 @@ class LeafJudge:
     def __init__(self, task: GradingTask, client: JudgeClient, *, votes: int = 1, code_only: bool = False) -> None:
         """List the submission's files, and prepare the parts of the prompts that all leaves share.
 
-        Args:
-            task: The submission and the rubric, already cut to the leaves that are graded.
-            client: Asks the model; its `ask` may raise CallError and LlmError.
-            votes: How often each leaf is graded, each time with another seed.
-            code_only: Show neither reproduce.sh nor its log.
+        The rubric of the task is cut already to the leaves that are graded. With `code_only` neither reproduce.sh nor
+        its log is shown.
         """
         self._task, self._client, self._votes = task, client, votes
         self.files = list_files(task.folder)

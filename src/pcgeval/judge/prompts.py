@@ -156,10 +156,7 @@ def _shown(budget: int, needs: Sequence[int], tags: Sequence[int], weights: Sequ
 def allotted(room: int, needs: Sequence[int], weights: Sequence[float]) -> list[int]:
     """Return how many tokens each part gets: all it needs, or its share by weight of the room that the others leave.
 
-    Args:
-        room: Tokens for all parts together; below 0 counts as 0.
-        needs: Tokens of each part as it is.
-        weights: Above 0.
+    The needs and the room for all parts together are in tokens; weights are above 0.
     """
     allotments = [0] * len(needs)
     left, weight_left = max(room, 0), sum(weights)

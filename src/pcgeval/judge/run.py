@@ -56,7 +56,7 @@ async def run_judge(
             Its options num_ctx, num_predict and seed have no effect: `settings` or the calls themselves set them.
         computer: Where reproduce.sh is run first, on a copy; None: the submission is judged as it lies.
         settings: All other settings.
-        calls: Where replies come from and are kept.
+        calls: The files where the model's replies come from and are kept.
 
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
@@ -89,17 +89,9 @@ def grade_submission(
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_model,
 ) -> JudgeOutput:
-    """Grade an attempt to reproduce a paper.
+    """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    Args:
-        submission_path: The submission's folder.
-        paper_id: The paper's folder below `settings.papers_dir`.
-        settings: The judge, and the part of the rubric that is graded.
-        computer: Where reproduce.sh is run first, on a copy; None: the submission is judged as it lies.
-        calls: Where the model's replies come from and are kept.
-        report: Called after each leaf.
-        stopping: Set from another thread to end the grading early.
-        open_backend: Opens the model's backend.
+    When `stopping` is set from another thread, the grading ends early.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.

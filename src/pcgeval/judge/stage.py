@@ -40,13 +40,6 @@ def grade_stage(
     only a call whose criterion, files, model or prompts changed is made again. The calls that the grade used are
     written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval record` makes the recording.
 
-    Args:
-        params: The competition; all its models are looked at.
-        team: The team's name.
-        root: The competition's folder.
-        report: Called after each leaf.
-        open_backend: Opens the backend of the judge's model.
-
     Raises:
         RubricError: The rubric is faulty.
         FileError: The rubric is missing, or evidence or a recording is not what it should be.
@@ -71,11 +64,7 @@ def grade_stage(
 def competition_task(params: Params, submission: str, root: Path = Path(), rubric: str | None = None) -> GradingTask:
     """Return a team with its results, or any other submission's folder without any, and the rubric.
 
-    Args:
-        params: The competition.
-        submission: A team, or a folder.
-        root: The competition's folder.
-        rubric: A folder of data/rubrics, or a file; by default the rubric of params.yaml.
+    The rubric is a folder of data/rubrics or a file, by default the rubric of params.yaml.
 
     Raises:
         RubricError: The rubric is faulty.

@@ -149,15 +149,14 @@ def kept_before(history: tuple[KeptGrade, ...], present: KeptGrade) -> tuple[Kep
 
 def changes(before: KeptGrade, now: KeptGrade) -> GradeChange:
     """Compare two states of a team's grade: leaves in the order of the present rubric, those that are gone last."""
-    leaves = [
-        LeafChange(path, before.leaves.get(path), score, is_new=path not in before.leaves)
-        for path, score in now.leaves.items()
-        if path not in before.leaves or before.leaves[path] != score
-    ]
-    leaves += [
-        LeafChange(path, score, None, is_gone=True) for path, score in before.leaves.items() if path not in now.leaves
-    ]
-    return GradeChange(before.label, before.score, now.score, tuple(_causes(before, now)), tuple(leaves))
+    leaves = tuple(
+        LeafChange(
+            path, before.leaves.get(path), now.leaves.get(path), path not in before.leaves, path not in now.leaves
+        )
+        for path in {**now.leaves, **before.leaves}
+        if path not in before.leaves or path not in now.leaves or before.leaves[path] != now.leaves[path]
+    )
+    return GradeChange(before.label, before.score, now.score, tuple(_causes(before, now)), leaves)
 
 
 def _causes(before: KeptGrade, now: KeptGrade) -> list[str]:

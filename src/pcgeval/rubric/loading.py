@@ -4,6 +4,7 @@ import difflib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -76,8 +77,7 @@ class _Object(dict[str, Any]):
 
     def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
         super().__init__(pairs)
-        seen: set[str] = set()
-        self.repeated = sorted({key for key, _ in pairs if key in seen or seen.add(key)})  # type: ignore[func-returns-value]
+        self.repeated = sorted(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
 
 
 class _RubricReader:
