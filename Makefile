@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
 	@$(BIN)/pcgeval check
-	@$(BIN)/dvc repro
+	@$(BIN)/dvc repro --keep-going
 	@$(BIN)/pcgeval ranking
 
 midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm

@@ -1,5 +1,7 @@
 """A model's server fails for a while, for ever, or for one prompt: no trial is lost through it, and none for ever."""
 
+import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -72,3 +74,63 @@ def test_what_is_the_prompts_own_fault_is_final(tmp_path: Path):
         server.asked.clear()
         made.generate()
         assert not server.asked
+
+
+CRASHING = "Build the letter C."
+
+
+def history(made: CompetitionFolder) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (made.folder / "data/trial_history.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("work", [PROMPT, PROGRAM], ids=["prompt", "program"])
+def test_a_prompt_that_crashes_the_server_each_time_can_be_counted_as_failed(tmp_path: Path, work: dict[str, str]):
+    with SlowOllama(0.002, status=lambda text: 500 if text in {CRASHING, "Build C"} else 200) as server:
+        made = competition(tmp_path, server, work)
+        assert made.run_and_fail(*STAGE)[0] == 2
+        code, said = made.run_and_fail("-m", "pcgeval", "record")
+        assert (code, "C1, C2" in said) == (2, True)
+        assert made.run_and_fail("-m", "pcgeval", "retry", "alpha", "--accept", " ")[0] == 2
+        code, said = made.run_and_fail("-m", "pcgeval", "retry", "alpha", "--accept", "crashes three servers")
+        assert (code, said.count("m alpha C")) == (0, 2)
+        server.asked.clear()
+        made.generate()
+        assert not server.asked
+        assert made.run_and_fail("-m", "pcgeval", "retry", "--accept", "once more")[1].startswith("0 failed trials")
+    failed = [record for record in made.records() if record.reason]
+    assert [record.cause for record in failed] == ["server"] * 2
+    assert all("crashes three servers" in str(record.accepted) for record in failed)
+    assert [(line["letter"], line["trial"], line["accepted"]) for line in history(made)] == [
+        ("C", number, "crashes three servers") for number in (1, 2)
+    ]
+    before = made.outputs()
+    made.run("-m", "pcgeval", "record")
+    made.change_model(backend="recorded")
+    shutil.rmtree(tmp_path / "data" / "raw")
+    made.generate()
+    assert made.outputs() == before
+
+
+def test_a_retry_is_no_second_draw(tmp_path: Path):
+    """Answered calls come from the call log, also where the trial failed: only what had no answer is asked again."""
+    refused = {"Build the letter B."}
+    with SlowOllama(0.002, status=lambda text: 400 if text in refused else 200) as server:
+        made = competition(tmp_path, server)
+        made.change_params("limits", tokens=15)  # each reply costs 16
+        made.generate()
+        assert sum("used 16 tokens" in str(record.reason) for record in made.records()) == 10
+        before, finished = made.outputs(), {record.fingerprint: record for record in made.records()}
+        server.asked.clear()
+        assert made.run_and_fail("-m", "pcgeval", "retry", "--json")[0] == 0
+        assert [line["reason"] for line in history(made)] == [record.reason for record in finished.values()]
+        made.generate()
+        assert len(server.asked) == 2
+        assert made.outputs() == before
+        assert made.run_and_fail("-m", "pcgeval", "retry", "alpha", "--reason", "refused")[0] == 0
+        refused.clear()
+        made.change_params("limits", tokens=99)
+        made.generate()
+        assert len(server.asked) == 4
+        assert made.run_and_fail("-m", "pcgeval", "retry", "nobody")[0] == 2
+    assert reasons(made) == {None: 12}
+    assert len(history(made)) == 14

@@ -1,4 +1,4 @@
-"""The commands for a whole competition: `check`, `ranking`, `round`, `audit`, `record`, `rescore`, `export`."""
+"""The commands for a whole competition, from `check` to `export`."""
 
 import os
 import shutil
@@ -13,6 +13,7 @@ from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_bytes
+from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -120,10 +121,47 @@ def run_round(
         "PYTHONPATH": str((workspace / "src").resolve()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    for words in (["pcgeval", "check"], ["dvc", "repro"], ["pcgeval", "ranking"]):
+    for words in (["pcgeval", "check"], ["dvc", "repro", "--keep-going"], ["pcgeval", "ranking"]):
         if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
             print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
             raise typer.Exit(EXIT_BAD_INPUT)
+
+
+@app.command()
+def retry(
+    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's trials.")] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Only trials whose reason contains this text.")] = "",
+    accept: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Count them as failed instead, although the submission is not at fault."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Have failed trials done again by the next run.
+
+    A trial has the same seed again, and calls that were answered are not asked again. Trials that failed through the
+    model's server or this machine are done again anyway: with --accept their failure counts. Each decision is appended
+    to data/trial_history.jsonl.
+    """
+    import getpass
+    from dataclasses import asdict
+
+    from pcgeval.core.params import ParamsError, load_params
+    from pcgeval.generation.failed_trials import TRIAL_HISTORY, decide_failed_trials
+
+    params = load_params()
+    if team is not None and team not in params.teams:
+        raise ParamsError(f"{team}: none of the teams in params.yaml. Use one of {', '.join(params.teams)}.")
+    if accept is not None and not accept.strip():
+        raise ParamsError("--accept: say why the failures count.")
+    decided = decide_failed_trials(params, getpass.getuser(), team=team, reason=reason, accept=accept)
+    if json:
+        print_json([asdict(each) for each in decided])
+    else:
+        for each in decided:
+            sys.stdout.write(f"{each.model} {each.team} {each.letter}{each.trial}: {printable_line(each.reason)}\n")
+    what = "are done again by the next run" if accept is None else "count as failed"
+    print_stderr(f"{len(decided)} failed trials {what}" + (f"; noted in {TRIAL_HISTORY}" if decided else ""))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text, write_text
 from pcgeval.core.layout import (
     SUBMISSIONS,
@@ -28,7 +29,7 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
     """Write the recordings of each model and team from the records in data/raw; return the files.
 
     Raises:
-        FileError: A trial has no record; run the generate stage first.
+        FileError: A trial has no record, or is to be done again; run the generate stage first.
     """
     written = []
     work = {team: each.work for team, each in load_submissions(params.teams, submissions).items()}
@@ -36,10 +37,15 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
         for team in params.teams:
             folder = stage_dir("raw", model, team)
             records = {trial: read_record(record_path(folder, team, trial)) for trial in sorted(trials(params))}
+            if again := [f"{trial.letter}{trial.number}" for trial, record in records.items() if not record.is_final]:
+                raise FileError(
+                    f"{folder}: {', '.join(again)} failed through no fault of {team}. Run `dvc repro` first."
+                )
             path = recording_file(model, team)
             write_recording(path, [call for trial, record in records.items() for call in _calls(trial, record)])
             written.append(path)
-            if isinstance(work[team], Program):
+            is_accepted = any(record.accepted for record in records.values())
+            if isinstance(work[team], Program) or is_accepted:  # the decision is not in a call
                 path = recorded_trials_file(model, team)
                 responses = {trial: read_text(trial_file(folder, "raw", team, trial)) for trial in trials(params)}
                 lines = [
