@@ -6,7 +6,7 @@ say who was a baseline (-1) or disqualified (-2).
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
@@ -19,7 +19,6 @@ from pcgeval.core.stage_files import (
     Exact,
     LetterRow,
     PromptRow,
-    Row,
     TrialRow,
     plain,
     read_csv,
@@ -86,13 +85,15 @@ class Reproduction:
     differing: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def add(self, kind: str, name: str, published: str, computed: str) -> None:
-        """Compare one value."""
-        self.compared[kind] = self.compared.get(kind, 0) + 1
-        if published != computed:
-            self.differing += 1
-            if len(self.differences) < _SHOWN:
-                self.differences.append(f"{kind} {name}: published {published[:200]}, computed {computed[:200]}")
+    def add(self, kind: str, published: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        """Compare all values of one kind, by name."""
+        for name in dict.fromkeys((*computed, *published)):
+            self.compared[kind] = self.compared.get(kind, 0) + 1
+            theirs, ours = published.get(name, "none"), computed.get(name, "none")
+            if theirs != ours:
+                self.differing += 1
+                if len(self.differences) < _SHOWN:
+                    self.differences.append(f"{kind} {name}: published {theirs[:200]}, computed {ours[:200]}")
 
 
 def holds_tables(folder: Path) -> bool:
@@ -180,54 +181,32 @@ def published_baselines(tables: Tables, scores: ModelScores) -> frozenset[str]:
 
 
 def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Reproduction:
-    """Compare every published number with the computed one, in all its published digits."""
-    comparison = Reproduction(tables.folder)
-    _compare_rows(comparison, tables.folder / TRIAL_SCORES, TrialRow, computed.trials, "trial score", 3)
-    _compare_rows(comparison, tables.folder / CHARACTER_SCORES, LetterRow, computed.letters, "letter score", 2)
-    _compare_rows(comparison, tables.folder / PROMPT_SCORES, PromptRow, computed.prompts, "place", 1)
-    published = ConstantsFile.read(tables.folder / CONSTANTS)
-    weights = {each.letter: each for each in published.weights}
-    for each in computed.constants.weights:
-        found = ", ".join(_fields(weights[each.letter])) if each.letter in weights else "none"
-        comparison.add("weight", each.letter, found, ", ".join(_fields(each)))
-    comparison.add("sum", "of the scores", plain(published.total), plain(computed.constants.total))
-    _compare_published(comparison, tables.published, table_names(tables, scores), computed.prompts)
+    """Compare every published number with the computed one, in all its published digits; absent tables are left out."""
+    comparison, folder = Reproduction(tables.folder), tables.folder
+    comparison.add("trial score", _texts(read_csv(TrialRow, folder / TRIAL_SCORES), 3), _texts(computed.trials, 3))
+    if (path := folder / CHARACTER_SCORES).exists():
+        comparison.add("letter score", _texts(read_csv(LetterRow, path), 2), _texts(computed.letters, 2))
+    if (path := folder / PROMPT_SCORES).exists():
+        comparison.add("place", _texts(read_csv(PromptRow, path), 1), _texts(computed.prompts, 1))
+    constants = ConstantsFile.read(folder / CONSTANTS)
+    comparison.add("weight", _texts(constants.weights, 1), _texts(computed.constants.weights, 1))
+    comparison.add("sum", {"of the scores": plain(constants.total)}, {"of the scores": plain(computed.constants.total)})
+    if tables.published:
+        names, prompts = table_names(tables, scores), {each.team: each for each in computed.prompts}
+        published, found = {}, {}
+        for each in (each for each in tables.published if each.rank != DISQUALIFIED):
+            published[each.team] = f"rank {each.rank}, {plain(each.normalised)}, {plain(each.score)}"
+            if prompt := prompts.pop(names.get(each.team, each.team), None):
+                normalised, score = _to_digits(prompt.normalised, each.normalised), _to_digits(prompt.score, each.score)
+                found[each.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
+        comparison.add("place", published, found | {team: f"rank {each.rank}" for team, each in prompts.items()})
     return comparison
 
 
-def _compare_rows(
-    comparison: Reproduction, path: Path, row_type: type[Row], computed: Sequence[Row], kind: str, keys: int
-) -> None:
-    """Compare line by line, by the first columns; an absent table is not compared."""
-    if not path.exists():
-        return
-    published = {fields[:keys]: fields[keys:] for fields in map(_fields, read_csv(row_type, path))}
-    for fields in map(_fields, computed):
-        found = published.pop(fields[:keys], ("no line",))
-        comparison.add(kind, " ".join(fields[:keys]), ", ".join(found), ", ".join(fields[keys:]))
-    for left in published:
-        comparison.add(kind, " ".join(left), "a line", "no line")
-
-
-def _fields(row: BaseModel) -> tuple[str, ...]:
-    return tuple(str(value) for value in row.model_dump().values())
-
-
-def _compare_published(
-    comparison: Reproduction, published: tuple[PublishedRank, ...], names: dict[str, str], prompts: Sequence[PromptRow]
-) -> None:
-    computed = {each.team: each for each in prompts}
-    for each in published:
-        if each.rank == DISQUALIFIED:
-            continue
-        place, found = computed.pop(names.get(each.team, each.team), None), "none"
-        if place is not None:
-            normalised, score = _to_digits(place.normalised, each.normalised), _to_digits(place.score, each.score)
-            found = f"rank {place.rank}, {plain(normalised)}, {plain(score)}"
-        comparison.add("place", each.team, f"rank {each.rank}, {plain(each.normalised)}, {plain(each.score)}", found)
-    if published:
-        for team, place in computed.items():
-            comparison.add("place", team, "none", f"rank {place.rank}")
+def _texts(rows: Iterable[BaseModel], keys: int) -> dict[str, str]:
+    """Return the fields of each row, by the first ones."""
+    fields = [[str(value) for value in row.model_dump().values()] for row in rows]
+    return {" ".join(each[:keys]): ", ".join(each[keys:]) for each in fields}
 
 
 def _to_digits(computed: Decimal, published: Decimal) -> Decimal:

@@ -9,12 +9,14 @@ interval shows the chance in the trials, not that in the choice of letters, mode
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.stage_files import ScoreInterval
-from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, byte_order, first_by_trial
+from pcgeval.scoring.decimals import ZERO
+from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, byte_order, first_by_trial
 
 LEVEL = 0.90
 _DIGITS = 4  # of a percentage: far above what the order of float sums can change
@@ -63,16 +65,14 @@ def bootstrap(results: CompetitionResults, rules: ScoringRules, resamples: int, 
 
 def _measure(programs: list[Mapping[str, LetterResults]], rules: ScoringRules) -> _Measured:
     letters = [[program.get(letter, LetterResults()) for letter in rules.letters] for program in programs]
-    trials = range(1, rules.trials + 1)
-    stability = [
-        [[first_by_trial(each.stability).get(trial, 0) for trial in trials] for each in row] for row in letters
-    ]
-    similarity = [
-        [[first_by_trial(each.similarity).get(trial, 0) for trial in trials] for each in row] for row in letters
-    ]
+
+    def trials(entries: tuple[Entry, ...] | None) -> list[Decimal]:
+        values = first_by_trial(entries)
+        return [values.get(trial, ZERO) for trial in range(1, rules.trials + 1)]
+
     return _Measured(
-        np.array(stability, dtype=np.float64),
-        np.array(similarity, dtype=np.float64),
+        np.array([[trials(each.stability) for each in row] for row in letters], dtype=np.float64),
+        np.array([[trials(each.similarity) for each in row] for row in letters], dtype=np.float64),
         np.array([[each.diversity or 0 for each in row] for row in letters], dtype=np.float64),
     )
 
