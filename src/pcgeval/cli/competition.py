@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json
+from pcgeval.cli.options import Json, group, print_json, print_ranking
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_bytes
@@ -77,32 +77,15 @@ def _make_recording_folder(folder: Path) -> None:
 @app.command()
 def ranking(json: Json = False) -> None:
     """Print the ranking of the last run."""
-    from rich.console import Console
-    from rich.table import Table
-
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.stage_files import RankingFile
-    from pcgeval.scoring.decimals import round_totals, rounded
+    from pcgeval.scoring.decimals import round_totals
 
     found = RankingFile.read(RANKING_JSON)
     if json:
         print_json(read_json(RANKING_JSON))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "status"):
-        table.add_column(column, justify="left" if column in {"team", "status"} else "right")
-    for team in found.teams:
-        table.add_row(
-            str(team.rank or "-"),
-            team.team,
-            "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.1f} to {team.interval.high:.1f}" if team.interval else "-",
-            "-" if team.total is None else rounded(team.total),
-            str(sum(each.failed_trials for each in team.models.values())),
-            str(sum(each.flagged_trials or 0 for each in team.models.values())),
-            "winner" if team.winner else team.status,
-        )
-    Console(width=None if sys.stdout.isatty() else 120, markup=False, emoji=False).print(table)
+    print_ranking(found.teams)
     print_stderr(round_totals(found.reason))
     print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, within
+from pcgeval.cli.options import Json, group, print_json, print_ranking, print_table, within
 from pcgeval.core.console import duration, print_stderr
 
 if TYPE_CHECKING:
@@ -55,48 +55,31 @@ def status(
 
 
 def _print_status(found: "RunStatus") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from pcgeval.scoring.decimals import rounded
-
-    console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state"):
-        table.add_column(column, justify="left" if column in {"model", "team", "state"} else "right")
+    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
+    rows = []
     for each in found.teams:
         left = "-" if not each.seconds_left else duration(each.seconds_left)
-        table.add_row(
-            each.model,
-            each.team,
-            f"{each.done}/{each.trials}",
-            str(each.failed),
-            str(each.repeated or "-"),
-            str(each.flagged),
-            f"{each.tokens:,}",
-            "?" if each.trial_seconds is None else f"{each.trial_seconds:.1f}",
-            "?" if each.seconds_left is None else left,
-            each.state + (f", {each.per_minute:.1f} trials/min" if each.per_minute else ""),
+        rows.append(
+            (
+                each.model,
+                each.team,
+                f"{each.done}/{each.trials}",
+                str(each.failed),
+                str(each.repeated or "-"),
+                str(each.flagged),
+                f"{each.tokens:,}",
+                "?" if each.trial_seconds is None else f"{each.trial_seconds:.1f}",
+                "?" if each.seconds_left is None else left,
+                each.state + (f", {each.per_minute:.1f} trials/min" if each.per_minute else ""),
+            )
         )
-    console.print(table)
+    print_table(columns, rows)
     sys.stdout.write(f"{found.summary}\n")
     for note in found.notes:
         print_stderr(note)
     if found.ranking:
         sys.stdout.write(f"\n{found.scope}\n")
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("rank", "team", "normalised", "total", "failed trials", "status"):
-            table.add_column(column, justify="left" if column in {"team", "status"} else "right")
-        for row in found.ranking.ranking.rows:
-            table.add_row(
-                str(row.rank or "-"),
-                row.team,
-                "-" if row.normalised is None else rounded(row.normalised, 3),
-                "-" if row.total is None else rounded(row.total),
-                str(sum(each.failed_trials for each in row.models.values())),
-                "provisional" if row.status == "ranked" else row.status,
-            )
-        console.print(table)
+        print_ranking(found.ranking.ranking.rows, provisional=True)
 
 
 @app.command()

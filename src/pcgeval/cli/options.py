@@ -1,11 +1,14 @@
-"""Options that several commands share, and the form of their output."""
+"""Options that several commands share, and the form of their output: JSON, tables, the ranking."""
 
 import json
 import sys
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from pcgeval.core.stage_files import RankedTeam
 
 Number = TypeVar("Number", int, float)
 
@@ -37,3 +40,40 @@ def print_json(value: Any) -> None:
     """Print a value as one line of JSON; what a terminal cannot show, or obeys, is escaped."""
     text = json.dumps(value, ensure_ascii=False)
     sys.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of plain text, numbers to the right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="left" if column in {"model", "team", "state", "status"} else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False).print(table)
+
+
+def print_ranking(teams: Iterable["RankedTeam"], *, provisional: bool = False) -> None:
+    """Print the lines of a ranking as a table; a provisional one names no winner."""
+    from pcgeval.scoring.decimals import rounded
+
+    columns = ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "status")
+    rows = []
+    for team in teams:
+        flagged = [each.flagged_trials for each in team.models.values() if each.flagged_trials is not None]
+        status = "winner" if team.winner else team.status
+        rows.append(
+            (
+                str(team.rank or "-"),
+                team.team,
+                "-" if team.normalised is None else rounded(team.normalised, 3),
+                f"{team.interval.low:.1f} to {team.interval.high:.1f}" if team.interval else "-",
+                "-" if team.total is None else rounded(team.total),
+                str(sum(each.failed_trials for each in team.models.values())),
+                str(sum(flagged)) if flagged else "-",
+                "provisional" if provisional and team.status == "ranked" else status,
+            )
+        )
+    print_table(columns, rows)
