@@ -105,40 +105,30 @@ class Difference:
     added: tuple[str, ...]
 
 
-class History:
-    """Finds what a folder held when DVC hashed it."""
+def folder_difference(pipeline: Pipeline, git: Git, now: Listing, md5: str, files: int | None) -> Difference | None:
+    """Return how a folder differs from what it held when DVC hashed it; None if neither cache nor git tells.
 
-    def __init__(self, pipeline: Pipeline, git: Git) -> None:
-        """Look in DVC's cache and in git."""
-        self._pipeline = pipeline
-        self._git = git
+    Args:
+        pipeline: Where DVC's cache is, and what .dvcignore names.
+        git: The repository whose last commits are looked through.
+        now: The folder as it is.
+        md5: DVC's hash of the folder as it was.
+        files: How many files it had then, if known.
+    """
+    present = now.by_name()
 
-    def difference(self, now: Listing, md5: str, files: int | None) -> Difference | None:
-        """Return how a folder differs from the one with this hash; None if that is unknown.
-
-        Args:
-            now: The folder as it is.
-            md5: DVC's hash of the folder as it was.
-            files: How many files it had then, if known.
-        """
-        present = now.by_name()
-        for before in self._candidates(now.path, present, md5, files):
-            if folder_md5(before) == md5:
-                return compare(before, present)
-        return None
-
-    def _candidates(
-        self, folder: str, present: dict[str, str], md5: str, files: int | None
-    ) -> Iterator[Mapping[str, str]]:
-        manifest = read_manifest(cache_path(self._pipeline.cache, md5))
-        if manifest is not None:
+    def candidates() -> Iterator[Mapping[str, str]]:
+        if manifest := read_manifest(cache_path(pipeline.cache, md5)):
             yield manifest
-        for committed in self._git.earlier(folder):
-            place = self._git.root / folder
-            yield {name: each for name, each in committed.items() if not self._pipeline.ignores(place / name)}
+        for committed in git.earlier(now.path):
+            place = git.root / now.path
+            yield {name: each for name, each in committed.items() if not pipeline.ignores(place / name)}
         if files is not None and files == len(present) - 1 and len(present) <= _MOST_TRIED:
             for left_out in present:
                 yield {name: each for name, each in present.items() if name != left_out}
+
+    before = next((each for each in candidates() if folder_md5(each) == md5), None)
+    return None if before is None else compare(before, present)
 
 
 def compare(before: Mapping[str, str], now: Mapping[str, str]) -> Difference:

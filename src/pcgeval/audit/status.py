@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pcgeval.audit.history import Git, History, cache_path, read_manifest
+from pcgeval.audit.history import Git, cache_path, folder_difference, read_manifest
 from pcgeval.audit.lineage import owner_of
 from pcgeval.audit.pipeline import LOCK_FILE, Artifact, Pipeline
 from pcgeval.audit.workspace import FileHash, Listing, Workspace, folder_md5, hash_file, is_below, overlap, printable
@@ -78,7 +78,6 @@ class Checker:
         self.notes: list[AuditFinding] = []
         self.cache_objects = 0
         self._pipeline, self._workspace, self._git, self._params = pipeline, workspace, git, params
-        self._history = History(pipeline, git)
         self._outputs = frozenset(out.path for stage in pipeline.stages for out in stage.outs)
         # outputs have siblings in data/<stage folder>, and in the first folder of other paths
         areas = {"/".join(Path(out).parts[: 2 if out.startswith(f"{DATA}/") else 1]) for out in self._outputs}
@@ -161,7 +160,7 @@ class Checker:
         if not now.exists:
             yield _Change("missing", now.path)
         elif now.md5 is not None and now.md5 != md5:
-            difference = self._history.difference(now, md5, then.files) if now.is_folder else None
+            difference = folder_difference(self._pipeline, self._git, now, md5, then.files) if now.is_folder else None
             if difference is not None:
                 yield from (_Change("changed", f"{now.path}/{name}") for name in difference.changed)
                 yield from (_Change("missing", f"{now.path}/{name}") for name in difference.missing)

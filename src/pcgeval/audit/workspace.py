@@ -19,10 +19,9 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class FileHash:
-    """One file: its path relative to the root, its size in bytes and its hashes."""
+    """One file: its path relative to the root and its hashes."""
 
     path: str
-    size: int
     md5: str
     sha256: str
 
@@ -125,16 +124,15 @@ def _link(path: str) -> PathProblem:
 
 def hash_file(place: Path, path: str) -> FileHash | PathProblem:
     """Hash a file, which may be a link to one."""
-    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
     try:
         with open_regular(place, follow_link=True) as file:
             while block := file.read(_BLOCK):
                 md5.update(block)
                 sha256.update(block)
-                size += len(block)
     except UntrustedFileError as error:
         return PathProblem(path, error.reason, "Check what it is and its permissions.", hides=True)
-    return FileHash(path, size, md5.hexdigest(), sha256.hexdigest())
+    return FileHash(path, md5.hexdigest(), sha256.hexdigest())
 
 
 def folder_md5(md5s: Mapping[str, str]) -> str:
