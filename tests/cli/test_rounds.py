@@ -1,4 +1,4 @@
-"""A round has a workspace of its own, but what a model was asked for the final is not asked again."""
+"""A round has a workspace and a seed of its own; what a model was asked is not asked again."""
 
 from pathlib import Path
 
@@ -12,10 +12,10 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.params import ParamsError
 
 
-def with_round(competition: CompetitionFolder, letters: str) -> Path:
+def with_round(competition: CompetitionFolder, letters: str, **values: object) -> Path:
     """Add the round `midterm` and the inputs that the stage generate has no need of; return params.yaml."""
     path = competition.folder / "params.yaml"
-    rounds = {"midterm": {"characters": letters, "trials": 2}}
+    rounds = {"midterm": {"characters": letters, "trials": 2, **values}}
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "rounds": rounds}))
     for name in INPUTS:
         if not (competition.folder / name).exists():
@@ -23,10 +23,30 @@ def with_round(competition: CompetitionFolder, letters: str) -> Path:
     return path
 
 
-def test_a_round_and_the_final_share_the_replies_of_the_models(tmp_path: Path):
+def test_an_earlier_round_shows_nothing_of_the_final(tmp_path: Path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
-        params = with_round(competition, "AC")
+        params = with_round(competition, "AB")
+        midterm = CompetitionFolder(prepare_round("midterm", params))
+        midterm.generate()
+        competition.generate()
+        assert len(set(server.asked)) == len(server.asked) == 8
+        other = yaml.safe_load(params.read_text())
+        params.write_text(yaml.safe_dump({**other, "rounds": {"practice": other["rounds"]["midterm"]}}))
+        practice = CompetitionFolder(prepare_round("practice", params))
+        practice.generate()
+        assert len(set(server.asked)) == len(server.asked) == 12
+        prepare_round("practice", params)  # the same seed again
+        practice.generate()
+        assert len(server.asked) == 12
+    responses = [each.outputs()["m/alpha/A/alpha_A_1.txt"] for each in (competition, midterm, practice)]
+    assert len(set(responses)) == 3
+
+
+def test_a_round_with_the_finals_seed_shares_the_replies_of_the_models(tmp_path: Path):
+    with SlowOllama(0.002) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
+        params = with_round(competition, "AC", seed=6280)
         competition.generate()
         assert len(server.asked) == 4
         midterm = CompetitionFolder(prepare_round("midterm", params))

@@ -76,22 +76,23 @@ def test_the_competition_decides_the_model_and_the_options(guest: Guest, model: 
     ]
 
 
-def test_the_same_call_again_has_the_same_seed_and_several_replies_have_the_next_ones(
-    guest: Guest, model: TestModel
+def test_each_reply_to_the_same_conversation_has_a_seed_of_its_own_be_it_to_one_call_or_to_several(
+    model: TestModel,
 ) -> None:
-    guest.chats("Build.").chats("Build.").chats("Build.", n=3).answers("")
-    assert [request.options["seed"] - SEED for request in model.requests] == [0, 0, 0, 1, 2]
-    first, second, several = guest.replies()
-    assert first["texts"] == second["texts"] == several["texts"][:1]
-    assert (several["prompt_tokens"], several["output_tokens"]) == (9, 12)
-
-
-def test_seeds_of_several_replies_stay_in_range(model: TestModel) -> None:
-    guest = Guest(model, limits())
-    with guest.pipe:
-        guest.broker._job = broker_module.replace(guest.broker._job, seed=2**31 - 1)
-        guest.chats("Build.", n=2).answers("")
-    assert [request.options["seed"] for request in model.requests] == [2**31 - 1, 0]
+    guests = []
+    for counts in ([1, 1, 3], [5], [1] * 5):
+        guest = Guest(model, limits())
+        with guest.pipe:
+            for n in counts:
+                guest.chats("Build.", n=n).chats("Something else.")
+            guest.answers("")
+            guests.append(guest.replies())
+    seeds = [request.options["seed"] for request in model.requests if request.messages[0].content == "Build."]
+    assert seeds[:5] == seeds[5:10] == seeds[10:]
+    assert seeds[0] == SEED
+    assert len(set(seeds[:5])) == 5
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert (guests[0][4]["prompt_tokens"], guests[0][4]["output_tokens"]) == (9, 12)
 
 
 # limits
@@ -126,14 +127,36 @@ def test_several_replies_end_at_the_tokens() -> None:
 def test_replayed_seconds_count() -> None:
     """A reply that took 20 s when the model was asked takes 20 s of the trial when it is replayed at once."""
     model = TestModel(lambda _: reply("slow", seconds=20))
-    guest = Guest(model, limits(seconds=50))
+    guest = Guest(model, limits(seconds=50, call_seconds=30))
     with guest.pipe:
         guest.chats("1").chats("2").chats("3").chats("4").answers("what I have")
         replies = guest.replies()
-    assert [each.get("refused") for each in replies] == [None, None, "TimeoutError", "TimeoutError"]
+    assert [each.get("refused") for each in replies] == [None, None, None, "TimeoutError"]  # the third ends late
     assert replies[-1]["why"] == "took more than 50 s"
     assert len(model.requests) == 3
-    assert [round(each) for each in model.timeouts] == [50, 30, 10]
+    assert [round(each) for each in model.timeouts] == [80, 60, 40]
+
+
+def test_a_replayed_reply_that_would_not_have_ended_in_time_fails_the_trial() -> None:
+    guest = Guest(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=9))
+    with guest.pipe, pytest.raises(TrialFailed, match="took more than 50 s and did not end in the 9 s"):
+        guest.chats("1").chats("2").chats("3").answers("what I have")
+
+
+def test_what_one_call_wants_is_asked_to_its_end() -> None:
+    guest = Guest(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=50))
+    with guest.pipe:
+        guest.chats("1", n=4).chats("1").answers("what I have")
+        first, second = guest.replies()
+    assert len(first["texts"]) == 4
+    assert second["refused"] == "TimeoutError"
+
+
+def test_a_program_that_asks_for_nothing_may_hand_in_after_the_limit(model: TestModel) -> None:
+    guest = Guest(model, limits(seconds=0.01, call_seconds=30))
+    with guest.pipe:
+        time.sleep(0.02)
+        assert guest.answers("late") == "late"
 
 
 def test_a_slow_reply_counts_once() -> None:
@@ -150,14 +173,14 @@ def test_a_slow_reply_counts_once() -> None:
 
 def test_a_program_that_says_nothing_runs_out_of_time(model: TestModel) -> None:
     guest = Guest(model, limits(seconds=0.05))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 0\.05 s$"):
+    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 0\.05 s and did not end in the 0 s"):
         guest.broker.serve()
 
 
 def test_a_program_that_was_told_has_a_moment_for_its_last_words_but_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
-    guest = Guest(TestModel(lambda _: reply("slow", seconds=99)), limits(seconds=50))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 50 s$"):
+    guest = Guest(TestModel(lambda _: reply("slow", seconds=99)), limits(seconds=50, call_seconds=49.05))
+    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 50 s"):
         guest.chats("1").broker.serve()
 
 
@@ -247,9 +270,10 @@ def test_an_answer_without_a_call_is_flagged(guest: Guest) -> None:
 
 def test_a_reply_that_the_program_never_got_is_none_of_its_own(model: TestModel) -> None:
     """Every reply to a call of several is the model's, whichever of them the program hands in."""
+    second = trial_job().request(repetition=1).options["seed"]
     guest = Guest(model, limits())
     with guest.pipe:
-        guest.chats("Build.", n=2).answers(f"reply to 1 messages with seed {SEED + 1}")
+        guest.chats("Build.", n=2).answers(f"reply to 1 messages with seed {second}")
     assert kinds(guest) == []
 
 

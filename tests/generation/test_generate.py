@@ -117,7 +117,9 @@ def test_another_limit_decides_anew_about_the_same_replies(tmp_path: Path):
     run(tmp_path, again, limits={"tokens": 9, "seconds": 50, "prompt_words": 900})
     assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {"used 10 tokens; the limit is 9"}
     run(tmp_path, again, limits={"tokens": 99, "seconds": 2, "prompt_words": 900})
-    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {"took 3 s; the limit is 2 s"}
+    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {None}  # the call ended
+    run(tmp_path, again, limits={"tokens": 99, "seconds": 2, "call_seconds": 0.5, "prompt_words": 900})
+    assert all("took more than 2 s" in str(outcome.reason) for outcome in read_outcomes(tmp_path).values())
     assert not again.requests
 
 
@@ -158,7 +160,7 @@ def test_a_failed_call_is_an_empty_response_with_its_reason(tmp_path: Path):
     ("reply", "words"),
     [
         (ChatReply("", 60, 41, "stop", 1.0), "used 101 tokens; the limit is 100"),
-        (ChatReply("", 1, 1, "stop", 50.5), "the limit is 50 s"),
+        (ChatReply("", 1, 1, "stop", 650.5), "took more than 50 s"),
     ],
 )
 def test_limits_fail_a_trial(tmp_path: Path, reply: ChatReply, words: str):
@@ -225,7 +227,7 @@ def replay(folder: Path, recording: Path) -> None:
     run(folder, RecordedModel(recording, DIGEST), **RECORDED)
 
 
-@pytest.mark.parametrize("change", [{"text": "Another reply"}, {"output_tokens": 96}, {"seconds": 51.0}])
+@pytest.mark.parametrize("change", [{"text": "Another reply"}, {"output_tokens": 96}, {"seconds": 651.0}])
 def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: dict[str, Any]):
     run(tmp_path / "raw", Parrot(fail_on="B"))
     recording = tmp_path / "recording.jsonl"

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ def answer(tmp_path: Path) -> Any:
     """Return a function that runs a program once and returns its answer."""
     sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
 
-    def run(source: str, header: str | None = None) -> str:
+    def run(source: str, header: str | None = None, seed: int = SEED) -> str:
         program = write_program(tmp_path / "program", source, *([] if header is None else [header]))
-        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(trial_job(), TestModel(echo))
+        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(
+            replace(trial_job(), seed=seed), TestModel(echo)
+        )
         assert done.reason is None, done.reason
         return done.response
 
@@ -60,7 +63,47 @@ def test_all_generations_are_imported_in_all_ways(answer: Any, package: str, imp
 def test_the_first_generations_name_of_the_call(answer: Any) -> None:
     header = "from chatgpt4pcg.competition import TrialLoop, chat_with_chatgpt, run_evaluation\n"
     source = f"{CLASS}chat_with_chatgpt(ctx, messages={MESSAGES}, n=2)[1]\nrun_evaluation(team_name='a', fn=Loop)"
-    assert answer(source, header) == f"reply to 1 messages with seed {SEED + 1}"
+    second = trial_job().request(repetition=1).options["seed"]
+    assert answer(source, header) == f"reply to 1 messages with seed {second}"
+
+
+RANDOM = """
+import random
+random.seed(42)
+own = random.Random(7)
+own.gauss(0, 1)
+STATE = random.getstate()
+class Lazy:
+    @property
+    def __class__(self):
+        raise RuntimeError("looked at")
+lazy = Lazy()
+try:
+    import numpy
+    numpy.random.seed(42)
+    generator = numpy.random.default_rng(7)
+except ImportError:
+    numpy = None
+"""
+DRAWN = {
+    "going on": "str((random.random(), own.random(), own.gauss(0, 1)))",
+    "numpy": "str(numpy and (numpy.random.random(), numpy.random.normal(), generator.random()))",
+    "seeded in run": "str((random.seed(42), random.random(), random.Random(7).random(), own.seed(7), own.random()))",
+    "state of before": "str((random.setstate(STATE), random.random()))",
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWN)
+def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(answer: Any, drawn: str) -> None:
+    """In the official package's one process, what is seeded before `run` goes on, and what `run` seeds begins anew."""
+    source = f"{RANDOM}{CLASS}{DRAWN[drawn]}\nrun_evaluation('name', Loop)"
+    first, second, again = answer(source, seed=1), answer(source, seed=2), answer(source, seed=1)
+    if first == "None":
+        pytest.skip("numpy is not installed")
+    assert first == again
+    assert (first == second) == (drawn in {"seeded in run", "state of before"})
+    if first != second:
+        assert not set(first.strip("()").split(", ")) & set(second.strip("()").split(", "))
 
 
 STATIC = """

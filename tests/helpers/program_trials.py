@@ -58,8 +58,8 @@ def trial_job(letter: str = "K", number: int = 3) -> TrialJob:
     return TrialJob(Trial(letter, number), MODEL, "d" * 64, SEED)
 
 
-def limits(tokens: int = 25_000, seconds: float = 30) -> Limits:
-    return Limits(tokens=tokens, seconds=seconds, prompt_words=900)
+def limits(tokens: int = 25_000, seconds: float = 30, call_seconds: float = 0) -> Limits:
+    return Limits(tokens=tokens, seconds=seconds, call_seconds=call_seconds, prompt_words=900)
 
 
 def write_program(folder: Path, source: str, header: str = HEADER) -> Program:

@@ -20,18 +20,15 @@ class SlowOllama(ThreadedServer):
     `asked` are the keys of the requests, `answered` is how many replies were sent to their end.
     """
 
-    def __init__(
-        self, seconds: float = 0.02, *, is_fickle: bool = False, status: Callable[[str], int] = lambda _: 200
-    ) -> None:
+    def __init__(self, seconds: float = 0.02, *, status: Callable[[str], int] = lambda _: 200) -> None:
         """Set how replies come.
 
         Args:
             seconds: For each reply.
-            is_fickle: Answer the same request in other words each time.
             status: The HTTP status for a request by its last message, 200 for a reply; 0: the request gets no answer.
         """
         super().__init__(_Handler)
-        self.seconds, self.is_fickle, self.status = seconds, is_fickle, status
+        self.seconds, self.status = seconds, status
         self.asked: list[str] = []
         self.answered = 0
         self.is_down = False
@@ -42,9 +39,9 @@ class SlowOllama(ThreadedServer):
         messages = tuple(Message(**message) for message in asked["messages"])
         return ChatRequest(asked["model"], DIGEST, messages, asked["options"]).key
 
-    def words(self, asked: dict[str, Any], key: str, times: int) -> list[str]:
-        """Return the reply piece by piece; `times` counts requests of this key if the server is fickle."""
-        return [f"answer {key[:12]} {times}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
+    def words(self, asked: dict[str, Any], key: str) -> list[str]:
+        """Return the reply piece by piece."""
+        return [f"answer {key[:12]}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
 
     def __exit__(self, *_: object) -> None:
         self.is_down = True  # connections that are open already would be served for ever
@@ -65,7 +62,6 @@ class _Handler(BaseHTTPRequestHandler):
         key = self.server.key(asked)
         with self.server.lock:
             self.server.asked.append(key)
-            times = self.server.asked.count(key) if self.server.is_fickle else 1
         status = self.server.status(asked["messages"][-1]["content"])
         if status == 0:
             while not self.server.is_down:
@@ -75,7 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         if status != 200:
             self.send_error(status, "CUDA out of memory")
             return
-        words = self.server.words(asked, key, times)
+        words = self.server.words(asked, key)
         self._begin()
         for word in words:
             time.sleep(self.server.seconds / len(words))

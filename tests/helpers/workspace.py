@@ -29,7 +29,7 @@ DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
 PARAMS: dict[str, Any] = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-    "rounds": {"midterm": {"characters": "I", "trials": 2}},
+    "rounds": {"midterm": {"characters": "I", "trials": 2, "seed": 1}},
     "teams": list(PROMPTS),
     "models": {
         name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()

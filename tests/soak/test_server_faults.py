@@ -14,7 +14,7 @@ SIZE = {"letters": "ABCDEF", "trials": 2}
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
     made = competition_folder(folder, server.address, work, **SIZE)  # type: ignore[arg-type]
-    made.change_params("limits", seconds=1.5)  # so that a call is given up after two requests
+    made.change_params("limits", seconds=1.5, call_seconds=0)  # so that a call is given up after two requests
     made.change_model(concurrency=1)
     return made
 

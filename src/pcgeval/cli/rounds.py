@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import write_text
+from pcgeval.core.files import derived_seed, write_text
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import ParamsError, parse_params
 
@@ -47,7 +47,10 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
         raise ParamsError(
             f"params.yaml has no round {name!r} below `rounds` (found: {known}). Add its letters and trials."
         )
-    values["competition"] |= {"round": name, **values["rounds"][name]}
+    seed = rounds[name].seed
+    if seed is None:  # else an earlier round would show the replies of the final
+        seed = derived_seed(values["competition"]["seed"], name)
+    values["competition"] |= {"round": name, **values["rounds"][name], "seed": seed}
     workspace = root / ROUNDS / name
     dvc_config = workspace / ".dvc" / "config"  # written first: it also says that pcgeval made the workspace
     if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):

@@ -102,6 +102,12 @@ def sha256_json(value: Any) -> str:
     return sha256_text(to_json(value, indent=None))
 
 
+def derived_seed(*parts: object) -> int:
+    """Derive a seed in [0, 2**31) from values: the first 31 bits of the SHA-256 of their texts with `/` between."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
 def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:

@@ -56,10 +56,11 @@ class Competition(_Section):
 
 
 class Round(_Section):
-    """Letters and trials of another round of the same competition."""
+    """Letters, trials and seed of another round of the same competition; without a seed, one is derived."""
 
     characters: str
     trials: int = Field(ge=2, le=1000)
+    seed: int | None = Field(None, ge=0, lt=2**31)
 
 
 class Model(_Section):
@@ -120,8 +121,16 @@ class Limits(_Section):
     """Limits of one trial; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
 
     tokens: int = Field(ge=1)  # prompt and output together
-    seconds: float = Field(gt=0)
+    seconds: float = Field(gt=0)  # after which no call is begun
+    # After `seconds`, for the call that is under way then and for the program's end. The default is the timeout of the
+    # openai client, which the competition's package leaves as it is.
+    call_seconds: float = Field(600.0, ge=0)
     prompt_words: int = Field(ge=1)
+
+    @property
+    def overtime(self) -> str:
+        """The reason why a trial failed that did not end in time."""
+        return f"took more than {self.seconds:g} s and did not end in the {self.call_seconds:g} s for its last call"
 
 
 class PhysicsParams(_Section):

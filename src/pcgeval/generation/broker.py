@@ -2,14 +2,17 @@
 
 Tokens, seconds, seed, model and options are set here, in a process that the program cannot reach; what it counts or
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
-the program and one after the seconds TimeoutError, and a program that catches them may hand in what it has.
+the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
+A call that is under way when the seconds end goes on to its end, for `limits.call_seconds` at most; by then the program
+has to end as well.
 
-Every call has the trial's seed, so that the same conversation gets the same reply however often it is sent in a trial.
-Several replies to one call (`n`) have the seeds that follow each other from there.
+The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
+that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
 """
 
 import time
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from pcgeval.core.params import Limits
@@ -21,7 +24,7 @@ from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Backend, CallError, Message
 
 MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
-LAST_WORDS_SECONDS = 5.0  # for a program that was told its time is up to hand in what it has
+LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in what it has once its time is up
 MAX_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
 ROLES: tuple[Literal["system", "user", "assistant"], ...] = ("system", "user", "assistant")
 
@@ -52,9 +55,10 @@ class Broker:
         self._job, self._backend, self._limits, self._pipe = job, backend, limits, pipe
         self._start = time.monotonic()
         self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
-        self._told_time_is_up: float | None = None
+        self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
         self._said = Transcript()
+        self._asked: Counter[tuple[Message, ...]] = Counter()  # how often for a reply to a conversation
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
@@ -84,7 +88,7 @@ class Broker:
                             self._inspect(text)
                         return text
         except DeadlinePassed:
-            raise TrialFailed(f"took more than {self._limits.seconds:g} s") from None
+            raise TrialFailed(self._limits.overtime) from None
 
     def _inspect(self, answer: str) -> None:
         """Flag an answer that is not the model's own."""
@@ -98,10 +102,9 @@ class Broker:
 
     @property
     def _deadline(self) -> float:
-        """The time at which to stop waiting for the program, on the clock of time.monotonic."""
-        if self._told_time_is_up is not None:
-            return self._told_time_is_up + LAST_WORDS_SECONDS
-        return self._start + self._limits.seconds - self._replayed
+        """The time at which to stop waiting for a reply or the program, on the clock of time.monotonic."""
+        end = self._start + self._limits.seconds + self._limits.call_seconds - self._replayed
+        return end if self._late_since is None else max(end, self._late_since + LAST_WORDS_SECONDS)
 
     def _reply_to(self, chat: ChatMessage) -> dict[str, object]:
         """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
@@ -114,9 +117,11 @@ class Broker:
             if message.role == "assistant" and not self._said.is_reply(message.content):
                 self._flag_text("invented-reply", "the model never said in this trial", message.content)
             self._said.add_message(message.content)
+        if self._is_late() and self.limit is None:
+            self.limit = Refusal("TimeoutError", f"took more than {self._limits.seconds:g} s")
         texts: list[str] = []
-        while not self._is_over_limit() and len(texts) < n:
-            texts.append(self._ask(messages, (self._job.seed + len(texts)) % 2**31))
+        while self.limit is None and len(texts) < n:
+            texts.append(self._ask(messages))
         replies = [exchange.reply for exchange in self.exchanges[before:]]
         return {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
@@ -124,11 +129,13 @@ class Broker:
             **(asdict(self.limit) if self.limit else {"texts": texts}),
         }
 
-    def _ask(self, messages: tuple[Message, ...], seed: int) -> str:
-        request = replace(self._job, seed=seed).request(*messages)
+    def _ask(self, messages: tuple[Message, ...]) -> str:
+        request = self._job.request(*messages, repetition=self._asked[messages])
+        self._asked[messages] += 1
         started = time.monotonic()
+        seconds = max(0.001, self._deadline - started)
         try:
-            reply = self._backend.chat(request, max(0.001, self._deadline - started))
+            reply = self._backend.chat(request, seconds)
         except CallError as error:
             raise TrialFailed(str(error)) from error
         self._replayed += max(0.0, reply.seconds - (time.monotonic() - started))
@@ -140,16 +147,19 @@ class Broker:
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
         self._said.add_reply(reply.text)
-        return reply.text
-
-    def _is_over_limit(self) -> bool:
-        """Return whether the program may have no more, and set `limit`."""
+        if reply.seconds > seconds:  # when the model was really asked
+            raise TrialFailed(self._limits.overtime)
         if self._tokens > self._limits.tokens:
             self.limit = Refusal("ValueError", f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
-        elif (now := time.monotonic()) >= self._start + self._limits.seconds - self._replayed:
-            self.limit = Refusal("TimeoutError", f"took more than {self._limits.seconds:g} s")
-            self._told_time_is_up = self._told_time_is_up or now
-        return self.limit is not None
+        self._is_late()
+        return reply.text
+
+    def _is_late(self) -> bool:
+        """Return whether no call may be begun any more, and note since when."""
+        now = time.monotonic()
+        if self._late_since is None and now >= self._start + self._limits.seconds - self._replayed:
+            self._late_since = now
+        return self._late_since is not None
 
     def _flag_text(self, kind: FlagKind, why: str, text: str) -> None:
         self._flag(kind, f"{why}: {printable_line(text, 120)!r}")

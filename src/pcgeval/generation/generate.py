@@ -10,6 +10,7 @@ to its end, but fails, and the next run does the trial again. After some of thes
 """
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -250,7 +251,7 @@ class _Generation:
             yield ProgramRunner(work, sandbox, limits, interpreter)
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
-        backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial)
+        backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial, self.task.limits.overtime)
         job = self.task.job(trial)
         cause: FaultCause | None
         try:
@@ -290,9 +291,18 @@ class _Generation:
 class TrialBackend:
     """The way of one trial to its model: what was answered before is taken from the call log, all else is asked."""
 
-    def __init__(self, backend: Backend, log: CallLog, team: str, trial: Trial) -> None:
-        """Wrap a model's backend; the team and trial are noted with each call for a reader of the log."""
+    def __init__(self, backend: Backend, log: CallLog, team: str, trial: Trial, overtime: str) -> None:
+        """Wrap a model's backend.
+
+        Args:
+            backend: The model.
+            log: The calls that were made before.
+            team: Noted with each call for a reader of the log, as is the trial.
+            trial: The trial.
+            overtime: The reason that is given for a call whose time ended.
+        """
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
+        self._overtime = overtime
         self._lock = threading.Lock()
         self._answered: Counter[str] = Counter()
         self._turns = 0
@@ -311,11 +321,14 @@ class TrialBackend:
             LlmError: The backend cannot serve, or its reply cannot be kept.
         """
         with self._lock:  # a trial asks one thing after the other
+            deadline = time.monotonic() + timeout
             self._turns += 1
             try:
                 reply = self._answer(request, timeout)
             except CallError as error:
-                self.failures.append(FailedCall(self._turns, request.key, well_formed(str(error))))
+                is_late = type(error) is CallError and time.monotonic() >= deadline
+                reason = self._overtime if is_late else well_formed(str(error))
+                self.failures.append(FailedCall(self._turns, request.key, reason))
                 self.cause = "server" if isinstance(error, ServerFaultError) else None
                 raise CallError(self.failures[-1].reason) from error
             self._answered[request.key] += 1

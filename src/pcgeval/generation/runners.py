@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from pcgeval.core.files import derived_seed
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange
 from pcgeval.core.untrusted import printable_line
@@ -27,17 +28,21 @@ class PromptRunner:
         self._prompt, self._limits = prompt, limits
 
     def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
-        """Return the model's reply as the response; a call that fails is a failed trial."""
+        """Return the model's reply as the response; a call that fails is a failed trial.
+
+        The time is checked before the call, as with programs: it is the first, so that its reply counts if it ends.
+        """
         request = job.request(Message("user", self._prompt.for_letter(job.trial.letter)))
+        seconds = self._limits.seconds + self._limits.call_seconds
         try:
-            reply = backend.chat(request, self._limits.seconds)
+            reply = backend.chat(request, seconds)
         except CallError as error:
             return TrialRun("", (), (), str(error))
         reason = None
         if (used := reply.prompt_tokens + reply.output_tokens) > self._limits.tokens:
             reason = f"used {used} tokens; the limit is {self._limits.tokens}"
-        elif reply.seconds > self._limits.seconds:
-            reason = f"took {reply.seconds:.0f} s; the limit is {self._limits.seconds:.0f} s"
+        elif reply.seconds > seconds:  # when the model was really asked
+            reason = self._limits.overtime
         return TrialRun(reply.text, (Exchange(request.key, reply),), (), reason)
 
 
@@ -88,6 +93,7 @@ class ProgramRunner:
             "letter": job.trial.letter,
             "number": job.trial.number,
             "model": job.model.name,
+            "chance": derived_seed(job.seed, "chance"),
             "calls": calls,
             "replies": replies,
             "line_bytes": LINE_BYTES,

@@ -1,19 +1,18 @@
 """Describe the work of one model and team: the requests, the seeds, and the fingerprint of each trial."""
 
-import hashlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pcgeval.core.files import sha256_file, sha256_json
+from pcgeval.core.files import derived_seed, sha256_file, sha256_json
 from pcgeval.core.layout import Trial, trials
 from pcgeval.core.params import Limits, Model, Params
 from pcgeval.core.trials import Exchange, Flag, read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
-PROMPT_INTERFACE = "prompt-1"  # raise it when the way in which a prompt becomes a request changes
-PROGRAM_INTERFACE = "program-1"  # raise it when what a program sees of us changes
+PROMPT_INTERFACE = "prompt-2"  # raise it when the way in which a prompt becomes a request changes
+PROGRAM_INTERFACE = "program-2"  # raise it when what a program sees of us changes
 TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
 
 
@@ -26,9 +25,15 @@ class TrialJob:
     digest: str
     seed: int
 
-    def request(self, *messages: Message) -> ChatRequest:
-        """Return the request of a conversation, with the options that the competition and not the team decides."""
-        options = {"temperature": TEMPERATURE, **self.model.options, "seed": self.seed}
+    def request(self, *messages: Message, repetition: int = 0) -> ChatRequest:
+        """Return the request of a conversation, with the options that the competition and not the team decides.
+
+        Args:
+            messages: The conversation.
+            repetition: How often the trial asked the very same before; each time has a seed of its own.
+        """
+        seed = derived_seed(self.seed, repetition) if repetition else self.seed
+        options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
         return ChatRequest(self.model.name, self.digest, messages, options)
 
 
@@ -63,10 +68,10 @@ class GenerationTask:
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of all that decides a trial's response."""
+        limits = self.limits.model_dump(exclude={"prompt_words"})
         if isinstance(self.submission.work, Prompt):
             key = self.request(trial).key
-            return sha256_json([PROMPT_INTERFACE, key, asdict(trial), self.limits.tokens, self.limits.seconds])
-        limits = self.limits.model_dump(exclude={"prompt_words"})
+            return sha256_json([PROMPT_INTERFACE, key, asdict(trial), limits])
         return sha256_json([PROGRAM_INTERFACE, self._program, self.job(trial).request().key, asdict(trial), limits])
 
     @cached_property
@@ -107,5 +112,4 @@ def stale_records(params: Params, model: str, submission: Submission, folder: Pa
 
 def trial_seed(master_seed: int, trial: Trial) -> int:
     """Derive a trial's seed, in [0, 2**31); it is the same for all teams and models, so that luck is shared."""
-    digest = hashlib.sha256(f"{master_seed}/{trial.letter}/{trial.number}".encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    return derived_seed(master_seed, trial.letter, trial.number)

@@ -24,7 +24,7 @@ _contacts: set[str] = set()
 
 
 def trial() -> dict[str, Any]:
-    """Return `letter`, `number` and `model` of the trial, and the descriptors of the pipe."""
+    """Return `letter`, `number` and `model` of the trial, `chance` for random numbers, and the pipe's descriptors."""
     if _trial is None:
         raise RuntimeError("the competition's packages work only where pcgeval runs the program: `pcgeval try PROGRAM`")
     return _trial

@@ -6,7 +6,11 @@ seconds are counted and the answer is kept where the program cannot reach.
 
 from __future__ import annotations
 
+import _random
+import gc
 import re
+import sys
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from .models.trial_context import TrialContext, scratch_folder
@@ -54,7 +58,9 @@ def run_evaluation(
     _started.append(team_name)
     try:
         ctx = _context(team_name)
-        answer = _runnable(fn)(ctx, ctx.get_character())
+        run = _runnable(fn)
+        _renew_generators(pcgeval_pipe.trial()["chance"])
+        answer = run(ctx, ctx.get_character())
         if isinstance(answer, str):
             pcgeval_pipe.tell_answer(answer)
         else:
@@ -73,7 +79,7 @@ def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[st
         n: How many replies are wanted.
 
     Returns:
-        The `n` replies. The same conversation gets the same replies within a trial, because the seed is the trial's.
+        The `n` replies. Each reply to the same conversation has a seed of its own, which follows from the trial's.
 
     Raises:
         TimeoutError: The trial's seconds are used up.
@@ -100,6 +106,30 @@ def _context(team_name: str) -> TrialContext:
         each.mkdir(parents=True, exist_ok=True)
     log_file.touch()
     return ctx
+
+
+def _renew_generators(chance: int) -> None:
+    """Let the generators of random numbers that are there go on in another place in each trial.
+
+    Officially one process runs all trials one after the other, so that what was seeded before the first goes on from
+    trial to trial. Here each trial has a process. What a program seeds in `run` itself is the same in each trial, there
+    as here.
+    """
+    numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
+    if numpy is None and "random" not in sys.modules:
+        return
+    for each in gc.get_objects():
+        kind = type(each)
+        if issubclass(kind, _random.Random):
+            _random.Random.seed(each, _renewed(_random.Random.getrandbits(each, 64), chance))
+            if "gauss_next" in getattr(each, "__dict__", ()):
+                each.gauss_next = None
+        elif numpy is not None and issubclass(kind, numpy):
+            each.state = kind(_renewed(each.random_raw(), chance)).state
+
+
+def _renewed(drawn: int, chance: int) -> int:
+    return int.from_bytes(sha256(f"{drawn}/{chance}".encode()).digest()[:8], "big")
 
 
 def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
