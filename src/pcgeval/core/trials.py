@@ -192,10 +192,10 @@ def write_trial(folder: Path, team: str, trial: Trial, response: str, record: Tr
 
     Args:
         folder: The raw folder of the model and team.
-        team: The team.
-        trial: The trial.
-        response: The response; the record has its SHA-256.
-        record: The record.
+        team: Its name is part of the files' names.
+        trial: As the team.
+        response: The record has its SHA-256.
+        record: All else about it.
 
     Raises:
         FileError: The disk is full or fails; neither file is half-written.
@@ -236,12 +236,9 @@ def read_record(path: Path) -> TrialRecord:
 
 
 def read_usage(folder: Path, team: str, trial: Trial) -> TrialUsage | None:
-    """Read the cost and flags of a trial; None if it has no record, as a response that was made elsewhere.
+    """Read the cost and flags of a trial from the raw folder of its model and team.
 
-    Args:
-        folder: The raw folder of the model and team.
-        team: The team.
-        trial: The trial.
+    None if it has no record, as a response that was made elsewhere.
 
     Raises:
         FileError: The record is unreadable or is not a record.

@@ -1,6 +1,7 @@
 """The files that are handed in, as a folder or a zip file, and those of them that make up the submission."""
 
 import os
+import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -135,14 +136,15 @@ def select(listing: HandInListing) -> SelectedFiles:
             named.append((name, file))
     ignored: dict[str, str] = {}  # paths that are no part of the submission, and whose they are
     for name, _ in named:
-        folder, _, last = name.rpartition("/")
         if part := left_out(name):
             ignored[part[0]] = f"of {part[1]}"
-        elif folder and last == VENV_FILE:
-            ignored[folder] = "a virtual environment; requirements.txt lists what the program needs"
+        elif name.endswith(f"/{VENV_FILE}"):
+            ignored[posixpath.dirname(name)] = "a virtual environment; requirements.txt lists what the program needs"
     findings += [note(path, f"was left out ({owner})") for path, owner in ignored.items()]
     named = [(name, file) for name, file in named if not _lies_in(name, ignored)]
-    if prefix := _common_folder([name for name, _ in named]):
+    folder = posixpath.commonpath([posixpath.dirname(name) for name, _ in named]) if named else ""  # of all the files
+    prefix = f"{folder}/" if folder else ""
+    if prefix:
         findings.append(note(prefix, "holds everything; its contents were taken"))
     named = sorted(((name.removeprefix(prefix), file) for name, file in named), key=lambda each: each[0])
     if not named and not findings:
@@ -186,18 +188,6 @@ def copy_files(selected: SelectedFiles, target: Path) -> list[SubmissionFinding]
 
 def _lies_in(name: str, paths: Iterable[str]) -> bool:
     return any(path in paths for path in with_parents(name))
-
-
-def _common_folder(names: list[str]) -> str:
-    """Return the innermost folder that holds all the files, with a final slash; empty if there is none."""
-    prefix = ""
-    while names:
-        first, slash, _ = names[0].removeprefix(prefix).partition("/")
-        longer = f"{prefix}{first}/"
-        if not slash or not all(name.startswith(longer) for name in names):
-            break
-        prefix = longer
-    return prefix
 
 
 def _too_large(amount: str) -> str:
