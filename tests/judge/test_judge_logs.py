@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.judge import logs
-from pcgeval.judge.logs import reduced
+from pcgeval.judge import files
+from pcgeval.judge.files import reduced
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_no_line_is_lost_but_repeats(lines):
 
 def test_long_lines_and_long_logs_keep_both_ends(monkeypatch):
     assert reduced("<" + "x" * 5000 + ">") == f"<{'x' * 999} [... 3002 characters left out ...] {'x' * 999}>"
-    monkeypatch.setattr(logs, "MAX_LOG", 100)
-    monkeypatch.setattr(logs, "_MOST_TO_HEAD", 30)
+    monkeypatch.setattr(files, "MAX_LOG", 100)
+    monkeypatch.setattr(files, "_MOST_TO_HEAD", 30)
     found = reduced("\n".join(str(number) for number in range(1000)))
     assert found.startswith("0\n1\n")
     assert found.endswith("998\n999")

@@ -1,10 +1,14 @@
-"""The files of a submission that a judge may be shown, found and read whatever their author put there."""
+"""The texts of a submission that a judge may be shown, whatever their author put there: its files, and its log.
+
+The log of reproduce.sh is made short without losing what it says: time stamps, progress and repeats go.
+"""
 
 import codecs
 import json
 import os
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from stat import S_ISLNK
 
@@ -33,6 +37,19 @@ _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UT
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # keep tabs and line ends alone of the control characters; an escape begins a colour or a movement
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
+MAX_LOG = 4_000_000  # characters; of a longer log the beginning and the end are kept
+_MOST_TO_HEAD = 1_000_000
+# 2024-05-01 12:00:00,123 or 2024-05-01T12:00:00Z or [12:00:00], perhaps several, at the beginning of a line
+_TIME = r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+_STAMP = re.compile(
+    rf"(?:[\[(]?(?:[0-9]{{4}}[-/][0-9]{{2}}[-/][0-9]{{2}}[T ]{{1,2}})?{_TIME}[\])]?[ \t:|-]{{0,4}}){{1,4}}"
+)
+# 45%|####  | 9/20 or 9/20 [====>.....] or a thin bar: what common tools print once a step; a table has none of these
+_PROGRESS = re.compile(
+    r"[0-9]%\|[^|]{0,200}\| {0,9}[0-9][0-9.kMG]{0,12}/|[0-9]/[0-9]{1,12} {1,4}\[[=>.\s]{5,200}\]|[━█]{5}"
+)
 
 
 @dataclass(frozen=True)
@@ -154,3 +171,42 @@ def _notebook(text: str) -> str:
     sources = [cell.get("source") for cell in cells if isinstance(cell, dict)]
     lines = [source if isinstance(source, list) else [source] for source in sources]
     return "\n\n".join("".join(line for line in each if isinstance(line, str)) for each in lines)
+
+
+def reduced(log: str) -> str:
+    """Return a log without the times of its lines, with only the last of adjacent progress, and repeats counted.
+
+    A line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
+    log alone, and takes linear time.
+    """
+    lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
+    kept: list[str] = []
+    for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
+        *earlier, last = run
+        # of adjacent progress, what says that something is done, and the last line
+        kept += [*(line for line in earlier if not is_progress or "100%" in line), last]
+    shown: list[str] = []
+    for line, repeats in groupby(kept):
+        times = sum(1 for _ in repeats)
+        shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
+    return "\n".join(shown)
+
+
+def _bounded(log: str) -> str:
+    if len(log) <= MAX_LOG:
+        return log
+    left_out = len(log) - MAX_LOG
+    tail = log[len(log) - (MAX_LOG - _MOST_TO_HEAD) :]
+    return f"{log[:_MOST_TO_HEAD]}\n[... {left_out} characters left out ...]\n{tail}"
+
+
+def _line(line: str) -> str:
+    if not line:
+        return line
+    line = line.rstrip("\r \t").rpartition("\r")[2]
+    if len(line) > MAX_LINE:
+        half = MAX_LINE // 2
+        line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
+    line = clean(line)
+    stamp = _STAMP.match(line)
+    return line[stamp.end() :] if stamp else line

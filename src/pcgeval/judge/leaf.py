@@ -15,8 +15,7 @@ from pcgeval.judge.answers import (
     without_thinking,
 )
 from pcgeval.judge.client import JudgeClient
-from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, SubmissionFile, clean, list_files, read_file
-from pcgeval.judge.logs import reduced
+from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, SubmissionFile, clean, list_files, read_file, reduced
 from pcgeval.judge.prompts import CallKind, JudgeCall, PromptPart, filled, phrase, prompt_version
 from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import CallError, ChatReply

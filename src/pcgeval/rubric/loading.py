@@ -56,14 +56,14 @@ def load_rubric(path: Path | str) -> TaskNode:
 
 
 def parse_rubric(value: Any, source: str) -> TaskNode:
-    """Check a rubric as read from JSON or YAML; `source` is the name that messages give it.
+    """Check a rubric as read from JSON; `source` is the name that messages give it.
 
     Raises:
         RubricError: All that is wrong with it.
     """
     reader = _RubricReader()
     path = _paths("", [value])[0]
-    task = reader.task(value, path, ())
+    task = reader.task(value, path, 1)
     if reader.nodes > MAX_NODES:
         count = f"at least {reader.nodes}" if reader.is_cut_off else reader.nodes
         reader.fault(path, f"the rubric has {count} nodes. Shorten it to at most {MAX_NODES}.")
@@ -91,7 +91,7 @@ class _RubricReader:
     def fault(self, path: str, message: str) -> None:
         self.faults.append(RubricFault(path, message))
 
-    def task(self, value: Any, path: str, ancestors: tuple[Any, ...]) -> TaskNode | None:
+    def task(self, value: Any, path: str, level: int) -> TaskNode | None:
         """Check one node and all below it."""
         if self.is_cut_off:
             return None
@@ -101,27 +101,25 @@ class _RubricReader:
             self.fault(path, "this node and what follows were not read. Shorten the rubric, and fix its other faults.")
         elif not isinstance(value, Mapping):
             more = " References are not followed: write the sub-task out." if isinstance(value, str) else ""
-            self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {_quote(value)}.{more}")
-        elif any(value is ancestor for ancestor in ancestors):
-            self.fault(path, "contains itself. Write the sub-tasks out.")
-        elif len(ancestors) >= MAX_DEPTH:
+            self.fault(path, f"must be an object with {', '.join(_REQUIRED)}, not {quoted(value)}.{more}")
+        elif level > MAX_DEPTH:
             self.fault(path, f"lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
         else:
-            return self._node(value, path, (*ancestors, value))
+            return self._node(value, path, level)
         return None
 
-    def _node(self, value: Mapping[str, Any], path: str, way: tuple[Any, ...]) -> TaskNode | None:
+    def _node(self, value: Mapping[str, Any], path: str, level: int) -> TaskNode | None:
         before = len(self.faults)
         self.faults += [RubricFault(path, message) for message in (*_key_faults(value), *_value_faults(value))]
         sub_tasks = value.get("sub_tasks", [])
         read: list[TaskNode | None] = []
         if not isinstance(sub_tasks, list | tuple):
-            self.fault(path, f"'sub_tasks' must be a list, not {_quote(sub_tasks)}. A leaf has [].")
+            self.fault(path, f"'sub_tasks' must be a list, not {quoted(sub_tasks)}. A leaf has [].")
         elif len(path) > MAX_PATH:
             self.fault(path, f"its path has more than {MAX_PATH} characters. Shorten the ids.")
         else:
             below = sub_tasks[: MAX_READ_NODES + 1]
-            read = [self.task(each, at, way) for each, at in zip(below, _paths(path, below), strict=True)]
+            read = [self.task(each, at, level + 1) for each, at in zip(below, _paths(path, below), strict=True)]
         self.faults += [RubricFault(path, message) for message in _category_faults(value, is_leaf=not sub_tasks)]
         if len(self.faults) > before:
             return None
@@ -139,13 +137,13 @@ class _RubricReader:
 
 def _key_faults(value: Mapping[str, Any]) -> Iterator[str]:
     for key in getattr(value, "repeated", ()):
-        yield f"key {_quote(key)} stands twice. Keep one."
+        yield f"key {quoted(key)} stands twice. Keep one."
     unknown = [str(key) for key in value if key not in _KEYS]
     for key in unknown[:_SHOWN_KEYS]:
         close = difflib.get_close_matches(key[:80], _KEYS, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(_KEYS)}."
         hint = "References are not followed: write the sub-tasks out." if key == "$ref" else hint
-        yield f"unknown key {_quote(key)}. {hint}"
+        yield f"unknown key {quoted(key)}. {hint}"
     if len(unknown) > _SHOWN_KEYS:
         yield f"{len(unknown) - _SHOWN_KEYS} more unknown keys. Remove them."
     for key in _REQUIRED:
@@ -158,29 +156,29 @@ def _value_faults(value: Mapping[str, Any]) -> Iterator[str]:
     for key in ("id", "requirements"):
         text = value.get(key, "-")
         if not isinstance(text, str):
-            yield f"{key!r} must be text, not {_quote(text)}."
+            yield f"{key!r} must be text, not {quoted(text)}."
         elif text != well_formed(text):
-            yield f"{key!r} holds a lone surrogate: {_quote(text)}. Remove it."
+            yield f"{key!r} holds a lone surrogate: {quoted(text)}. Remove it."
         elif key == "id" and not _is_id(text):
-            yield f"'id' must be printable text of 1 to {MAX_ID} characters, not {_quote(text)}."
+            yield f"'id' must be printable text of 1 to {MAX_ID} characters, not {quoted(text)}."
     weight = value.get("weight", 0)
     if isinstance(weight, bool) or not isinstance(weight, int | float):
-        yield f"'weight' must be a number, not {_quote(weight)}."
+        yield f"'weight' must be a number, not {quoted(weight)}."
     elif not (weight == 0 or MIN_WEIGHT <= weight <= MAX_WEIGHT):
-        yield f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {_quote(weight)}."
+        yield f"'weight' must be 0 or from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}, not {quoted(weight)}."
 
 
 def _category_faults(value: Mapping[str, Any], *, is_leaf: bool) -> Iterator[str]:
     """Yield what is wrong with the categories and the check, which only a leaf may have."""
     category, fine = value.get("task_category"), value.get("finegrained_task_category")
     if is_leaf and category not in CATEGORIES:
-        found = "is missing" if category is None else f"is {_quote(category)}"
+        found = "is missing" if category is None else f"is {quoted(category)}"
         yield f"a leaf's 'task_category' {found}. Give one of: {'; '.join(CATEGORIES)}."
     elif not is_leaf and category is not None:
-        yield f"a node with sub-tasks has 'task_category' {_quote(category)}. Leave it to the leaves."
+        yield f"a node with sub-tasks has 'task_category' {quoted(category)}. Leave it to the leaves."
     if fine is not None and fine not in FINEGRAINED_CATEGORIES:
         known = "; ".join(FINEGRAINED_CATEGORIES)
-        yield f"'finegrained_task_category' is {_quote(fine)}. Give one of: {known}; or null."
+        yield f"'finegrained_task_category' is {quoted(fine)}. Give one of: {known}; or null."
     match check := value.get("check"):
         case None:
             return
@@ -190,9 +188,9 @@ def _category_faults(value: Mapping[str, Any], *, is_leaf: bool) -> Iterator[str
             others.keys() == {"arguments"} and isinstance(others["arguments"], Mapping)
         ):
             if message := check_fault(_leaf_check(check)):
-                yield f"check {_quote(name)}: {message}"
+                yield f"check {quoted(name)}: {message}"
         case _:
-            yield f"'check' must be {{name, arguments}}, not {_quote(check)}."
+            yield f"'check' must be {{name, arguments}}, not {quoted(check)}."
 
 
 def _leaf_check(value: Mapping[str, Any]) -> LeafCheck:
@@ -209,10 +207,12 @@ def _is_id(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and 0 < len(value) <= MAX_ID and value.isprintable()
 
 
-def _quote(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Show a value in a message: no more than sixty characters of it, and no control characters."""
     if isinstance(value, list | tuple | Mapping):
         return f"{'a list' if not isinstance(value, Mapping) else 'an object'} of {len(value)}"
+    if value is not None and not isinstance(value, str | int | float):
+        return f"a {type(value).__name__}"
     text = ascii(value[:60] if isinstance(value, str) else value)
     return text if len(text) <= 62 else f"{text[:59]}..."
 

@@ -12,7 +12,7 @@ import yaml
 
 from pcgeval.core.errors import FaultsError, FileError
 from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text
-from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.loading import load_rubric, quoted
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
@@ -113,13 +113,8 @@ def _title(text: str, paper_id: str, faults: list[str]) -> str:
         return paper_id
     found, title = config.get("id", paper_id), config.get("title", paper_id)
     if found != paper_id:
-        faults.append(f"config.yaml gives the id {_quote(found)}, but the folder is named {paper_id!r}.")
+        faults.append(f"config.yaml gives the id {quoted(found)}, but the folder is named {paper_id!r}.")
     if not isinstance(title, str) or not title.strip() or len(title) > MAX_NAME or not title.isprintable():
-        faults.append(f"config.yaml: the title is {_quote(title)}. Give one line of 1 to {MAX_NAME} characters.")
+        faults.append(f"config.yaml: the title is {quoted(title)}. Give one line of 1 to {MAX_NAME} characters.")
         return paper_id
     return title
-
-
-def _quote(value: object) -> str:
-    """Show a value in a message; of what is neither text nor a number, only the type, for it may be endless."""
-    return ascii(value)[:80] if isinstance(value, str | int | float) else f"a {type(value).__name__}"
