@@ -38,27 +38,10 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
     return OfficialFiles(
         constants=ConstantsFile(
             total=scores.total,
-            weights=tuple(
-                OfficialWeight(
-                    letter=each.letter,
-                    weight=each.weight,
-                    stability=each.stability,
-                    similarity=each.similarity,
-                    diversity=each.diversity,
-                )
-                for each in scores.weights
-            ),
+            weights=tuple(OfficialWeight(**vars(each)) for each in scores.weights),
         ),
         trials=tuple(
-            TrialRow(
-                team=prompt.team,
-                letter=letter.letter,
-                trial=each.trial,
-                score=each.score,
-                stability=each.stability,
-                similarity=each.similarity,
-                diversity=letter.diversity,
-            )
+            TrialRow(team=prompt.team, letter=letter.letter, diversity=letter.diversity, **vars(each))
             for prompt in scores.prompts
             for letter in prompt.letters
             for each in letter.trials
