@@ -25,7 +25,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
-	@$(BIN)/pcgeval check
+	@$(BIN)/pcgeval check --allow-failing-teams
 	@$(BIN)/dvc repro --keep-going
 	@$(BIN)/pcgeval ranking
 

@@ -23,6 +23,7 @@ TESTS = Path(__file__).parent
 # folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
     "audit",
+    "cli/test_check.py",
     "cli/test_rounds.py",
     "cli/test_try.py",
     "end_to_end",

@@ -54,15 +54,3 @@ def test_ranking_prints_the_last_run(monkeypatch: pytest.MonkeyPatch, capsys: py
     said = capsys.readouterr()
     assert [line.split()[1] for line in said.out.splitlines()[1:]] == [each["team"] for each in teams]
     assert "index.html" in said.err
-
-
-def test_check_says_what_will_be_evaluated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(ROOT)
-    assert main(["check"]) == 0
-    assert "4 submissions x 3 models x 26 letters x 3 trials" in capsys.readouterr().err
-
-
-def test_check_names_a_missing_input(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(ROOT / "data/submissions", demo / "data/submissions")
-    assert main(["check"]) == 2
-    assert "no such recording" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model, Params, load_params
+from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
@@ -40,8 +40,9 @@ from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, PromptRunner, RefusedProgram
 from pcgeval.generation.snapshot import submission_snapshot
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun, stale_records
+from pcgeval.llm.backends import pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, ServerFaultError
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
@@ -107,7 +108,7 @@ def generate_stage(
         lock_folder(folder, evaluation_lock(model, submission.team, state)),
         submission_snapshot(submission, state / "snapshots" / model / submission.team) as copy,
     ):
-        task = GenerationTask(copy, settings, _pinned_digest(settings, backend), params.limits, params.competition.seed)
+        task = GenerationTask(copy, settings, pinned_digest(settings, backend), params.limits, params.competition.seed)
         trial_list = list(trials(params))
         if not keep_others:
             _remove_stale_files(folder, submission.team, trial_list)
@@ -157,16 +158,6 @@ def check_unchanged(params: Params, model: str, team: str, folder: Path) -> None
         f"{changed}: changed while the trials of {team} with {model} ran; {len(stale)} were made from what was there "
         f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
     )
-
-
-def _pinned_digest(model: Model, backend: Backend) -> str:
-    found = backend.digest()
-    if model.digest is not None and found != model.digest:
-        raise LlmError(
-            f"model {model.name}: params.yaml pins digest {model.digest}, but the backend serves {found}. "
-            "Fetch the pinned model, or change the digest in params.yaml to evaluate the other one."
-        )
-    return found
 
 
 @dataclass(frozen=True)

@@ -52,3 +52,18 @@ def open_backend(model: Model, recording: Path, report: Callable[[str], None] = 
             assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
             server = OpenAiServer(model.name, model.base_url, stream=model.stream, report=report)
             return ServedModel(model.name, [server], report=report)
+
+
+def pinned_digest(model: Model, backend: Backend) -> str:
+    """Return the digest of a model that its backend serves.
+
+    Raises:
+        LlmError: It is not the one that params.yaml pins, or the model is not available.
+    """
+    found = backend.digest()
+    if model.digest is not None and found != model.digest:
+        raise LlmError(
+            f"model {model.name}: params.yaml pins digest {model.digest}, but the backend serves {found}. "
+            "Fetch the pinned model, or change the digest in params.yaml to evaluate the other one."
+        )
+    return found

@@ -1,0 +1,281 @@
+"""The command `check`: all that can be found before a run, and all of it at once."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from pcgeval.cli.options import Json, group, print_json
+from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import write_bytes
+
+if TYPE_CHECKING:
+    from pcgeval.core.params import Model, Params
+    from pcgeval.submissions.load import Program, Submission
+
+TRIAL_BYTES = 50_000  # of all stages' outputs and DVC's copy of them: 44 kB a trial in the demo
+REPLY_BYTES = 16  # of one token: four bytes each in the call log, the record, the response and DVC's copies
+app = group()
+Severity = Literal["error", "failing team", "warning"]
+
+
+@dataclass(frozen=True)
+class CheckFinding:
+    """One problem.
+
+    Attributes:
+        group: What was checked.
+        severity: A run does not begin with an error; a failing team fails its own trials; a warning may be intended.
+        text: What is wrong, where, and what to do.
+    """
+
+    group: str
+    severity: Severity
+    text: str
+
+
+@app.command()
+def check(
+    full: Annotated[
+        bool, typer.Option("--full", help="Check models, packages, programs and classifier of a replay too.")
+    ] = False,
+    do_rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Do one real trial of each team and model, outside data/raw.")
+    ] = False,
+    allow_failing_teams: Annotated[
+        bool, typer.Option("--allow-failing-teams", help="Exit with 0 if all that is wrong fails only a team's trials.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Check params.yaml, the submissions and all other inputs.
+
+    All problems are listed at once. Where a model is asked for real, or with --full, the model's servers are asked for
+    it, requirements are resolved, locked and installed, each program is started in the sandbox, several at once,
+    and the classifier is loaded.
+    """
+    from pcgeval.core.params import load_params
+
+    summary = None
+    try:
+        params = load_params()
+    except PcgevalError as error:
+        findings = _faults("params.yaml", error)
+    else:
+        findings = list(_all_findings(params, full=full, rehearsal=do_rehearse))
+        competition = params.competition
+        summary = (
+            f"{competition.name} {competition.edition}, {competition.round}: {len(params.teams)} submissions x "
+            f"{len(params.models)} models x {len(competition.characters)} letters x {competition.trials} trials"
+        )
+    grave = {"error"} if allow_failing_teams else {"error", "failing team"}
+    passed = not any(each.severity in grave for each in findings)
+    if json:
+        print_json({"passed": passed, "summary": summary, "findings": [asdict(each) for each in findings]})
+    else:
+        for name in dict.fromkeys(each.group for each in findings):
+            print_stderr(f"{name}:")
+            for each in findings:
+                if each.group == name:
+                    print_stderr(f"  {each.severity}: {each.text}")
+        if summary:
+            print_stderr(summary)
+    if not passed:
+        raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _faults(name: str, error: PcgevalError, severity: Severity = "error") -> list[CheckFinding]:
+    return [CheckFinding(name, severity, line.strip()) for line in str(error).splitlines()]
+
+
+def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[CheckFinding]:
+    from pcgeval.core.layout import SUBMISSIONS, rubric_file
+    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.similarity.source import check_source
+    from pcgeval.submissions.load import Program, load_submission
+
+    submissions: dict[str, Submission] = {}
+    for team in params.teams:
+        try:
+            submissions[team] = load_submission(SUBMISSIONS / team)
+        except PcgevalError as error:
+            yield from _faults("submissions", error)
+    yield from _recording_findings(params)
+    yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
+    yield from _disk_findings(params)
+    programs = {team: each.work for team, each in submissions.items() if isinstance(each.work, Program)}
+    asked = [model for model in _models(params) if model.backend != "recorded"]
+    model_findings = list(_model_findings(asked))
+    yield from model_findings
+    if not (asked or full):
+        yield from _attempt("classifier", check_source, params.similarity.model, params.similarity.revision)
+    else:
+        yield from _classifier_findings(params)
+    if any(model.backend != "recorded" for model in params.models.values()) or full:
+        yield from _program_findings(params, programs)
+    if rehearsal and model_findings:
+        yield CheckFinding("rehearsal", "warning", "was left out, as not all models can be asked")
+    elif rehearsal:
+        yield from _rehearsal_findings(params, submissions)
+
+
+def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list[CheckFinding]:
+    """Return what is wrong if a package refuses."""
+    try:
+        work(*arguments)
+    except PcgevalError as error:
+        return _faults(name, error)
+    return []
+
+
+def _recording_findings(params: "Params") -> Iterator[CheckFinding]:
+    from pcgeval.core.layout import judge_recording_file, recording_file
+
+    judge = params.rubric.model if params.rubric.judge == "simple" else None
+    for team in params.teams:
+        for name, model in params.models.items():
+            path = recording_file(name, team)
+            if model.backend == "recorded" and not path.is_file():
+                text = f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file."
+                yield CheckFinding("recordings", "error", text)
+            _make_recording_folder(path.parent)
+        path = judge_recording_file(team)
+        _make_recording_folder(path.parent)
+        if judge and judge.backend == "recorded" and not path.is_file():
+            text = f"{path}: no such recording, so the leaves of {team} that a model judges get no grade."
+            yield CheckFinding("recordings", "warning", text)
+
+
+def _make_recording_folder(folder: Path) -> None:
+    """Make the folder of a recording, which its stage depends on also where nothing is recorded; git keeps it."""
+    if not folder.exists():
+        write_bytes(folder / ".gitkeep", b"")
+
+
+def _disk_findings(params: "Params") -> Iterator[CheckFinding]:
+    """Compare the disk's free space with what the trials that are not done yet will take."""
+    from pcgeval.core.layout import stage_dir, trials
+    from pcgeval.core.trials import record_path
+
+    all_trials = list(trials(params))
+    least = likely = 0
+    for name, model in params.models.items():
+        for team in params.teams:
+            folder = stage_dir("raw", name, team)
+            to_do = sum(not record_path(folder, team, trial).exists() for trial in all_trials)
+            reply = 0 if model.backend == "recorded" else params.limits.tokens * REPLY_BYTES
+            least += to_do * TRIAL_BYTES
+            likely += to_do * (2 * TRIAL_BYTES + reply)
+    free = shutil.disk_usage(Path()).free
+    if free < likely:
+        severity: Severity = "error" if free < least else "warning"
+        text = f"{free / 1e9:.1f} GB are free, and the trials to do take {least / 1e9:.1f} to {likely / 1e9:.1f} GB"
+        yield CheckFinding("disk", severity, f"{Path().absolute()}: {text}. Make room.")
+
+
+def _models(params: "Params") -> "list[Model]":
+    """Return the models of the trials, and the judge's."""
+    judge = params.rubric.model if params.rubric.judge == "simple" else None
+    return [*params.models.values(), *([judge] if judge else [])]
+
+
+def _model_findings(models: "Sequence[Model]") -> Iterator[CheckFinding]:
+    """Ask the servers for each model and its digest."""
+    from pcgeval.llm.backends import open_backend, pinned_digest
+
+    def ask(model: "Model", left_out: list[str]) -> None:
+        pinned_digest(model, open_backend(model, Path(), left_out.append))
+
+    for model in models:
+        print_stderr(f"asking for the model {model.name}")
+        left_out: list[str] = []
+        faults = _attempt("models", ask, model, left_out)
+        yield from faults or (CheckFinding("models", "warning", text) for text in left_out)
+
+
+def _classifier_findings(params: "Params") -> Iterator[CheckFinding]:
+    """Load the classifier, which fetches one of the hub, and show it a picture."""
+    print_stderr("loading the classifier")
+    from PIL import Image
+
+    from pcgeval.similarity.classifier import Classifier
+
+    settings = params.similarity
+
+    def classify() -> None:
+        classifier = Classifier.load(settings.model, settings.revision, settings.device)
+        classifier.predict([Image.new("RGB", (64, 64), "white")])
+
+    yield from _attempt("classifier", classify)
+
+
+def _program_findings(params: "Params", programs: "dict[str, Program]") -> Iterator[CheckFinding]:
+    """Install what the programs require, and start each of them."""
+    from pcgeval.generation.environments import interpreter_for, lock_requirements
+    from pcgeval.generation.rehearsal import start_programs
+    from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, SandboxError, open_sandbox
+    from pcgeval.submissions.requirements import RequirementsError
+
+    ready = {}
+    for team, program in programs.items():
+        print_stderr(f"installing what {team} requires")
+        try:
+            lock_requirements(program.folder)
+            interpreter_for(program.folder)
+            ready[team] = program
+        except RequirementsError as error:
+            yield from _faults("packages", error, "failing team")
+        except PcgevalError as error:
+            yield from _faults("packages", error)
+    if not programs:
+        return
+    print_stderr(f"starting {len(ready)} programs")
+    try:
+        with open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox:
+            if not sandbox.contained:
+                yield CheckFinding("sandbox", "warning", f"there is none for {', '.join(programs)}. {TRUST_MEANS}")
+            found = set(start_programs(ready, sandbox, params.competition.characters[0]))
+    except SandboxError as error:
+        yield from _faults("sandbox", error)
+        return
+    for team, reason in sorted((team, reason) for team, reason in found if reason is not None):
+        yield CheckFinding("programs", "failing team", f"{team}: {reason}")
+
+
+def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") -> Iterator[CheckFinding]:
+    """Do one trial of each team with each model."""
+    from pcgeval.core.layout import recorded_trials_file, recording_file
+    from pcgeval.generation.rehearsal import rehearse
+    from pcgeval.llm.backends import open_backend
+    from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
+
+    trust = os.environ.get(TRUST_PROGRAMS) == "1"
+    for name, model in params.models.items():
+        for team, submission in submissions.items():
+            place = f"{team} with {name}"
+            print_stderr(f"rehearsing {place}")
+            with TemporaryDirectory(prefix="pcgeval-rehearsal-") as folder:
+                try:
+                    backend = open_backend(model, recording_file(name, team))
+                    record = rehearse(
+                        params,
+                        name,
+                        submission,
+                        backend,
+                        Path(folder),
+                        trust_programs=trust,
+                        recorded_trials=recorded_trials_file(name, team),
+                    )
+                except PcgevalError as error:
+                    yield CheckFinding("rehearsal", "error", f"{place}: {error}")
+                    continue
+            if record.reason is not None:
+                severity: Severity = "error" if record.cause else "failing team"
+                yield CheckFinding("rehearsal", severity, f"{place}: {record.reason}")
+            for flag in record.flags:
+                yield CheckFinding("rehearsal", "warning", f"{place}: {flag.kind}: {flag.detail}")

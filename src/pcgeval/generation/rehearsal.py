@@ -1,0 +1,118 @@
+"""Try out before a run what it will do: start each program, several at once, and do one trial of each submission."""
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import Limits, Model, Params
+from pcgeval.core.threads import map_in_threads
+from pcgeval.core.trials import TrialRecord
+from pcgeval.generation.environments import interpreter_for
+from pcgeval.generation.generate import TrialFaultError, generate_stage
+from pcgeval.generation.runners import ProgramRunner
+from pcgeval.generation.tasks import TrialJob
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest
+from pcgeval.sandbox.sandbox import Sandbox
+from pcgeval.submissions.load import Program, Submission
+
+STARTS = 8  # of all programs together at least, and at once at most
+START_SECONDS = 60.0  # in which a program asks the model for the first time, or answers
+
+
+class _AskedError(CallError):
+    """A program asked the model: it was started, and that is all that was wanted of it."""
+
+
+class _NoModel:
+    """A backend that answers nothing, and remembers that it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def digest(self) -> str:
+        return "0" * 64
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002
+        self.asked = True
+        raise _AskedError("not asked")
+
+
+def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
+    """Start every program as a trial does, several at once, until it asks the model or gives an answer.
+
+    Args:
+        programs: The programs by team; the packages that they require are installed.
+        sandbox: Where they are started.
+        letter: The trial's letter.
+
+    Yields:
+        A team, and why its program did not come that far; None if it did. A team may come more than once: with few
+        programs, each is started several times.
+
+    Raises:
+        SandboxError: The sandbox could not be set up.
+    """
+    limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1)
+    model = Model(backend="recorded", name="none")
+    runners = {
+        team: ProgramRunner(each, sandbox, limits, interpreter_for(each.folder)) for team, each in programs.items()
+    }
+
+    def start(team: str) -> tuple[str, str | None]:
+        backend, started = _NoModel(), time.monotonic()
+        run = runners[team].run_trial(TrialJob(Trial(letter, 1), model, backend.digest(), 0), backend)
+        if run.reason is None or backend.asked:
+            return team, None
+        if time.monotonic() - started >= START_SECONDS:
+            return team, f"neither asked the model nor gave an answer within {START_SECONDS:g} s"
+        return team, run.reason
+
+    starts = itertools.islice(itertools.cycle(programs), max(STARTS, len(programs)) if programs else 0)
+    yield from map_in_threads(start, list(starts), STARTS)
+
+
+def rehearse(
+    params: Params,
+    model: str,
+    submission: Submission,
+    backend: Backend,
+    folder: Path,
+    *,
+    trust_programs: bool = False,
+    recorded_trials: Path | None = None,
+) -> TrialRecord:
+    """Do the first trial of a submission as the stage will: its calls are real, and kept in the call log for the run.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        submission: The team's prompt or program.
+        backend: Where the model is asked.
+        folder: A temporary folder; response, record and lock go there.
+        trust_programs: Run a program without a sandbox where there is none.
+        recorded_trials: Where finished trials of a program lie, for a recorded model.
+
+    Raises:
+        PcgevalError: As for `generate_stage`, but for a failed trial.
+    """
+    first = {"characters": params.competition.characters[0], "trials": 1}
+    one_trial = params.model_copy(update={"competition": params.competition.model_copy(update=first)})
+    records: list[TrialRecord] = []
+    try:
+        generate_stage(
+            one_trial,
+            model,
+            submission,
+            backend,
+            folder / "raw",
+            lambda trial, record, is_new: records.append(record),  # noqa: ARG005
+            state=folder / "state",
+            trust_programs=trust_programs,
+            recorded_trials=recorded_trials,
+        )
+    except TrialFaultError:
+        if not records:
+            raise
+    return records[0]

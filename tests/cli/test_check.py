@@ -1,0 +1,218 @@
+"""`pcgeval check`: every problem of a competition that can be known before its run, on real servers and programs."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+
+from pcgeval.cli.main import main
+from pcgeval.submissions.requirements import LOCK
+
+ROOT = Path(__file__).parents[2]
+NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}
+
+
+@pytest.fixture
+def server() -> Any:
+    with SlowOllama(0.002) as server:
+        yield server
+
+
+@pytest.fixture
+def competition(tmp_path: Path, server: SlowOllama, monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder:
+    """A program and a prompt with one live model; an index without packages, and an empty cache."""
+    for name, value in {
+        "PCGEVAL_CACHE": tmp_path / "cache",
+        "PCGEVAL_TRUST_PROGRAMS": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": tmp_path,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
+    monkeypatch.chdir(made.folder)
+    shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
+    change(similarity={"model": str(ROOT / "data/classifier")})
+    add_team("beta", PROMPT)
+    return made
+
+
+def change(**sections: object) -> None:
+    """Change sections of params.yaml."""
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump(values | sections))
+
+
+def change_model(**values: object) -> None:
+    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
+    change(models={"m": models["m"] | values})
+
+
+def add_team(team: str, files: dict[str, str] | None) -> None:
+    """Add a team to params.yaml, and its submission if it has files."""
+    change(teams=[*yaml.safe_load(Path("params.yaml").read_text())["teams"], team])
+    for name, text in {"README.md": f"# {team}\n", **files}.items() if files else ():
+        path = Path("data/submissions", team, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str, str]]]:
+    """Return the exit code, and the group, severity and text of each finding."""
+    capsys.readouterr()
+    code = main(["check", "--json", *words])
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] == (code == 0)
+    return code, [(each["group"], each["severity"], each["text"]) for each in found["findings"]]
+
+
+def test_a_replay_is_checked_without_starting_anything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(["check"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "pcgeval demo 2026, final: 4 submissions x 3 models x 26 letters x 3 trials"
+    ]
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_competition_that_can_begin_has_no_findings(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(capsys) == (0, [])
+    assert not server.asked
+    assert not Path("data/raw").exists()
+    assert Path("data/recordings/m/beta/.gitkeep").is_file()  # which its stage depends on
+
+
+@pytest.mark.usefixtures("competition")
+def test_all_problems_are_found_at_once(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
+    server.__exit__()
+    add_team("absent", None)
+    add_team("broken", NOT_INSTALLED)
+    add_team("greedy", {**PROGRAM, "requirements.txt": "no-such-package>=9\n"})
+    recorded = {"backend": "recorded", "name": "r:1", "digest": "b" * 64}
+    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
+    change(
+        models={**models, "r": recorded}, rubric={"id": "nonesuch"}, similarity={"model": "no/body", "revision": "main"}
+    )
+    code, found = check(capsys, "--allow-failing-teams")
+    assert code == 2
+    assert [(group, severity) for group, severity, _ in found] == [
+        ("submissions", "error"),
+        *[("recordings", "error")] * 5,
+        ("rubric", "error"),
+        ("models", "error"),
+        ("classifier", "error"),
+        ("packages", "failing team"),
+        ("programs", "failing team"),
+    ]
+    for words, (_, _, text) in zip(
+        ["absent", *["no such recording"] * 5, "nonesuch", "ollama serve", "pin", "no-such-package", "broken.*numpy"],
+        found,
+        strict=True,
+    ):
+        assert all(word in text for word in words.split(".*")), text
+    assert main(["check"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.endswith(":")] == [
+        f"{group}:" for group in ("submissions", "recordings", "rubric", "models", "classifier", "packages", "programs")
+    ]
+    assert sum(line.startswith(("  error: ", "  failing team: ")) for line in lines) == len(found)
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_team_that_fails_alone_need_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    add_team("broken", NOT_INSTALLED)
+    add_team("greedy", {**PROGRAM, "requirements.txt": "no-such-package>=9\n"})
+    code, found = check(capsys)
+    assert code == 2
+    assert {severity for _, severity, _ in found} == {"failing team"}
+    assert check(capsys, "--allow-failing-teams") == (0, found)
+    assert not Path("data/submissions/greedy", LOCK).exists()
+
+
+@pytest.mark.usefixtures("competition")
+def test_another_model_than_the_pinned_one_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    change_model(digest="c" * 64)
+    code, [(group, severity, text)] = check(capsys)
+    assert (code, group, severity) == (2, "models", "error")
+    assert "c" * 64 in text
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_judges_server_is_asked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
+    change(rubric={"judge": "simple", "model": model})
+    code, found = check(capsys)
+    assert code == 2
+    assert [(group, severity) for group, severity, _ in found] == [("models", "error")]
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")
+    (tmp_path / "classifier/model.safetensors").write_bytes(b"torn")
+    change(similarity={"model": str(tmp_path / "classifier")})
+    code, [(group, severity, text)] = check(capsys)
+    assert (code, group, severity) == (2, "classifier", "error")
+    assert "transformers" in text
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_disk_that_is_clearly_too_small_is_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for free, severity, code in ((1_000, "error", 2), (1_000_000, "warning", 0)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        found = check(capsys)
+        assert (found[0], [(group, found_severity) for group, found_severity, _ in found[1]]) == (
+            code,
+            [("disk", severity)],
+        )
+
+
+@pytest.mark.parametrize("text", ["teams: [", "teams: [a]\nnonsense: 1\n", ""])
+def test_a_faulty_params_file_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(text)
+    code, found = check(capsys)
+    assert code == 2
+    assert {(group, severity) for group, severity, _ in found} == {("params.yaml", "error")}
+
+
+def test_a_rehearsal_asks_for_one_trial_each_and_the_run_not_again(
+    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(capsys, "--rehearse") == (0, [])
+    rehearsed = list(server.asked)
+    assert len(rehearsed) == 3 + 1  # the program's calls and the prompt's
+    assert not Path("data/raw").exists()
+    competition.generate()  # of the program
+    assert len(server.asked) == 4 + 3 * (2 * 2 - 1)
+    assert len(set(server.asked)) == len(server.asked)
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_rehearsal_tells_whose_fault_a_failed_trial_is(
+    server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = PROGRAM["main.py"].replace("return answer", "raise ValueError('at the end')")
+    add_team("late", {"main.py": late})
+    code, [(group, severity, text)] = check(capsys, "--rehearse")
+    assert (code, group, severity) == (2, "rehearsal", "failing team")
+    assert "late with m" in text
+    assert "at the end" in text
+    server.status = lambda _: 500
+    add_team("gamma", {"prompt.txt": "Another <OBJECT>."})
+    code, found = check(capsys, "--rehearse")
+    assert {(severity, text.split()[0]) for _, severity, text in found} == {
+        ("error", "gamma"),
+        ("failing team", "late"),
+    }
