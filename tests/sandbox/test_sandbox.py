@@ -417,6 +417,24 @@ def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None
     assert ending.reason == "made more than 20 files"
 
 
+@needs_bubblewrap
+def test_a_start_that_never_comes_is_no_ending_of_the_program(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\nsleep 600 & wait\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("pcgeval.sandbox.process.REPORT_SECONDS", 0.2)
+    alive, held = os.pipe()
+    with pytest.raises(SandboxError, match="did not start"):
+        Sandbox(ResourceLimits(), contained=True).start(["/bin/true"], folder=folder, descriptors=(held,))
+    os.close(held)
+    assert os.read(alive, 1) == b""
+    os.close(alive)
+
+
 # Where there is no sandbox
 
 
