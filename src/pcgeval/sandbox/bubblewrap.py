@@ -80,13 +80,12 @@ def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
     for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
         options += ["--ro-bind-try", path, path]
     options += ["--proc", "/proc", "--ro-bind-try", "/dev/null", "/proc/sys/kernel/random/boot_id"]
-    with os.scandir(
-        "/proc"
-    ) as entries:  # they tell of the host, its load for one; a device on such a mount is unreadable
-        for entry in entries:
-            if not (entry.name.isdecimal() or entry.is_symlink() or entry.name in launcher.SHOWN_IN_PROC):
-                covered = ["--tmpfs", entry.path, "--remount-ro", entry.path]
-                options += covered if entry.is_dir() else ["--ro-bind", "/dev/null", entry.path]
+    with os.scandir("/proc") as entries:
+        hidden = [entry for entry in entries if not (entry.name.isdecimal() or entry.is_symlink())]
+    for entry in hidden:  # they tell of the host, of its load for one; a device mounted this way cannot be opened
+        if entry.name not in launcher.SHOWN_IN_PROC:
+            covered = ["--tmpfs", entry.path, "--remount-ro", entry.path]
+            options += covered if entry.is_dir() else ["--ro-bind", "/dev/null", entry.path]
     options += ["--perms", "0755", "--tmpfs", "/dev"]
     for path in DEVICES:
         options += ["--dev-bind", path, path]
