@@ -1,11 +1,15 @@
 """Messages and progress on stderr, and the exit codes of commands and stages."""
 
+import contextlib
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+
+import psutil
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import printable_text
@@ -13,6 +17,8 @@ from pcgeval.core.untrusted import printable_text
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
+_PARENT_SECONDS = 0.5  # between two looks whether DVC is still there
+_SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
 
 
 def print_stderr(text: str, end: str = "\n") -> None:
@@ -43,12 +49,24 @@ def run_stage(main: Callable[..., None]) -> None:
     for each in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(each) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(each, signal.default_int_handler)  # every signal that stops a run acts like Ctrl-C
+    if "DVC_STAGE" in os.environ:
+        threading.Thread(target=_end_with_dvc, daemon=True).start()
     code = exit_code_of(lambda: main(*sys.argv[1:]))
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:
         os._exit(code)  # a thread may be in the middle of a model's call, for which a usual end would wait or crash
     sys.exit(code)
+
+
+def _end_with_dvc() -> None:
+    """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        parents = psutil.Process().parents()
+        dvc = next(each for each in parents if each.name() not in _SHELLS)  # most shells make way for what they start
+        while dvc.is_running() and dvc.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Progress:
