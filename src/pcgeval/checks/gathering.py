@@ -21,6 +21,7 @@ from pcgeval.core.stage_files import (
     StabilityFile,
     by_trial,
     read_outcomes,
+    refusal,
 )
 from pcgeval.core.trials import read_usage
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
@@ -60,9 +61,7 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
         try:
             models.append(_MODEL_EVIDENCE.validate_json(read_text(path)))
         except ValidationError as error:
-            fault = error.errors()[0]
-            place = ".".join(map(str, fault["loc"]))
-            raise FileError(f"{path}: {place}: {fault['msg']}. Run `dvc repro` to make it again.") from error
+            raise refusal(path, error) from error
     return replace(evidence, models=tuple(models), no_results="")
 
 

@@ -25,6 +25,7 @@ MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each ta
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # above every product of floats; as 2 000 places are: more could not be printed
 _SHOWN = 80  # characters of a refused value in a message
+_REMAKE = "Make the file again with the stage that wrote it (`dvc repro`)."
 
 
 def plain(value: Decimal) -> str:
@@ -85,7 +86,7 @@ def read_stage_file(path: Path, max_bytes: int | None = None) -> bytes:
         raise FileError(f"{path}: {error.reason}. Run `dvc repro` to make it again.") from error
 
 
-def refusal(path: Path | str, error: ValidationError) -> FileError:
+def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> FileError:
     """Return the error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
     fault = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in fault["loc"])[:200]
@@ -93,7 +94,7 @@ def refusal(path: Path | str, error: ValidationError) -> FileError:
     what = f"{place}: {problem}" if place else problem
     if fault["type"] not in {"missing", "json_invalid"}:
         what += f", found {repr(fault['input'])[:_SHOWN]}"
-    return FileError(f"{path}: {what[:400]}. Make the file again with the stage that wrote it (`dvc repro`).")
+    return FileError(f"{path}: {what[:400]}. {remedy}")
 
 
 class TrialOutcome(_Part):

@@ -20,7 +20,6 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import CALL_KINDS, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
-from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option
 from pcgeval.llm.tokens import TokenCounter, token_counter
@@ -28,11 +27,6 @@ from pcgeval.llm.tokens import TokenCounter, token_counter
 OpenBackend = Callable[[Model], Backend]
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
-
-
-def open_model(model: Model) -> Backend:
-    """Open the backend that a model names; recorded replies are not searched for there."""
-    return open_backend(model, Path())
 
 
 @dataclass(frozen=True)

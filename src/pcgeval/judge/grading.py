@@ -10,11 +10,12 @@ from pcgeval.checks.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.core.console import Progress
 from pcgeval.core.threads import map_in_threads
-from pcgeval.judge.client import JudgeClient, OpenBackend, open_model
+from pcgeval.judge.client import JudgeClient, OpenBackend
 from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.leaf import LeafJudge
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import LlmError
 from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, grade_tree
@@ -69,7 +70,7 @@ def grade(
     report: Report = no_report,
     *,
     stopping: threading.Event | None = None,
-    open_backend: OpenBackend = open_model,
+    open_backend: OpenBackend = open_backend,
 ) -> JudgeOutput:
     """Grade a submission by the part of its rubric that the settings leave.
 

@@ -19,10 +19,11 @@ from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import JUDGE_OPTIONS, Model
 from pcgeval.core.untrusted import walk
-from pcgeval.judge.client import CallFiles, OpenBackend, open_model
+from pcgeval.judge.client import CallFiles, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, STARTED, Computer, ReproductionRun
@@ -87,7 +88,7 @@ def grade_submission(
     report: Report = no_report,
     *,
     stopping: threading.Event | None = None,
-    open_backend: OpenBackend = open_model,
+    open_backend: OpenBackend = open_backend,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 

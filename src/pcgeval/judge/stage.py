@@ -19,9 +19,10 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params
-from pcgeval.judge.client import CallFiles, OpenBackend, open_model
+from pcgeval.judge.client import CallFiles, OpenBackend
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
 from pcgeval.rubric.loading import load_rubric
 
@@ -32,7 +33,7 @@ def grade_stage(
     root: Path = Path(),
     report: Report = no_report,
     *,
-    open_backend: OpenBackend = open_model,
+    open_backend: OpenBackend = open_backend,
 ) -> JudgeOutput:
     """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
 

@@ -11,7 +11,7 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.retry import ServedModel
 
 
-def open_backend(model: Model, recording: Path, report: Callable[[str], None] = print_stderr) -> Backend:
+def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
     """Open a model's backend; it may be used from several threads.
 
     Args:

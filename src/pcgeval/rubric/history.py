@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text, to_json, write_text
 from pcgeval.core.layout import DATA, grade_file
 from pcgeval.core.params import Params
+from pcgeval.core.stage_files import refusal
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError, JudgeOutput, RubricIdentity, Share
 
@@ -112,10 +112,8 @@ def read_history(root: Path = Path()) -> tuple[KeptGrade, ...]:
             try:
                 kept.append(_KEPT_GRADE.validate_json(line))
             except ValidationError as error:
-                fault = error.errors(include_url=False, include_input=False)[0]
-                place = ".".join(map(str, fault["loc"]))
-                message = f"{f'{place:.200}: ' if place else ''}{fault['msg']:.200}"
-                raise FileError(f"{path}:{number}: {message}. Restore the file from git, or drop the line.") from error
+                remedy = "Restore the file from git, or drop the line."
+                raise refusal(f"{path}:{number}", error, remedy) from error
     return tuple(kept)
 
 
