@@ -8,10 +8,10 @@ are scored like all teams and are listed without a rank; disqualified teams are 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import groupby
 from typing import Literal
 
 from pcgeval.core.stage_files import RankedTeam, ScoreInterval, TeamModelScore, plain
+from pcgeval.scoring.decimals import ZERO
 from pcgeval.scoring.formulas import CompetitionScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order
 
@@ -51,13 +51,6 @@ class Ranking:
     baseline: str | None
 
 
-@dataclass(frozen=True)
-class _Place:
-    rank: int
-    entrant: Entrant
-    score: TeamTotal
-
-
 def rank(
     scores: CompetitionScores, submissions: Iterable[Entrant], intervals: Mapping[str, ScoreInterval] | None = None
 ) -> Ranking:
@@ -77,18 +70,14 @@ def rank(
         raise ScoringError("a team is among the submissions twice. Give every team once.")
     totals = {each.team: each for each in scores.totals}
     _check(entrants, totals, scores.rules.baseline)
-    participants = [
-        each for each in entrants.values() if each.role == "participant" and each.disqualified is None and not each.held
-    ]
-    places = _places([(each, totals[each.team]) for each in participants])
+    rows = [_row(each, scores, (intervals or {}).get(each.team)) for each in teams]
+    ranked = [row for row in rows if row.status == "ranked"]
+    ranks = {row.team: _rank_among(ranked, row) for row in ranked}
     bar = totals[scores.rules.baseline] if scores.rules.baseline else None
-    winners, reason = _winners(places, bar)
+    winners, reason = _winners(sorted(ranked, key=lambda row: (ranks[row.team], byte_order(row.team))), ranks, bar)
     if held := [each.team for each in teams if each.held]:
         reason += f" Not ranked until somebody decides about flagged trials: {', '.join(held)}."
-    ranks = {each.entrant.team: each.rank for each in places}
-    rows = [
-        _row(each, scores, ranks.get(each.team), each.team in winners, intervals or {}) for each in entrants.values()
-    ]
+    rows = [row.model_copy(update={"rank": ranks.get(row.team), "winner": row.team in winners}) for row in rows]
     return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, scores.rules.baseline)
 
 
@@ -111,36 +100,28 @@ def _check(entrants: dict[str, Entrant], totals: dict[str, TeamTotal], baseline:
         )
 
 
-def _places(teams: list[tuple[Entrant, TeamTotal]]) -> list[_Place]:
-    """Order the participants by total, equals by prompt length; the same in both shares a rank."""
-    places: list[_Place] = []
-    by_total = sorted(teams, key=lambda each: each[1].total, reverse=True)
-    for _, equals in groupby(by_total, key=lambda each: each[1].total):
-        group = list(equals)
-        lengths = [entrant.prompt_length or 0 for entrant, _ in group]
-        if any(entrant.prompt_length is None for entrant, _ in group):
-            lengths = [0] * len(group)
-        ahead = len(places)
-        places += [
-            _Place(1 + ahead + sum(other < length for other in lengths), entrant, score)
-            for length, (entrant, score) in zip(lengths, group, strict=True)
-        ]
-    return sorted(places, key=lambda each: (each.rank, byte_order(each.entrant.team)))
+def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
+    """Rank by total, equals by prompt length where all of them are known; the same in both shares a rank."""
+    higher = sum((each.total or 0) > (row.total or 0) for each in ranked)
+    lengths = [each.prompt_length for each in ranked if each.total == row.total]
+    known = [length for length in lengths if length is not None]
+    shorter = sum(length < (row.prompt_length or 0) for length in known) if len(known) == len(lengths) else 0
+    return 1 + higher + shorter
 
 
-def _winners(places: list[_Place], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
-    first = [each for each in places if each.rank == 1]
+def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
+    """Return the winners among the teams in the order of their ranks, and a sentence about them."""
+    first = [each for each in ranked if ranks[each.team] == 1]
     if not first:
         return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
-    names = tuple(each.entrant.team for each in first)
-    best = first[0].score
-    if bar is not None and best.total <= bar.total:
+    names, best = tuple(each.team for each in first), first[0].total or ZERO
+    if bar is not None and best <= bar.total:
         return (), (
             f"There is no winner: no team beats the baseline {bar.team} with its total of {plain(bar.total)}; "
-            f"the best, {' and '.join(names)}, has {plain(best.total)}."
+            f"the best, {' and '.join(names)}, has {plain(best)}."
         )
     above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
-    beaten = [each.entrant.team for each in places if each.rank > 1 and each.score.total == best.total]
+    beaten = [each.team for each in ranked if ranks[each.team] > 1 and each.total == best]
     if len(names) > 1:
         return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."
     if beaten:
@@ -148,25 +129,21 @@ def _winners(places: list[_Place], bar: TeamTotal | None) -> tuple[tuple[str, ..
     return names, f"{names[0]} wins: it has the highest total{above}."
 
 
-def _row(
-    entrant: Entrant,
-    scores: CompetitionScores,
-    place: int | None,
-    winner: bool,
-    intervals: Mapping[str, ScoreInterval],
-) -> RankedTeam:
+def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | None) -> RankedTeam:
+    """Return a team's line, still without its rank."""
+    status: Literal["disqualified", "baseline", "held", "ranked"] = "ranked"
+    if entrant.disqualified is not None:
+        status = "disqualified"
+    elif entrant.role == "baseline":
+        status = "baseline"
+    elif entrant.held:
+        status = "held"
     total = next((each for each in scores.totals if each.team == entrant.team), None)
     return RankedTeam(
         team=entrant.team,
-        status="disqualified"
-        if entrant.disqualified is not None
-        else "ranked"
-        if place
-        else "held"
-        if entrant.held
-        else "baseline",
-        rank=place,
-        winner=winner,
+        status=status,
+        rank=None,
+        winner=False,
         total=total.total if total else None,
         normalised=total.normalised if total else None,
         models={
@@ -183,10 +160,10 @@ def _row(
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
         flags_accepted=entrant.flags_accepted,
-        interval=intervals.get(entrant.team),
+        interval=interval,
     )
 
 
 def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
-    total = Decimal(0) if row.total is None else row.total.copy_negate()
+    total = ZERO if row.total is None else row.total.copy_negate()
     return row.total is None, total, row.rank or 0, byte_order(row.team)
