@@ -16,7 +16,12 @@ from mini_competition import ODD_NAME, PARAMS, run, write
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
 from pcgeval.audit.text import audit_text
-from pcgeval.core.params import ParamsError
+from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import Trial
+from pcgeval.core.params import ParamsError, load_params
+from pcgeval.core.trials import TrialRecord, record_path, write_trial
+from pcgeval.generation.tasks import GenerationTask
+from pcgeval.submissions.load import load_submission
 
 REPLACED = PARAMS.replace('{backend: recorded, name: "two:2b"', '{backend: ollama, name: "two:2b"')
 
@@ -239,3 +244,48 @@ def test_the_command_prints_and_tells_by_its_exit_code(workspace: Path) -> None:
 def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
     (tmp_path / "file").write_bytes(content)
     assert count_lines(tmp_path / "file") == lines
+
+
+def write_record(workspace: Path, digest: str = "ab" * 32) -> Path:
+    """Write the record of a trial as it is made now, and let dvc.lock agree with it."""
+    params, folder = load_params(workspace / "params.yaml"), workspace / "data/raw/m1/aa"
+    submission, model, trial = load_submission(workspace / "data/submissions/aa"), params.models["m1"], Trial("I", 1)
+    task = GenerationTask(submission, model, digest, params.limits, params.competition.seed)
+    seed, fingerprint = task.job(trial).seed, task.fingerprint(trial)
+    record = TrialRecord(fingerprint, seed, model.name, digest, (), sha256_bytes(b""), reason="no reply")
+    write_trial(folder, "aa", trial, "", record)
+    run(workspace, "dvc", "commit", "--quiet", "--force")
+    return record_path(Path("data/raw/m1/aa"), "aa", trial)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("data/submissions/aa/prompt.txt", "draw", "paint"),
+        ("params.yaml", "seed: 7", "seed: 8"),
+        ("params.yaml", "tokens: 100", "tokens: 90"),
+        ("params.yaml", '"one:1b"', '"two:1b"'),
+    ],
+)
+def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agrees(
+    workspace: Path, name: str, old: str, new: str
+) -> None:
+    path = write_record(workspace)
+    assert audit(workspace).faults == ()
+    (workspace / name).write_text((workspace / name).read_text().replace(old, new, 1))
+    run(workspace, "dvc", "commit", "--quiet", "--force")
+    (fault,) = audit(workspace).faults
+    assert (fault.kind, fault.path) == ("record", path.as_posix())
+    assert "another submission" in fault.message
+
+
+def test_a_trial_of_another_model_than_the_pinned_one_is_named(workspace: Path) -> None:
+    path = write_record(workspace, digest="cd" * 32)
+    assert [(fault.kind, fault.path) for fault in audit(workspace).faults] == [("record", path.as_posix())]
+
+
+def test_a_record_that_is_none_is_named(workspace: Path) -> None:
+    path = write_record(workspace)
+    (workspace / path).write_text("{}")
+    assert sorted((fault.kind for fault in audit(workspace).faults), reverse=True) == ["record", "changed"]
+    assert any(fault.message.startswith(path.as_posix()) for fault in audit(workspace).faults if fault.path is None)

@@ -73,7 +73,7 @@ for step in steps:
         (folder / letter / f"{team}_{letter}_1.txt").write_text(f"{step} {model} {team} {letter}")
     (folder / "trials.json").write_text("[]")
     if step == "raw":
-        (folder / "I" / f"{team}_I_1.json").write_text("{}")
+        (folder / "I" / f"{team}_I_9.json").write_text("{}")
 """
 
 RANK = """\

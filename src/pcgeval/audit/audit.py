@@ -1,10 +1,10 @@
 """The audit: from each line of the ranking back to every input, and whether workspace, dvc.lock and cache agree."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from pcgeval.audit.status import AGAIN, AuditFinding, Checker, finding
 from pcgeval.audit.workspace import Workspace, printable
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import RANKING_JSON
-from pcgeval.core.params import load_params
+from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, stage_dir
+from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
+from pcgeval.core.trials import record_path
+from pcgeval.generation.tasks import stale_records
+from pcgeval.submissions.load import SubmissionError, load_submission
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def audit(root: Path, team: str | None = None) -> Audit:
     checker = Checker(pipeline, workspace, git, params)
     checker.check()
     environment, package_notes = read_environment(root)
-    faults = checker.faults
+    faults = [*checker.faults, *_stale_trials(root, params)]
     ranked: tuple[RankedTeam, ...] = ()
     try:
         ranked = RankingFile.read(root / RANKING_JSON).teams
@@ -142,6 +145,23 @@ def audit(root: Path, team: str | None = None) -> Audit:
         faults=tuple(faults),
         notes=(*checker.notes, *package_notes),
     )
+
+
+def _stale_trials(root: Path, params: Params) -> Iterator[AuditFinding]:
+    """Recompute the fingerprint of each trial from the submission and params as they are now, whatever DVC recorded."""
+    for model, team in product(params.models, params.teams):
+        folder = stage_dir("raw", model, team)
+        try:
+            stale = stale_records(params, model, load_submission(root / SUBMISSIONS / team), root / folder)
+        except SubmissionError:  # it is not what was evaluated: the comparison with dvc.lock says so
+            continue
+        except FileError as error:
+            yield finding("record", None, printable(str(error).removeprefix(f"{root}/")))
+            continue
+        for trial in stale:
+            message = "was made from another submission, model, seed or limits than are there now"
+            path = record_path(folder, team, trial).as_posix()
+            yield finding("record", path, f"{message}. {AGAIN.capitalize()} to do the trial again.")
 
 
 def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:
