@@ -68,4 +68,4 @@ environments: $(READY)  ## test the verifiers environments and run them for real
 
 clean:  ## remove what the stages made; inputs, results in git, .venv and the paid replies in .pcgeval/calls stay
 	rm -rf data/raw data/intermediate data/levels data/images data/stability data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
-	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls -exec rm -rf {} +
+	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name pseudonyms.key -exec rm -rf {} +

@@ -24,6 +24,7 @@ COMMANDS = [
     "validate",
     "status",
     "inspect",
+    "letter",
     "try",
     "submit",
     "extract",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_ranking
+from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
@@ -21,15 +21,21 @@ app.add_typer(export, name="export", help="Copy the data to the layout of the of
 
 
 @app.command()
-def ranking(json: Json = False) -> None:
+def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     """Print the ranking of the last run."""
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.decimals import round_totals
 
     found = RankingFile.read(RANKING_JSON)
+    if anonymous:
+        from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
+
+        names = read_pseudonyms(team.team for team in found.teams)
+        found = anonymous_ranking(found, names)
+        names.print_mapping()
     if json:
-        print_json(read_json(RANKING_JSON))
+        print_json(found.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
         return
     print_ranking(found.teams)
     print_stderr(round_totals(found.reason))

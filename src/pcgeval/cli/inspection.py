@@ -1,4 +1,4 @@
-"""The commands that look at a run and at its trials: `status`, `inspect`."""
+"""The commands that look at a run, at its trials, and tell teams about them: `status`, `inspect`, `letter`."""
 
 import sys
 import time
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_ranking, print_table, within
+from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, print_table, within
 from pcgeval.core.console import duration, print_stderr
 
 if TYPE_CHECKING:
@@ -158,3 +158,31 @@ def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
         table = Table("conversation", "answer", header_style="")
         table.add_row(Text(printable_text(said)), Text(printable_text(each.answer or "(nothing)")))
         console.print(table)
+
+
+@app.command()
+def letter(
+    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's letter.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the letters.")] = Path("results/letters"),
+    anonymous: Anonymous = False,
+    json: Json = False,
+) -> None:
+    """Write each team a letter of results: Markdown and a page.
+
+    It tells a team all about its own trials, and of the others what the ranking says.
+    """
+    from pcgeval.core.params import load_params
+    from pcgeval.report.letter import write_letters
+    from pcgeval.report.pseudonyms import read_pseudonyms
+
+    params = load_params()
+    if team is not None and team not in params.teams:
+        raise typer.BadParameter(f"team {team!r}: params.yaml has {', '.join(params.teams)}.")
+    names = read_pseudonyms(params.teams) if anonymous else None
+    files = write_letters(params, Path(), out, [team] if team else params.teams, names)
+    if json:
+        print_json({"files": [str(file) for file in files], "pseudonyms": names.of_team if names else None})
+        return
+    sys.stdout.writelines(f"{file}\n" for file in files)
+    if names:
+        names.print_mapping()

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 Number = TypeVar("Number", int, float)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Anonymous = Annotated[
+    bool, typer.Option("--anonymous", help="Write pseudonyms for the names of all teams but baselines.")
+]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server, or `pcgeval serve-local`.")]
 TrustPrograms = Annotated[
     bool,
