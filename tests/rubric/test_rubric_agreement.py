@@ -14,8 +14,7 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 from pcgeval.core.files import to_json
 from pcgeval.rubric.agreement import NO_CATEGORY, Pair, agreement
-from pcgeval.rubric.grade_files import graded_task_from_json
-from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, grade_tree, graded_task_from_json
 from pcgeval.rubric.tree import prune
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"

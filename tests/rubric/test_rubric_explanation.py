@@ -11,8 +11,7 @@ from pcgeval.judge.leaf import LeafJudge
 from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.rubric.explanation import NodeShare, explain
-from pcgeval.rubric.grade_files import graded_task_from_json
-from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree, graded_task_from_json
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.text import explanation_lines, share_lines
 

@@ -8,7 +8,6 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 import pcgeval
 from pcgeval.core.files import to_json
-from pcgeval.rubric.grade_files import graded_task_from_json, judge_output_from_json
 from pcgeval.rubric.grades import (
     GradeError,
     JudgeOutput,
@@ -16,6 +15,8 @@ from pcgeval.rubric.grades import (
     extract_leaf_grades,
     get_grade_summary,
     grade_tree,
+    graded_task_from_json,
+    judge_output_from_json,
     rescored,
 )
 from pcgeval.rubric.text import tree_lines

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.rubric.grade_files import graded_task_from_json
-from pcgeval.rubric.grades import JudgeOutput, Verdict, get_grade_summary, grade_tree, rescored
+from pcgeval.rubric.grades import JudgeOutput, Verdict, get_grade_summary, grade_tree, graded_task_from_json, rescored
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, code_only, leaves, prune, resources_provided, walk
 

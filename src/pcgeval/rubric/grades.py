@@ -8,17 +8,22 @@ read from its files) a leaf has `valid_score` False and the score 0.0. `score_bo
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
-from pydantic import ConfigDict, Field, PlainValidator, StrictBool
+from pydantic import ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, TaskNode
+from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, TaskNode, child_paths
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
+
+
+MAX_BYTES = 2**28  # of a graded tree: 2 551 nodes, each with several long answers
 
 
 class GradeError(PcgevalError):
@@ -215,6 +220,10 @@ class JudgeOutput:
         return values
 
 
+_OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
+_TREE: TypeAdapter[GradedTask] = TypeAdapter(GradedTask)
+
+
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
     """Return sum(weight * score) / sum(weight), and 0 if the weights sum to 0.
 
@@ -305,3 +314,95 @@ def _only_category(node: GradedTask, category: str) -> GradedTask | None:
         return node if node.task_category == category else None
     kept = tuple(cut for each in node.sub_tasks if (cut := _only_category(each, category)))
     return replace(node, sub_tasks=kept) if kept else None
+
+
+def read_grade(path: Path) -> JudgeOutput:
+    """Read a grade.json, or a bare graded tree as PaperBench publishes it, whose judge is then `unknown`.
+
+    Raises:
+        GradeError: It is neither, or its figures are not those of its tree.
+        FileError: It is missing or unreadable.
+    """
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
+    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
+        value = {"judge_type": "unknown", "graded_task_tree": value}
+    try:
+        return judge_output_from_json(value)
+    except GradeError as error:
+        raise GradeError(f"{path}: {error}") from error
+
+
+def read_graded_tree(path: Path) -> GradedTask:
+    """Read a graded tree alone, from a file whose other figures may be another tool's.
+
+    Raises:
+        GradeError: There is none, or it is a guess.
+        FileError: The file is missing or unreadable.
+    """
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
+    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
+    try:
+        return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
+    except GradeError as error:
+        raise GradeError(f"{path}: {error}") from error
+
+
+def judge_output_from_json(value: Any) -> JudgeOutput:
+    """Parse the result of `JudgeOutput.to_json`; other keys are ignored.
+
+    Raises:
+        GradeError: It is not that, or its figures are not those of its tree.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("judge_type"), str):
+        raise GradeError("not a grading: it has no 'judge_type'. Give a grade.json.")
+    tree = graded_task_from_json(value.get("graded_task_tree"))
+    guess = value.get("score") if value["judge_type"] == HEURISTIC else None
+    try:
+        output = _OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise GradeError(f"{key!r} is {fault['input']!r:.60}: {fault['msg']:.200}. Give a grade.json.") from error
+    if (expected := rescored(tree).score) != tree.score:
+        raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
+    for name, figure in output.to_json().items():
+        if name != "graded_task_tree" and value.get(name, figure) != figure:
+            raise GradeError(f"{name} is {value[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
+    return output
+
+
+def graded_task_from_json(value: Any) -> GradedTask:
+    """Parse a graded tree as `GradedTask.to_json` returns it or as PaperBench writes it, without paths.
+
+    Raises:
+        GradeError: It is not one; the message has the path of the first faulty node.
+    """
+    tree = _with_path(value, _paths("", [value])[0], 1)
+    try:
+        return _TREE.validate_python(tree)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        node, keys = tree, list(fault["loc"])
+        while len(keys) > 1 and keys[0] == "sub_tasks":
+            node, keys = node["sub_tasks"][keys[1]], keys[2:]
+        place = node["path"] if isinstance(node, Mapping) else "a node"
+        found = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
+        raise GradeError(f"{place}: {found}{fault['msg']:.200}. Give a tree as in grade.json.") from error
+
+
+def _paths(parent: str, values: list[Any]) -> list[str]:
+    return child_paths(parent, [str(each.get("id")) if isinstance(each, Mapping) else "?" for each in values])
+
+
+def _with_path(value: Any, path: str, level: int) -> Any:
+    """Return a tree whose nodes have the paths that follow from their ids, where they have none of their own."""
+    if level > MAX_DEPTH:
+        raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
+    if not isinstance(value, Mapping):
+        return value
+    value = {"path": path, **value}
+    if isinstance(below := value.get("sub_tasks"), list):
+        paths = _paths(value["path"] if isinstance(value["path"], str) else path, below)
+        value["sub_tasks"] = [_with_path(each, at, level + 1) for each, at in zip(below, paths, strict=True)]
+    return value
