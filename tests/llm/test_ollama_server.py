@@ -15,7 +15,7 @@ from faulty_server import (
 )
 
 from pcgeval.llm.ollama import OllamaServer, check_options
-from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, ServedModel
 
 DIGEST = "ab" * 32
@@ -141,9 +141,15 @@ def test_a_model_that_is_pulled_again_in_the_middle_of_a_run_stops_it():
     assert all(each in str(caught.value) for each in (server.address, DIGEST, OTHER))
 
 
-def test_a_reply_counts_only_when_its_model_is_known_for_sure():
-    reply, count = chat(LINES, listings=[status(500), toy()])
-    assert (reply.text, count) == ("Hello", 2)
+@pytest.mark.parametrize("looks", [1, 2, 8])
+def test_a_reply_counts_when_its_model_is_known_for_sure_and_is_not_asked_again_until_then(looks):
+    reply, count = chat(LINES, listings=[status(500)] * looks + [toy()])
+    assert (reply.text, count) == ("Hello", 1)
+
+
+def test_a_reply_whose_model_is_never_known_does_not_count():
+    with pytest.raises(ServerFaultError, match="500"):
+        chat(LINES, listings=[status(500)])
 
 
 def test_a_model_that_is_removed_in_the_middle_of_a_run_stops_it():

@@ -1,8 +1,4 @@
-"""The backend `ollama`: an Ollama server, or `pcgeval serve-local`, asked through the official client.
-
-A model that is pulled again in the middle of a run keeps its name. So a reply counts only if the server's list of
-models still has the digest that the request names after the reply has ended; any other one stops the run.
-"""
+"""The backend `ollama`: an Ollama server, or `pcgeval serve-local`, asked through the official client."""
 
 import difflib
 import os
@@ -90,22 +86,14 @@ class OllamaServer(HttpServer):
         raise self._missing_model("it is not in the server's list")
 
     def ask(self, request: ChatRequest, deadline: float) -> ChatReply:
-        """Return the reply of the model with the request's digest.
+        """Return the model's reply.
 
         Raises:
             CallError: The server refused this request, or the reply is not usable.
-            LlmError: The server has another model under the name, or none.
+            LlmError: The server does not have the model.
             TransientError: The request failed in a way that another may not.
         """
-        reply = self._with_client(deadline, lambda client: self._chat(client, request))
-        found = self.digest(deadline)
-        if found != request.digest:
-            raise LlmError(
-                f"model {self.name}: the server at {self.address} has {found}, this run is of {request.digest}. "
-                "Was it pulled again meanwhile? The reply is thrown away. Restore the model, or run again with the "
-                "other digest."
-            )
-        return reply
+        return self._with_client(deadline, lambda client: self._chat(client, request))
 
     async def _chat(self, client: ollama.AsyncClient, request: ChatRequest) -> ChatReply:
         messages = [asdict(message) for message in request.messages]

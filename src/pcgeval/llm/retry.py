@@ -1,16 +1,20 @@
 """The only retries of a call to a language model: at most 6 requests with exponential back-off, over all its servers.
 
 A retry asks for the same reply: a request carries its seed. A server that keeps failing is left out for a while.
+
+A model that is pulled again in the middle of a run keeps its name. So a reply counts only if its server's list of
+models still has the digest that the request names; any other one stops the run. A list that cannot be had is asked for
+again, and not the reply.
 """
 
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pcgeval.core.console import print_stderr
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, RefusedError, ServerFaultError
+from pcgeval.llm.protocol import UNPINNED, CallError, ChatReply, ChatRequest, LlmError, RefusedError, ServerFaultError
 from pcgeval.llm.schemas import SchemaError
 
 _LIST_SECONDS = 30.0  # for one server's list of models
@@ -62,7 +66,7 @@ class Server(Protocol):
         """Return the digest of the model here; raises LlmError where it is missing, or TransientError."""
 
     def ask(self, request: ChatRequest, deadline: float) -> ChatReply:
-        """Return the reply of the model with the request's digest; raises LlmError, CallError or TransientError."""
+        """Return the reply of the model here; raises LlmError, CallError or TransientError."""
 
 
 @dataclass(eq=False)
@@ -75,6 +79,7 @@ class _Host:
     failures: int = 0  # since the last reply
     rests: int = 0  # one after the other
     rests_until: float = 0.0  # on the monotonic clock
+    unchecked: dict[str, ChatReply] = field(default_factory=dict)  # by request: replies whose model is not sure
 
 
 class ServedModel:
@@ -106,7 +111,7 @@ class ServedModel:
         errors: list[TransientError] = []
         for host in self._hosts:
             try:
-                found[host.server.address] = self._listed_digest(host.server)
+                found[host.server.address] = self._listed_digest(host.server, _LIST_REQUESTS)
             except TransientError as error:
                 errors.append(error)
                 self._leave_out(host, error)
@@ -172,10 +177,10 @@ class ServedModel:
             time.sleep(wait)
             pause *= 2
 
-    def _listed_digest(self, server: Server) -> str:
+    def _listed_digest(self, server: Server, requests: int) -> str:
         deadline = time.monotonic() + _LIST_SECONDS
         pause = self._policy.pause
-        for _ in range(1, min(_LIST_REQUESTS, self._policy.requests)):
+        for _ in range(1, min(requests, self._policy.requests)):
             try:
                 return server.digest(deadline)
             except TransientError as error:
@@ -211,7 +216,8 @@ class ServedModel:
 
     def _ask(self, host: _Host, request: ChatRequest, deadline: float) -> ChatReply:
         try:
-            reply = host.server.ask(request, deadline)
+            reply = host.unchecked.pop(request.key, None) or host.server.ask(request, deadline)
+            self._check_digest(host, request, reply)
         except TransientError as error:
             if time.monotonic() < deadline:  # else it is the call's time that ended
                 with self._lock:
@@ -228,6 +234,22 @@ class ServedModel:
         if is_back:
             self._report(f"model {self.name}, server {host.server.address}: answers again")
         return reply
+
+    def _check_digest(self, host: _Host, request: ChatRequest, reply: ChatReply) -> None:
+        """Look whether the model is still the one that was to be asked; a reply for which that fails is put aside."""
+        if request.digest.startswith(UNPINNED):
+            return
+        try:
+            found = self._listed_digest(host.server, self._policy.requests)
+        except TransientError:
+            host.unchecked[request.key] = reply
+            raise
+        if found != request.digest:
+            raise LlmError(
+                f"model {self.name}: the server at {host.server.address} has {found}, this run is of {request.digest}. "
+                "Was it pulled again meanwhile? The reply is thrown away. Restore the model, or run again with the "
+                "other digest."
+            )
 
     def _leave_out(self, host: _Host, error: TransientError) -> None:
         now = time.monotonic()
