@@ -15,7 +15,7 @@ from pcgeval.cli.main import main
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
-from pcgeval.submissions.filing import FilingError, submit
+from pcgeval.submissions.filing import FilingError, SubmitOptions, submit
 from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.load import Program, load_submission
 
@@ -85,15 +85,15 @@ def test_a_failure_leaves_the_old_one(competition: Path, monkeypatch: pytest.Mon
     if not exchange:
         monkeypatch.setattr(filing, "_exchange", lambda *_: False)
     (competition / "alpha" / "README.md").unlink()
-    assert submit(competition / "alpha").folder is None
+    assert submit(competition / "alpha", "alpha").folder is None
     assert contents(SUBMISSIONS) == before
     write_folder(competition / "alpha", {**PROMPT_FILES, "more.txt": "x"})
     with monkeypatch.context() as broken:
         broken.setattr(filing, "_take_over", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            submit(competition / "alpha")
+            submit(competition / "alpha", "alpha")
     assert contents(SUBMISSIONS) == before
-    submit(competition / "alpha")
+    submit(competition / "alpha", "alpha")
     assert tree(SUBMISSIONS) == ["alpha", *(f"alpha/{each}" for each in tree(competition / "alpha"))]
 
 
@@ -162,7 +162,9 @@ def test_the_word_limit_is_that_of_the_competition(competition: Path):
     write_folder(competition / "alpha", {"prompt.txt": "one two three <OBJECT>"})
     assert submit(competition / "alpha").folder is not None
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
-    assert texts(submit(competition / "alpha").check.findings) == ["prompt.txt: the prompt has 4 words; 3 are allowed"]
+    assert texts(submit(competition / "alpha", "alpha").check.findings) == [
+        "prompt.txt: the prompt has 4 words; 3 are allowed"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -225,14 +227,14 @@ def test_the_organisers_notes_are_the_organisers(competition: Path):
     write_folder(competition / "alpha", {"submission.yaml": "title: Alpha!\nrole: baseline\ndisqualified: no\n"})
     assert "disqualified: Input should be" in texts(submit(competition / "alpha").check.findings)[0]
     write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
-    submit(competition / "alpha")
+    submit(competition / "alpha", "alpha")
     first = load_submission(SUBMISSIONS / "alpha")
     assert (first.title, first.role) == ("Älpha!", "participant")
     (SUBMISSIONS / "alpha" / "submission.yaml").write_text(
         "title: X\nrole: baseline\ndisqualified: it cheated\nflags_accepted: {by: Ada, reason: seen}\n"
     )
-    write_folder(competition / "alpha", {"submission.yaml": "title: New\n"})
-    filed = submit(competition / "alpha")
+    write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
+    filed = submit(competition / "alpha", "alpha", SubmitOptions(replace=True))
     second = load_submission(SUBMISSIONS / "alpha")
     assert (second.title, second.role, second.disqualified) == ("New", "baseline", "it cheated")
     assert second.flags_accepted is None  # that was about other trials
@@ -251,19 +253,20 @@ def test_notes_without_the_organisers_words_stay_as_they_are(competition: Path):
 def test_nothing_that_git_has_not_kept_is_replaced(competition: Path):
     git("init", "-q")
     submit(competition / "alpha")
+    write_folder(competition / "alpha", {"prompt.txt": "Second <OBJECT>"})
     with pytest.raises(FilingError, match=r"not committed.*git add data/submissions/alpha"):
-        submit(competition / "alpha")
+        submit(competition / "alpha", "alpha")
     git("add", ".")
     with pytest.raises(FilingError, match="not committed"):
-        submit(competition / "alpha")
+        submit(competition / "alpha", "alpha")
     git("commit", "-qm", "alpha")
     assert submit(competition / "program", "alpha").replaced
     with pytest.raises(FilingError, match="or replace it for good with --force"):
-        submit(competition / "alpha")
-    assert submit(competition / "alpha", force=True).replaced
+        submit(competition / "alpha", "alpha")
+    assert submit(competition / "alpha", "alpha", SubmitOptions(force=True)).replaced
     (SUBMISSIONS / "alpha" / "extra.txt").write_text("x")
     with pytest.raises(FilingError, match="not committed"):
-        submit(competition / "alpha")
+        submit(competition / "alpha", "alpha")
     assert (SUBMISSIONS / "alpha" / "extra.txt").exists()
 
 
@@ -277,8 +280,9 @@ def test_a_folder_that_git_ignores_is_not_kept_by_it(competition: Path):
     ]
     assert "commit it: git add data/submissions/beta && git commit -m 'Submission of beta'" in filed.to_do
     submit(competition / "alpha")
+    write_folder(competition / "alpha", {"prompt.txt": "Second <OBJECT>"})
     with pytest.raises(FilingError, match="not committed"):
-        submit(competition / "alpha")
+        submit(competition / "alpha", "alpha")
 
 
 def test_a_hook_or_repository_in_the_submission_is_left_out(competition: Path):
@@ -292,7 +296,7 @@ def test_what_is_no_folder_is_not_replaced(competition: Path):
     SUBMISSIONS.mkdir(parents=True)
     (SUBMISSIONS / "alpha").symlink_to(competition)
     with pytest.raises(FilingError, match="not a folder"):
-        submit(competition / "alpha", force=True)
+        submit(competition / "alpha", "alpha", SubmitOptions(force=True))
     assert (competition / "alpha" / "README.md").exists()
 
 
@@ -305,7 +309,7 @@ def test_two_at_once_exclude_each_other(competition: Path):
 def test_a_submission_may_be_filed_again_from_where_it_lies(competition: Path):
     submit(competition / "program")
     before = contents(SUBMISSIONS / "program")
-    assert submit(SUBMISSIONS / "program").replaced
+    assert submit(SUBMISSIONS / "program").status == "unchanged"
     assert contents(SUBMISSIONS / "program") == before
 
 
@@ -327,10 +331,111 @@ def test_the_command(competition: Path, capsys: pytest.CaptureFixture[str]):
     (competition / "alpha" / "README.md").unlink()
     assert main(["submit", str(competition / "alpha")]) == 1
     out, err = capsys.readouterr()
-    assert out == ""
-    assert "error: has no README.md" in err
+    assert out.startswith("error: has no README.md")
+    assert "was not filed" in err
     assert main(["submit", str(competition / "alpha"), "--team", "logs"]) == 2
     assert main(["submit", str(competition / "nowhere"), "--team", "x"]) == 2
     assert not (SUBMISSIONS / "x").exists()
     with pytest.raises(HandInError):
         submit(competition / "nowhere", "x")
+
+
+def readme(team: str) -> str:
+    return f"# Ours\n\n**Team name:** {team}\n"
+
+
+def test_a_name_from_the_file_alone_replaces_nobody(competition: Path):
+    submit(competition / "alpha")
+    before = contents(SUBMISSIONS)
+    write_folder(competition / "other" / "alpha", {**PROMPT_FILES, "prompt.txt": "Not alpha's <OBJECT>"})
+    with pytest.raises(FilingError, match=r"nothing but the file's name.*--replace.*--team alpha"):
+        submit(competition / "other" / "alpha")
+    assert contents(SUBMISSIONS) == before
+    assert submit(competition / "alpha").status == "unchanged"
+    write_folder(competition / "other" / "alpha", {"README.md": readme("Team Alpha")})
+    assert submit(competition / "other" / "alpha").replaced
+
+
+def test_another_team_or_a_baseline_is_replaced_only_on_request(competition: Path):
+    submit(competition / "alpha")
+    submit(competition / "program", "base", SubmitOptions(as_baseline=True))
+    before = contents(SUBMISSIONS)
+    intruder = write_folder(competition / "penguins", {**PROMPT_FILES, "README.md": readme("Penguins")})
+    with pytest.raises(FilingError, match=r"alpha.*README.*'Penguins'.*--replace"):
+        submit(intruder, "alpha")
+    with pytest.raises(FilingError, match=r"base.*is a baseline.*--replace"):
+        submit(intruder, "base")
+    with pytest.raises(FilingError, match="is a baseline"):
+        submit(competition / "alpha", "base")
+    assert contents(SUBMISSIONS) == before
+    assert submit(intruder, "alpha", SubmitOptions(replace=True)).replaced
+    assert submit(intruder, "base", SubmitOptions(replace=True)).replaced
+    assert load_submission(SUBMISSIONS / "base").role == "baseline"
+
+
+def test_a_team_may_go_on_with_the_long_name_in_its_readme(competition: Path):
+    folder = write_folder(competition / "x", {**PROMPT_FILES, "README.md": readme("Pingüinos de Lima")})
+    filed = submit(folder, "lima")
+    assert texts(filed.check.findings, "warning") == [
+        ": the README names the team 'Pingüinos de Lima', and it is filed as 'lima'"
+    ]
+    write_folder(folder, {"README.md": readme("`pinguinos-de-lima`"), "prompt.txt": "Better <OBJECT>"})
+    assert submit(folder, "lima").replaced
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Team: alpha", "team-name : Alpha", "## Team: **Team Alpha**", "> *Team Name*: `ALPHA`.", "- Team\uff1a alpha"],
+)
+def test_the_readmes_name_is_compared_without_signs_and_case(competition: Path, line: str):
+    write_folder(competition / "alpha", {"README.md": f"# x\n{line}\nTeam: other\n"})
+    assert submit(competition / "alpha").check.findings == ()
+    assert [each.severity for each in submit(competition / "alpha", "beta").check.findings] == ["warning"]
+
+
+def test_a_baseline_is_filed_as_one(competition: Path):
+    write_folder(competition / "alpha", {"submission.yaml": "title: Alpha!\n"})
+    submit(competition / "alpha", options=SubmitOptions(as_baseline=True))
+    filed = load_submission(SUBMISSIONS / "alpha")
+    assert (filed.role, filed.title) == ("baseline", "Alpha!")
+    assert submit(competition / "alpha").status == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("teams", "added"),
+    [
+        ("teams: [a, base]  # ours", "teams: [a, base, new]  # ours"),
+        ("teams: [\n  a,  # one\n  'base',\n]", "teams: [\n  a,  # one\n  'base', new,\n]"),
+        ("teams:\n- a\n- base   # last\n# end", "teams:\n- a\n- base   # last\n- new\n# end"),
+        ("teams:\r\n    - a\r\n    - base\r\n", "teams:\r\n    - a\r\n    - base\r\n    - new\r\n"),
+    ],
+)
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_team_is_added_and_the_rest_of_params_stays(competition: Path, teams: str, added: str, is_last: bool):
+    others = yaml.safe_dump({key: value for key, value in PARAMS.items() if key != "teams"})
+    before = f"# é\n{others}{teams}" if is_last else f"{teams}\n{others}"
+    Path("params.yaml").write_bytes(before.encode())
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    filed = submit(competition / "alpha", "new", SubmitOptions(add=True))
+    assert not any("params.yaml" in line for line in filed.to_do)
+    assert Path("params.yaml").read_bytes().decode() == before.replace(teams, added)
+    submit(competition / "alpha", "new", SubmitOptions(add=True))
+    assert Path("params.yaml").read_bytes().decode() == before.replace(teams, added)
+
+
+@pytest.mark.parametrize("team", ["123", "no", "1e5", "2026-08-01", "null"])
+def test_an_added_name_stays_a_name(competition: Path, team: str):
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    submit(competition / "alpha", team, SubmitOptions(add=True))
+    assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == ["a", "base", team]
+
+
+def test_teams_in_a_form_that_cannot_be_edited_are_left(competition: Path):
+    values = yaml.safe_dump({key: value for key, value in PARAMS.items() if key not in {"teams", "similarity"}})
+    text = f"{values}similarity: {{model: &x a}}\nteams: [*x]\n"
+    Path("params.yaml").write_text(text)
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    with pytest.raises(ParamsError, match=r"cannot be edited.*Add new"):
+        submit(competition / "alpha", "new", SubmitOptions(add=True))
+    assert Path("params.yaml").read_text() == text

@@ -88,25 +88,31 @@ def submit(
     team: Annotated[
         str | None, typer.Option(metavar="NAME", help="Default: the name of the folder or zip file.")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a baseline, or a team that the submission does not name.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a submission that is not committed to git.")] = False,
+    as_baseline: Annotated[bool, typer.Option("--as-baseline", help="File it with the role baseline.")] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the team to `teams` in params.yaml.")] = False,
     json: Json = False,
 ) -> None:
     """Check a submission and copy it to data/submissions."""
+    from pcgeval.submissions.filing import SubmitOptions
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.findings import printable_findings
 
-    filed = file_submission(path, team, force=force)
-    for line in printable_findings(filed.check.findings):
-        print_stderr(line)
+    filed = file_submission(path, team, SubmitOptions(replace, force, as_baseline, add))
     if json:
         folder = None if filed.folder is None else str(filed.folder)
-        values = {"team": filed.team, "folder": folder, "replaced": filed.replaced, "to_do": filed.to_do}
-        print_json({**values, **filed.check.to_json()})
-    elif filed.folder is not None:
-        sys.stdout.write(f"{filed.folder}\n")
+        values = {"team": filed.team, "folder": folder, "status": filed.status, "replaced": filed.replaced}
+        print_json({**values, "to_do": filed.to_do, **filed.check.to_json()})
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(filed.check.findings))
+        if filed.folder is not None:
+            sys.stdout.write(f"{filed.folder}\n")
     if filed.folder is None:
         print_stderr(f"{path} was not filed: fix the errors above, then submit it again")
         raise typer.Exit(EXIT_CHECK_FAILED)
-    print_stderr(f"{'replaced' if filed.replaced else 'filed'} {filed.folder}: {filed.check.summary}")
+    print_stderr(f"{filed.status} {filed.folder}: {filed.check.summary}")
     for line in filed.to_do:
         print_stderr(line)

@@ -3,6 +3,7 @@
 import difflib
 import re
 import string
+from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -11,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import read_text, write_text
 
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
@@ -199,10 +201,24 @@ class RubricParams(_Section):
         return self
 
 
+class Intake(_Section):
+    """When submissions are accepted; no stage depends on it."""
+
+    deadline: datetime | None = None  # UTC; the last moment
+
+    @field_validator("deadline", mode="before")
+    @classmethod
+    def _in_quotes(cls, value: object) -> datetime | None:
+        if value is not None and not isinstance(value, str):
+            raise ValueError('must stand in quotes, such as "2026-08-01T23:59:59Z": DVC takes no times in params.yaml')
+        return None if value is None else parse_time(value)
+
+
 class Params(_Section):
-    """All of params.yaml; every section must be there, because the stages name the sections that they depend on."""
+    """All of params.yaml; sections that a stage depends on must be there, because the stages name them."""
 
     competition: Competition
+    intake: Intake = Intake()
     rounds: dict[str, Round] = {}
     teams: tuple[str, ...] = Field(min_length=1)
     models: dict[str, Model] = Field(min_length=1)
@@ -257,6 +273,22 @@ class Params(_Section):
                     )
 
 
+def parse_time(text: str) -> datetime:
+    """Return a time in UTC; one without a time zone is UTC.
+
+    Raises:
+        ValueError: It is not a date and a time of day in ISO 8601; the words follow its name.
+    """
+    try:
+        time = datetime.fromisoformat(text.strip())
+        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("must be a date and a time in ISO 8601, such as 2026-08-01T23:59:59Z") from error
+    if len(text.strip()) <= len("2026-08-01"):
+        raise ValueError("is a date without a time of day; write it as 2026-08-01T23:59:59Z")
+    return time
+
+
 def team_name_fault(name: str) -> str | None:
     """Return why a team cannot have this name, in words that follow it; None if it can."""
     if not _NAME.fullmatch(name):
@@ -281,6 +313,36 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct that line.") from error
     return parse_params(values, str(path))
+
+
+def add_team(team: str, path: Path = Path("params.yaml")) -> None:
+    """Write a team into `teams` in params.yaml, if it is not there, and leave every other character as it is.
+
+    Raises:
+        ParamsError: The file is faulty, cannot take this team, or lists its teams in a form that is not edited here.
+    """
+    path = path.resolve()  # what a link leads to is written, and the link stays
+    if team in load_params(path).teams:
+        return
+    text = read_text(path)
+    values = yaml.safe_load(text)
+    root = yaml.compose(text, yaml.SafeLoader)
+    assert root is not None  # noqa: S101 - it has been loaded
+    listed = {key.value: value for key, value in root.value}["teams"]
+    written = team if yaml.safe_load(team) == team else f'"{team}"'  # 123 would be a number
+    end = listed.value[-1].end_mark.index
+    if listed.flow_style:
+        edited = f"{text[:end]}, {written}{text[end:]}"
+    else:
+        line_break = "\r\n" if "\r\n" in text else "\n"
+        end = (text + "\n").index("\n", end)
+        end -= text[:end].endswith("\r")
+        edited = f"{text[:end]}{line_break}{' ' * listed.start_mark.column}- {written}{text[end:]}"
+    wanted = {**values, "teams": [*values["teams"], team]}
+    parse_params(wanted, f"{path} with team {team}")
+    if yaml.safe_load(edited) != wanted:
+        raise ParamsError(f"{path}: lists its teams in a form that cannot be edited here. Add {team} to `teams`.")
+    write_text(path, edited)
 
 
 def parse_params(values: Any, source: str) -> Params:

@@ -10,31 +10,53 @@ import re
 import shutil
 import subprocess
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import yaml
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import write_text
+from pcgeval.core.files import sha256_file, sha256_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder
-from pcgeval.core.params import load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import printable_name, walk
+from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
+from pcgeval.core.untrusted import files_below, printable_name, read_bounded_text, walk
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes
 from pcgeval.submissions.names import name_fault
-from pcgeval.submissions.validate import SubmissionCheck, check, limits_of, opened
+from pcgeval.submissions.sources import find_readme
+from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, limits_of, opened
 
 PARAMS = Path("params.yaml")
 LOCK = Path(".pcgeval", "locks", "submit.lock")
+# a README's line such as `Team: Penguins` or `**Team name:** Penguins`
+_TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 class FilingError(PcgevalError):
     """A submission cannot be filed under this name, or not now."""
+
+
+@dataclass(frozen=True)
+class SubmitOptions:
+    """What the organiser decides about a submission.
+
+    Attributes:
+        replace: Replace a baseline, or a team whose name nothing but the file's name or another team's README gives.
+        force: Replace an earlier submission that git has not kept.
+        as_baseline: File it with the role baseline.
+        add: Add the team to `teams` in params.yaml.
+    """
+
+    replace: bool = False
+    force: bool = False
+    as_baseline: bool = False
+    add: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,30 +67,37 @@ class FiledSubmission:
         team: The team's name.
         check: The check of the submission.
         folder: Where it was filed; None if it has errors.
-        replaced: Whether an earlier submission was there.
+        status: What was done; `unchanged` if the same files were there already.
         to_do: The organiser's next steps.
     """
 
     team: str
     check: SubmissionCheck
     folder: Path | None
-    replaced: bool
+    status: Literal["filed", "replaced", "unchanged", "refused"]
     to_do: tuple[str, ...]
 
+    @property
+    def replaced(self) -> bool:
+        """Whether another submission or other notes were there."""
+        return self.status == "replaced"
 
-def submit(path: Path, team: str | None = None, *, force: bool = False) -> FiledSubmission:
+
+def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitOptions()) -> FiledSubmission:
     """Check a folder or zip file and file it in the competition of the current folder.
 
     Args:
         path: What was handed in.
         team: The team's name; without it, the name of the folder or zip file.
-        force: Replace an earlier submission that git has not kept.
+        options: What the organiser decides.
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
-        FilingError: The name cannot be a team's, the earlier submission would be lost, or it is being evaluated.
+        FilingError: The name cannot be a team's; the submission there is another team's, a baseline, would be lost,
+            or is being evaluated.
         ParamsError: params.yaml is faulty, or cannot take this team.
     """
+    is_named = team is not None
     if team is None:
         team = path.resolve().name if path.is_dir() else path.stem
     _check_team(team)
@@ -76,16 +105,41 @@ def submit(path: Path, team: str | None = None, *, force: bool = False) -> Filed
     limits = limits_of(PARAMS)
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, LOCK), opened(path) as listing, _staging(team) as staging:
-        replaced = os.path.lexists(folder)
-        kept = _replaceable(folder, force=force) if replaced else Notes()
+        is_there = os.path.lexists(folder)
+        kept = _notes_of(folder) if is_there else Notes()
         found = check(listing, limits, staging)
         if not found.passed:
-            return FiledSubmission(team, found, None, replaced=False, to_do=())
-        notes = _take_over(kept, staging)
-        with _not_evaluated(team, folder):
-            _publish(staging, folder)
-    findings = (*found.findings, *notes, *_ignored_by_git(folder))
-    return FiledSubmission(team, replace(found, findings=findings), folder, replaced, tuple(_to_do(team, folder)))
+            return FiledSubmission(team, found, None, "refused", ())
+        own = load_notes(staging)
+        is_same = is_there and tree_sha256(staging) == tree_sha256(folder) and _own_notes(own) == _own_notes(kept)
+        # a decision on flags is about the trials of one submission, so one with other files needs another
+        notes = _take_over(own, kept if is_same else kept.model_copy(update={"flags_accepted": None}), options)
+        findings = [*found.findings, *_name_findings(staging, team), *_kept_findings(kept)]
+        status: Literal["filed", "replaced", "unchanged"] = "filed"
+        if is_same and notes == kept:
+            status = "unchanged"
+        else:
+            if is_there:
+                status = "replaced"
+                if not is_same and not options.replace:
+                    _check_owner(staging, folder, kept, is_named=is_named)
+                if not options.force:
+                    _check_kept_by_git(folder)
+            if notes != own:
+                text = yaml.safe_dump(notes.model_dump(exclude_defaults=True), allow_unicode=True, sort_keys=False)
+                write_text(staging / NOTES_FILE, text)
+            with _not_evaluated(team, folder):
+                _publish(staging, folder)
+        if options.add:
+            add_team(team, PARAMS)
+    found = replace(found, findings=(*findings, *_ignored_by_git(folder)))
+    return FiledSubmission(team, found, folder, status, tuple(_to_do(team, folder)))
+
+
+def tree_sha256(folder: Path) -> str:
+    """Return the SHA-256 of the names and contents of a submission's files, without the notes, as the page shows it."""
+    names = [path.relative_to(folder).as_posix() for path in files_below(folder)]
+    return sha256_json([[name, sha256_file(folder / name)] for name in names if name != NOTES_FILE])
 
 
 def _check_team(team: str) -> None:
@@ -104,19 +158,62 @@ def _check_team(team: str) -> None:
             raise FilingError(f"team {team!r}: exists as {other.name!r}, the same to some disks. Use that, or another.")
 
 
-def _replaceable(folder: Path, *, force: bool) -> Notes:
-    """Return the notes on the submission that will be replaced; refuse if anything of it would be lost."""
+def _notes_of(folder: Path) -> Notes:
+    """Return the notes on the submission that is there."""
     if folder.is_symlink() or not folder.is_dir():
         raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
-    notes = load_notes(folder)
-    if not force and any(True for _ in walk(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
+    return load_notes(folder)
+
+
+def _check_owner(staging: Path, folder: Path, kept: Notes, *, is_named: bool) -> None:
+    """Refuse to replace a baseline, or a team that the new submission may not be of."""
+    team = folder.name
+    new, old = (_team_in_readme(each) for each in (staging, folder))
+    choice = "Give another name with --team, or replace it with --replace."
+    if kept.role == "baseline" or (PARAMS.exists() and load_params(PARAMS).scoring.baseline == team):
+        raise FilingError(f"{folder}: the submission there is a baseline. {choice}")
+    if new is None and not is_named:
+        raise FilingError(
+            f"{folder}: there is a submission of {team} already, and nothing but the file's name says that this one is "
+            f"of the same team. Replace it with --replace, or confirm the name with --team {team}."
+        )
+    if new is not None and not any(_is_same_name(new, each) for each in (team, old) if each is not None):
+        raise FilingError(
+            f"{folder}: there is a submission of {team} already, and the README of this one names the team "
+            f"{printable_name(new)!r}. {choice}"
+        )
+
+
+def _team_in_readme(folder: Path) -> str | None:
+    """Return the team's name as the README gives it."""
+    readme = find_readme(folder)
+    text = "" if readme is None else read_bounded_text(readme, MAX_README_BYTES)
+    found = (_TEAM_LINE.match(line[:300]) for line in text.splitlines())
+    return next((match[1].strip(" \t*_`.") for match in found if match), None)
+
+
+def _is_same_name(one: str, other: str) -> bool:
+    """Return whether two names differ in no more than case, accents, signs and the word team."""
+    plain = (unicodedata.normalize("NFKD", name).casefold() for name in (one, other))
+    bare = ["".join(each for each in name if each.isalnum()).removeprefix("team") for name in plain]
+    return bare[0] == bare[1]
+
+
+def _name_findings(folder: Path, team: str) -> Iterator[SubmissionFinding]:
+    named = _team_in_readme(folder)
+    if named is not None and not _is_same_name(named, team):
+        yield warning("", f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}")
+
+
+def _check_kept_by_git(folder: Path) -> None:
+    """Refuse to replace a submission if anything of it would be lost."""
+    if any(True for _ in walk(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
         changed = (_git("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(b"\0")
         if len(changed) > 1 or not _git("ls-files", "-z", "--", str(folder)):
             raise FilingError(
                 f"{folder}: the submission there is not committed to git. Commit it first, so that it stays in the "
                 f"history: `git add {folder}` and `git commit`; or replace it for good with --force."
             )
-    return notes
 
 
 @contextmanager
@@ -136,18 +233,18 @@ def _staging(team: str) -> Iterator[Path]:
             shutil.rmtree(folder)
 
 
-def _take_over(kept: Notes, staging: Path) -> list[SubmissionFinding]:
-    """Replace the team's role and disqualification in the new notes by the organiser's in the earlier ones.
+def _own_notes(notes: Notes) -> Notes:
+    """Return the notes without the organiser's keys."""
+    return Notes(title=notes.title, kind=notes.kind, entry=notes.entry)
 
-    A decision on flags is about the trials of one submission, so a new one needs another.
-    """
-    own = load_notes(staging)
-    notes = own.model_copy(update={"role": kept.role, "disqualified": kept.disqualified, "flags_accepted": None})
-    if notes != own:
-        write_text(
-            staging / NOTES_FILE,
-            yaml.safe_dump(notes.model_dump(exclude_defaults=True), allow_unicode=True, sort_keys=False),
-        )
+
+def _take_over(own: Notes, kept: Notes, options: SubmitOptions) -> Notes:
+    """Return the participant's notes with the organiser's keys of the earlier ones."""
+    decided = kept.model_copy(update={"role": "baseline"} if options.as_baseline else {})
+    return decided.model_copy(update={"title": own.title, "kind": own.kind, "entry": own.entry})
+
+
+def _kept_findings(kept: Notes) -> list[SubmissionFinding]:
     decided = kept.model_dump(include={"role", "disqualified"}, exclude_defaults=True)
     return [note(NOTES_FILE, f"keeps the organiser's note: {key}: {value}") for key, value in decided.items()]
 
@@ -199,7 +296,7 @@ def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
 
 
 def _to_do(team: str, folder: Path) -> Iterator[str]:
-    if _git("rev-parse", "--is-inside-work-tree") is not None:
+    if _git("status", "--porcelain", "--", str(folder)):
         yield f"commit it: git add {folder} && git commit -m 'Submission of {team}'"
     if PARAMS.exists():
         params = load_params(PARAMS)
