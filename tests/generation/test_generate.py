@@ -56,7 +56,7 @@ class Parrot:
 
 def run(folder: Path, backend: Parrot | RecordedModel, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
     params = parse_params({**VALUES, **changes}, "params.yaml")
-    submission = Submission("alpha", "alpha", "participant", None, Prompt(prompt))
+    submission = Submission("alpha", Prompt(prompt))
     calls = folder.with_name(f"{folder.name}-calls")
     generate_stage(
         params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state", calls=calls

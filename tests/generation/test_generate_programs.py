@@ -37,7 +37,7 @@ def task(tmp_path: Path) -> GenerationTask:
     for name in ("main.py", "prompts/build.txt", "submission.yaml"):
         (folder / name).write_text("1")
     limits = Limits(tokens=100, seconds=10, prompt_words=900)
-    submission = Submission("alpha", "alpha", "participant", None, Program(folder, "main.py"))
+    submission = Submission("alpha", Program(folder, "main.py"))
     return GenerationTask(submission, Model(backend="ollama", name="m:1"), DIGEST, limits, 6280)
 
 

@@ -18,6 +18,7 @@ from pcgeval.core.files import read_json, to_json, write_json
 from pcgeval.core.layout import RANKING_JSON, REPORT
 from pcgeval.report.collect import collect
 from pcgeval.report.render import environment, render_page, write_report
+from pcgeval.submissions.load import Notes
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_no_text_makes_markup_in_a_template(content, attribute):
 def test_no_text_makes_markup_on_the_page(evaluation, page, text):
     """As the contents of an element (a title), as an attribute (a letter) and as preformatted text (a reply)."""
     (first, *others) = evaluation.teams
-    submission = replace(first.submission, title=text)
+    submission = replace(first.submission, notes=Notes.model_construct(title=text))
     (letter, *letters) = first.models[0].letters
     trials = tuple(replace(trial, reply=text or "empty") for trial in letter.trials)
     model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))

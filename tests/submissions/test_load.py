@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pcgeval.submissions.load import (
     MAX_ENTRY_BYTES,
     MAX_NOTES_BYTES,
+    Notes,
     Program,
     Prompt,
     SubmissionError,
@@ -34,12 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_prompt_alone_is_enough(folder: Path):
     submission = load_submission(folder)
-    assert (submission.team, submission.title, submission.role, submission.disqualified) == (
-        "alpha",
-        "alpha",
-        "participant",
-        None,
-    )
+    assert (submission.team, submission.title, submission.notes) == ("alpha", "alpha", Notes())
     assert isinstance(submission.work, Prompt)
     assert submission.work.for_letter("Q") == "Draw Q, please.\n"
     assert submission.prompt_length == len("Draw <OBJECT>, please.\n")
@@ -48,11 +44,8 @@ def test_a_prompt_alone_is_enough(folder: Path):
 def test_the_organiser_notes_role_and_disqualification(folder: Path):
     (folder / "submission.yaml").write_text("title: Alpha Team\nrole: baseline\ndisqualified: copied another prompt\n")
     submission = load_submission(folder)
-    assert (submission.title, submission.role, submission.disqualified) == (
-        "Alpha Team",
-        "baseline",
-        "copied another prompt",
-    )
+    notes = Notes(title="Alpha Team", role="baseline", disqualified="copied another prompt")
+    assert (submission.title, submission.notes) == ("Alpha Team", notes)
 
 
 @pytest.mark.parametrize(

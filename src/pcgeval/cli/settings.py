@@ -56,7 +56,7 @@ def load_submission_or_file(path: Path) -> Submission:
     folder = path.parent
     is_program = path.suffix == ".py" and path.is_file()
     work = Program(folder, path.name) if is_program else Prompt(load_prompt(path))
-    return Submission(folder.name, folder.name, "participant", None, work)
+    return Submission(folder.name, work)
 
 
 def find_model_to_ask(params: Params, name: str, host: str | None) -> Model:

@@ -30,7 +30,7 @@ class Pseudonyms:
         self._hidden: dict[str, str] = {}
         for each in submissions:
             code = hmac.new(key, each.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
-            self.of_team[each.team] = f"team-{code}" if each.role == "participant" else each.team
+            self.of_team[each.team] = f"team-{code}" if each.notes.role == "participant" else each.team
             for name in (each.team, each.title):
                 self._hidden.setdefault(name.casefold(), self.of_team[each.team])
         names = sorted(map(re.escape, filter(None, self._hidden)), key=len, reverse=True)

@@ -27,7 +27,7 @@ def score_stage(params: Params, model: str, out_folder: Path) -> None:
     """
     rules, submissions = rules_of(params), load_submissions(params.teams).values()
     results = _read(params, (model,), submissions)
-    baselines = [each.team for each in submissions if each.role == "baseline"]
+    baselines = [each.team for each in submissions if each.notes.role == "baseline"]
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
 
 
@@ -65,16 +65,16 @@ def _flagged_trials(params: Params, team: str) -> dict[str, int]:
 
 def entrant_of(params: Params, submission: Submission, flagged: Mapping[str, int]) -> Entrant:
     """Return a team with its flagged trials by model, and held if params.yaml and its notes say so."""
-    accepted = submission.flags_accepted
+    notes, accepted = submission.notes, submission.notes.flags_accepted
     undecided = params.scoring.flagged == "hold" and accepted is None
     return Entrant(
         submission.team,
         submission.prompt_length,
-        submission.role,
-        submission.disqualified,
+        notes.role,
+        notes.disqualified,
         flagged,
         f"{accepted.by}: {accepted.reason}" if accepted else None,
-        held=undecided and any(flagged.values()) and submission.role == "participant" and not submission.disqualified,
+        held=undecided and any(flagged.values()) and notes.role == "participant" and not notes.disqualified,
     )
 
 
@@ -89,7 +89,7 @@ def rules_of(params: Params) -> ScoringRules:
 
 
 def _read(params: Params, models: Iterable[str], submissions: Iterable[Submission]) -> CompetitionResults:
-    teams = [each.team for each in submissions if each.disqualified is None]
+    teams = [each.team for each in submissions if each.notes.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
     return CompetitionResults(

@@ -7,7 +7,7 @@ these cannot be told; the organiser also notes the team's role and its disqualif
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
@@ -95,11 +95,13 @@ class Submission:
     """One team's submission as it will be run."""
 
     team: str
-    title: str
-    role: Literal["participant", "baseline"]
-    disqualified: str | None
     work: Prompt | Program
-    flags_accepted: FlagDecision | None = None
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def title(self) -> str:
+        """The team as people read it."""
+        return self.notes.title or self.team
 
     @property
     def prompt_length(self) -> int | None:
@@ -122,14 +124,7 @@ def load_submission(folder: Path) -> Submission:
             "Add the folder, or take the team out of params.yaml."
         )
     notes = load_notes(folder)
-    return Submission(
-        team=folder.name,
-        title=notes.title or folder.name,
-        role=notes.role,
-        disqualified=notes.disqualified,
-        work=load_work(folder, notes),
-        flags_accepted=notes.flags_accepted,
-    )
+    return Submission(folder.name, load_work(folder, notes), notes)
 
 
 def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[str, Submission]:
