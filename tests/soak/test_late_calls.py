@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from competition_folder import PROMPT, competition_folder
+import pytest
+from competition_folder import PROGRAM, PROMPT, competition_folder
 from slow_ollama import SlowOllama
 from soak import SOAK
 
@@ -27,3 +28,33 @@ def test_the_late_reply_to_a_prompt_counts(tmp_path: Path):
         competition.change_params("limits", seconds=0.5)
         competition.generate()
     assert [each.reason for each in competition.records()] == [None, None]
+
+
+ENDLESS = {"main.py": PROGRAM["main.py"].replace("return answer", "while True: pass")}
+CATCHES_ALL = """
+            while True:
+                try:
+                    answer = chat_with_llm(ctx, messages)[0]
+                except Exception:
+                    continue
+"""
+STUBBORN = {
+    "main.py": PROGRAM["main.py"].replace("\n            answer = chat_with_llm(ctx, messages)[0]\n", CATCHES_ALL)
+}
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds"),
+    [(PROMPT, 6), (PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3)],
+    ids=["prompt, endless call", "endless call", "endless program", "program that asks again whatever happens"],
+)
+def test_the_hard_end_names_the_limit(tmp_path: Path, work: dict[str, str], seconds: float):
+    with SlowOllama(seconds) as server:
+        competition = competition_folder(tmp_path, server.address, work, letters="A", trials=2)
+        competition.change_params("limits", seconds=1, call_seconds=1.5)
+        competition.generate()
+        reasons = {str(each.reason) for each in competition.records()}
+        assert all(reason.startswith("took more than 1 s") for reason in reasons)
+        asked = len(server.asked)
+        competition.generate()  # it is the trial's own failure, and final
+        assert len(server.asked) == asked

@@ -58,7 +58,7 @@ class Broker:
         self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
         self._said = Transcript()
-        self._asked: Counter[tuple[Message, ...]] = Counter()  # how often for a reply to a conversation
+        self._asked: Counter[str] = Counter()  # replies asked for, by the key of a conversation's first
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
@@ -130,8 +130,9 @@ class Broker:
         }
 
     def _ask(self, messages: tuple[Message, ...]) -> str:
-        request = self._job.request(*messages, repetition=self._asked[messages])
-        self._asked[messages] += 1
+        first = self._job.request(*messages).key
+        request = self._job.request(*messages, repetition=self._asked[first])
+        self._asked[first] += 1
         started = time.monotonic()
         seconds = max(0.001, self._deadline - started)
         try:

@@ -108,8 +108,10 @@ class ProgramRunner:
         try:
             pipe.close_guest_ends()
             return broker.serve(), None
-        except (TrialFailed, ProtocolViolation) as failure:
+        except TrialFailed as failure:
             return "", str(failure)
+        except ProtocolViolation as failure:
+            return "", f"{broker.limit.why}; then it {failure}" if broker.limit else str(failure)
         except PipeClosed:
             status = process.wait(SETTLING_SECONDS)
             if broker.limit:
