@@ -89,6 +89,7 @@ class _RubricReader:
         self.is_cut_off = False
 
     def fault(self, path: str, message: str) -> None:
+        """Add a fault."""
         self.faults.append(RubricFault(path, message))
 
     def task(self, value: Any, path: str, level: int) -> TaskNode | None:
