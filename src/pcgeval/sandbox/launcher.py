@@ -29,9 +29,10 @@ def hide_processes() -> None:
     readable = [f"/{name}" for name in os.listdir("/") if name != "proc"]  # noqa: PTH208 - pathlib loads a lot
     readable += [f"/proc/{name}" for name in SHOWN_IN_PROC]
     for path, right in [("/", REFER), *((path, READ_FILE) for path in readable)]:
-        place = os.open(path, os.O_PATH)
-        call(ADD_RULE, rules, 1, struct.pack("=Qi", right, place), 0)
-        os.close(place)
+        if os.path.exists(path):  # noqa: PTH110 - some systems have links to folders that are not installed
+            place = os.open(path, os.O_PATH)
+            call(ADD_RULE, rules, 1, struct.pack("=Qi", right, place), 0)
+            os.close(place)
     call(RESTRICT_SELF, rules, 0)
     os.close(rules)
 
