@@ -26,7 +26,9 @@ $(READY): pyproject.toml constraints.txt
 
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
 	@$(BIN)/pcgeval check --allow-failing-teams
-	@$(BIN)/dvc repro --keep-going
+	@mkdir -p .pcgeval && touch .pcgeval/evaluating
+	@$(BIN)/dvc repro --keep-going || { echo "The evaluation is not complete: the stages named above failed or wait for them; all others are done. Nothing was ranked: a ranking or page in results is of an earlier run. Correct what the messages name and run again: what is finished is kept." >&2; exit 1; }
+	@rm -f .pcgeval/evaluating
 	@$(BIN)/pcgeval ranking
 
 midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm

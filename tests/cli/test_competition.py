@@ -54,3 +54,24 @@ def test_ranking_prints_the_last_run(monkeypatch: pytest.MonkeyPatch, capsys: py
     said = capsys.readouterr()
     assert [line.split()[1] for line in said.out.splitlines()[1:]] == [each["team"] for each in teams]
     assert "index.html" in said.err
+
+
+def test_a_ranking_of_an_earlier_run_says_so(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "results", demo / "results", ignore=shutil.ignore_patterns("report"))
+    assert main(["ranking"]) == 0
+    (demo / ".pcgeval").mkdir()
+    (demo / ".pcgeval/evaluating").touch()  # as `make final-eval` does until it has come to its end
+    (demo / "data/raw/smollm2-135m/one-example").mkdir(parents=True)
+    params = (demo / "params.yaml").read_text().replace("one-example, ", "")
+    (demo / "params.yaml").write_text(params)
+    capsys.readouterr()
+    assert main(["ranking", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["teams"]
+    assert [line.split(": ")[2][:20] for line in said.err.splitlines() if "warning" in line] == [
+        "an evaluation was be",
+        "params.yaml has othe",
+    ]
+    (demo / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    assert main(["ranking"]) == 1
+    assert "one-example with smollm2-135m" in capsys.readouterr().err

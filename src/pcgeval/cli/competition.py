@@ -12,7 +12,7 @@ import typer
 from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json
+from pcgeval.core.files import read_json, write_bytes
 from pcgeval.core.untrusted import printable_line
 
 app = group()
@@ -22,12 +22,18 @@ app.add_typer(export, name="export", help="Copy the data to the layout of the of
 
 @app.command()
 def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
-    """Print the ranking of the last run."""
+    """Print the ranking of the last run.
+
+    Exit code 1 means that it may not be the ranking of what is there now; the reasons are named.
+    """
     from pcgeval.core.layout import RANKING_JSON, REPORT
+    from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.decimals import round_totals
+    from pcgeval.scoring.ranking_files import ranking_doubts
 
     found = RankingFile.read(RANKING_JSON)
+    doubts = ranking_doubts(load_params(), found)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
@@ -36,10 +42,15 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
         names.print_mapping()
     if json:
         print_json(found.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
-        return
-    print_ranking(found.teams)
-    print_stderr(round_totals(found.reason))
-    print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+    else:
+        print_ranking(found.teams)
+        print_stderr(round_totals(found.reason))
+        print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+    for doubt in doubts:
+        print_stderr(f"warning: this is the ranking of an earlier run: {doubt}")
+    if doubts:
+        print_stderr("Run `make final-eval` to its end for the ranking of what is there now.")
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command("round")
@@ -48,6 +59,7 @@ def run_round(
 ) -> None:
     """Evaluate another round of params.yaml in rounds/NAME."""
     from pcgeval.cli.rounds import prepare_round
+    from pcgeval.core.layout import EVALUATING
 
     workspace = prepare_round(name)
     print_stderr(f"evaluating the round {name} in {workspace}")
@@ -56,14 +68,18 @@ def run_round(
         "PYTHONPATH": str((workspace / "src").resolve()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
+    marker = workspace / EVALUATING
     for words in (
         ["pcgeval", "check", "--allow-failing-teams"],
         ["dvc", "repro", "--keep-going"],
         ["pcgeval", "ranking"],
     ):
+        if words[0] == "dvc":
+            write_bytes(marker, b"")
         if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
             print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
             raise typer.Exit(EXIT_BAD_INPUT)
+        marker.unlink(missing_ok=True)
 
 
 @app.command()

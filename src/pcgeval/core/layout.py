@@ -33,6 +33,7 @@ RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
 STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
+EVALUATING = STATE / "evaluating"  # is there from the start of an evaluation until it has come to its end
 CALLS = STATE / "calls"  # every reply of a model that was paid for; a round's workspace links to its parent's
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words

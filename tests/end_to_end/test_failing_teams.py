@@ -1,0 +1,63 @@
+"""The real pipeline where teams fail: by their own fault with no score, by ours with no ranking; others go on."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from competition_folder import PROGRAM
+from slow_ollama import SlowOllama
+from workspace import Workspace, make_workspace
+
+pytestmark = pytest.mark.e2e
+
+
+def write_program(workspace: Workspace, team: str, requirements: str) -> Path:
+    folder = workspace.folder / "data" / "submissions" / team
+    folder.mkdir()
+    for name, text in {"README.md": team, "requirements.txt": requirements, **PROGRAM}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A team asks for what no index has; another one for what its lock names, and the index is out of reach."""
+    for name, value in {
+        "PCGEVAL_CACHE": str(tmp_path / "cache"),
+        "PCGEVAL_TRUST_PROGRAMS": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(name, value)
+    workspace = make_workspace(tmp_path / "c")
+    write_program(workspace, "greedy", "no-such-package\n")
+    unlucky = write_program(workspace, "unlucky", "example\n")
+    package = {"name": "example", "version": "1.0", "sha256": "a" * 64}
+    lock = {"requirements": ["example"], "python": "3", "machine": "m", "packages": [package]}
+    (unlucky / "requirements-lock.json").write_text(json.dumps(lock))
+    with SlowOllama(0.002) as server:
+        workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
+        workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
+        checked = workspace.python("-m", "pcgeval", "check", "--allow-failing-teams")
+        assert checked.returncode == 2
+        assert re.findall(r"(?m)^  ([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [
+            ("failing team", "greedy"),
+            ("error", "unlucky"),
+        ]
+        first = workspace.dvc("repro", "--keep-going")
+        assert first.returncode != 0
+        assert re.search(r"failed to reproduce.*generate@m-unlucky", first.stderr)
+        assert {f"{step}@m-{team}" for step in ("generate", "diversity") for team in ("alpha", "greedy")} <= set(
+            re.findall(r"Running stage '([^']+)'", first.stdout)
+        )
+        assert workspace.python("-m", "pcgeval", "ranking").returncode == 2  # there is none
+        for name in ("requirements.txt", "requirements-lock.json"):
+            (unlucky / name).unlink()
+        ran = workspace.repro("--keep-going")
+    assert "generate@m-alpha" not in ran
+    ranking = workspace.python("-m", "pcgeval", "ranking", "--json")
+    assert ranking.returncode == 0, ranking.stderr
+    failed = {each["team"]: each["models"]["m"]["failed_trials"] for each in json.loads(ranking.stdout)["teams"]}
+    assert failed["greedy"] == 4
+    assert failed["alpha"] < 4
+    assert failed["unlucky"] < 4
