@@ -15,12 +15,14 @@ from pcgeval.core.params import Similarity, parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.judge.stage import grade_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
 from pcgeval.similarity.stage import Prediction, classify_stage, prediction_file
+from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
     {
@@ -137,8 +139,10 @@ def evaluate(params, model, team, reply, likeness, noted):
         for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
     }
     every = list(trials(params))
+    settings, submission = params.models[model], load_submission(SUBMISSIONS / team)
+    task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in every:
-        write_reply(folder["raw"], team, trial, reply(model, team, trial) or "", noted(model, team, trial))
+        write_reply(folder["raw"], task, trial, reply(model, team, trial) or "", noted(model, team, trial))
     write_outcomes(folder["raw"], [fate(trial, reply(model, team, trial)) for trial in every])
     extract_stage(folder["raw"], folder["intermediate"], team, every)
     convert_stage(folder["intermediate"], folder["levels"], team, every)
@@ -153,13 +157,15 @@ def evaluate(params, model, team, reply, likeness, noted):
     )
 
 
-def write_reply(folder, team, trial, text, noted):
+def write_reply(folder, task, trial, text, noted):
     replied = ChatReply(text, 100, 20, "stop", 0.1)
     exchanges = (Exchange("key", replied),) * noted.calls
     flags = tuple(Flag(*each) for each in noted.flags)
     digest = sha256_bytes(text.encode())
-    record = TrialRecord("f", 1, "m", "d", exchanges, digest, None, flags=flags, contained=noted.contained)
-    write_trial(folder, team, trial, text, record)
+    record = TrialRecord(
+        task.fingerprint(trial), 1, "m", "d", exchanges, digest, None, flags=flags, contained=noted.contained
+    )
+    write_trial(folder, task.submission.team, trial, text, record)
 
 
 def fate(trial, text):

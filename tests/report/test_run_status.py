@@ -124,6 +124,15 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 1, "evaluated")
 
 
+def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):
+    seconds = LIVE.model_copy(update={"limits": LIVE.limits.model_copy(update={"seconds": 60})})
+    assert {(each.done, each.repeated) for each in run_status(seconds).teams} == {(0, 4)}
+    (workspace / SUBMISSIONS / "builders" / "prompt.txt").write_text("Another <OBJECT>, please.")
+    found = run_status(LIVE)
+    assert (row(found, "small", "builders").done, row(found, "small", "cheats").done) == (0, 4)
+    assert found.total("repeated") == 8
+
+
 def test_a_flagged_team_is_held_in_the_provisional_ranking_too():
     path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
     path.write_text(json.dumps(json.loads(path.read_text()) | {"flags": [{"kind": "other-host", "detail": "a.org"}]}))

@@ -18,9 +18,10 @@ from pydantic import ValidationError
 from pcgeval.core.console import duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import CALLS, SUBMISSIONS, evaluation_lock, recording_file, stage_dir, trials
+from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, evaluation_lock, recording_file, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall
 from pcgeval.report.render import render_template
 from pcgeval.scoring.inputs import ScoringError
@@ -37,9 +38,10 @@ class TeamProgress:
 
     Attributes:
         trials: How many there are to do in all.
-        done: Trials on the disk; whether they still fit the params is decided when the stage runs.
+        done: Those that are finished.
         failed: Those of them that failed.
-        repeated: Trials that failed through the model's server or this machine: they are done again in the next run.
+        repeated: Trials on the disk that the next run does again: they failed through the model's server or this
+            machine, or were made from another submission, model, seed or limits.
         flagged: Those with a flag.
         calls: Calls that were answered in them.
         tokens: Prompt and output tokens of these calls.
@@ -117,7 +119,7 @@ class RunStatus:
         parts = [f"{self.total('done')} of {self.total('trials')} trials are done"]
         parts += [f"{self.total(figure)} {figure}" for figure in ("failed", "flagged")]
         if repeated := self.total("repeated"):
-            parts.append(f"{repeated} to do again after a fault of a server or of this machine")
+            parts.append(f"{repeated} to do again")
         parts.append(f"{self.total('tokens'):,} tokens")
         if self.seconds_left:
             least = "at least " if self.unknown else "about "
@@ -166,6 +168,8 @@ class RunStatus:
 class _KnownTrial:
     """What counts of a trial on the disk; `seconds` is what its calls took the model."""
 
+    fingerprint: str
+    digest: str
     written: float
     is_final: bool
     failed: bool
@@ -202,7 +206,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
     finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
     ranking = None
     try:
-        flagged = {key: sum(each.flagged for each in found) for key, found in finished.items()}
+        flagged = {key: sum(each.flagged for each in found.values()) for key, found in finished.items()}
         ranking = provisional_ranking(params, submissions.values(), flagged)
     except ScoringError as error:
         notes.append(f"There is no provisional ranking: {error}")
@@ -210,9 +214,10 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
     rows = []
     for (model, team), found in finished.items():
         every = len(params.competition.characters) * params.competition.trials
-        done = sum(each.is_final for each in found)
+        final = _final(params, model, submissions.get(team), found)
+        done = len(final)
         since = _running_since(evaluation_lock(model, team))
-        new = 0 if since is None else sum(each.written >= since for each in found)
+        new = 0 if since is None else sum(each.written >= since for each in found.values())
         per_minute = None if since is None or not new else _MINUTE * new / max(now - since, 1.0)
         seconds = _trial_seconds(costs, model, team, submissions.get(team))
         if every == done or params.models[model].backend == "recorded":
@@ -227,11 +232,11 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 team=team,
                 trials=every,
                 done=done,
-                failed=sum(each.failed and each.is_final for each in found),
+                failed=sum(each.failed for each in final),
                 repeated=len(found) - done,
-                flagged=sum(each.flagged for each in found),
-                calls=sum(each.calls for each in found),
-                tokens=sum(each.tokens for each in found),
+                flagged=sum(each.flagged for each in found.values()),
+                calls=sum(each.calls for each in found.values()),
+                tokens=sum(each.tokens for each in found.values()),
                 trial_seconds=seconds,
                 per_minute=per_minute,
                 seconds_left=left,
@@ -250,8 +255,8 @@ def write_status_page(params: Params, status: RunStatus, path: Path, refresh: in
     write_text(path, page)
 
 
-def _read_trials(params: Params, model: str, team: str) -> list[_KnownTrial]:
-    found = []
+def _read_trials(params: Params, model: str, team: str) -> dict[Trial, _KnownTrial]:
+    found = {}
     for trial in trials(params):
         path = record_path(stage_dir("raw", model, team), team, trial)
         try:
@@ -259,8 +264,24 @@ def _read_trials(params: Params, model: str, team: str) -> list[_KnownTrial]:
         except OSError:
             continue
         if each := _read_trial(path, status.st_mtime, status.st_size):
-            found.append(each)
+            found[trial] = each
     return found
+
+
+def _final(
+    params: Params, model: str, submission: Submission | None, found: Mapping[Trial, _KnownTrial]
+) -> list[_KnownTrial]:
+    """Return the trials that the stage will keep, by the rule of the stage."""
+    settings, seed = params.models[model], params.competition.seed
+    tasks: dict[str, GenerationTask] = {}  # by the model's digest
+    final = []
+    for trial, each in found.items():
+        digest = settings.digest or each.digest
+        if submission and digest not in tasks:
+            tasks[digest] = GenerationTask(submission, settings, digest, params.limits, seed)
+        if each.is_final and (not submission or tasks[digest].fingerprint(trial) == each.fingerprint):
+            final.append(each)
+    return final
 
 
 @cache
@@ -272,6 +293,8 @@ def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  #
         return None
     seconds = math.fsum(each.reply.seconds for each in record.exchanges)
     return _KnownTrial(
+        fingerprint=record.fingerprint,
+        digest=record.digest,
         written=written,
         is_final=record.is_final,
         failed=record.reason is not None,
@@ -295,12 +318,12 @@ def _running_since(lock: Path) -> float | None:
 
 
 def _known_costs(
-    params: Params, finished: Mapping[tuple[str, str], list[_KnownTrial]]
+    params: Params, finished: Mapping[tuple[str, str], Mapping[Trial, _KnownTrial]]
 ) -> dict[tuple[str, str], _Costs]:
     """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
     costs = {
         key: _Costs(len(found), sum(each.calls for each in found), math.fsum(each.seconds for each in found))
-        for key, found in finished.items()
+        for key, found in ((key, list(by_trial.values())) for key, by_trial in finished.items())
         if any(each.calls for each in found)
     }
     if len(costs) < len(finished):
