@@ -11,7 +11,8 @@ from pcgeval.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MADE = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity", "evidence")  # below data/
+STAGE_FOLDERS = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity", "evidence")
+MADE = (*STAGE_FOLDERS, "trial_history.jsonl")  # below data/
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
