@@ -229,15 +229,15 @@ def test_the_organisers_notes_are_the_organisers(competition: Path):
     write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
     submit(competition / "alpha", "alpha")
     first = load_submission(SUBMISSIONS / "alpha")
-    assert (first.title, first.role) == ("Älpha!", "participant")
+    assert (first.title, first.notes.role) == ("Älpha!", "participant")
     (SUBMISSIONS / "alpha" / "submission.yaml").write_text(
         "title: X\nrole: baseline\ndisqualified: it cheated\nflags_accepted: {by: Ada, reason: seen}\n"
     )
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
     filed = submit(competition / "alpha", "alpha", SubmitOptions(replace=True))
     second = load_submission(SUBMISSIONS / "alpha")
-    assert (second.title, second.role, second.disqualified) == ("New", "baseline", "it cheated")
-    assert second.flags_accepted is None  # that was about other trials
+    assert (second.title, second.notes.role, second.notes.disqualified) == ("New", "baseline", "it cheated")
+    assert second.notes.flags_accepted is None  # that was about other trials
     kept = "\n".join(texts(filed.check.findings, "note"))
     assert "role: baseline" in kept
     assert "disqualified: it cheated" in kept
@@ -370,7 +370,7 @@ def test_another_team_or_a_baseline_is_replaced_only_on_request(competition: Pat
     assert contents(SUBMISSIONS) == before
     assert submit(intruder, "alpha", SubmitOptions(replace=True)).replaced
     assert submit(intruder, "base", SubmitOptions(replace=True)).replaced
-    assert load_submission(SUBMISSIONS / "base").role == "baseline"
+    assert load_submission(SUBMISSIONS / "base").notes.role == "baseline"
 
 
 def test_a_team_may_go_on_with_the_long_name_in_its_readme(competition: Path):
@@ -397,7 +397,7 @@ def test_a_baseline_is_filed_as_one(competition: Path):
     write_folder(competition / "alpha", {"submission.yaml": "title: Alpha!\n"})
     submit(competition / "alpha", options=SubmitOptions(as_baseline=True))
     filed = load_submission(SUBMISSIONS / "alpha")
-    assert (filed.role, filed.title) == ("baseline", "Alpha!")
+    assert (filed.notes.role, filed.title) == ("baseline", "Alpha!")
     assert submit(competition / "alpha").status == "unchanged"
 
 
