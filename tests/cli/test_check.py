@@ -153,6 +153,16 @@ def test_the_judges_server_is_asked_too(capsys: pytest.CaptureFixture[str]) -> N
     assert [(group, severity) for group, severity, _ in found] == [("models", "error")]
 
 
+def test_a_server_may_be_away_once_its_trials_are_done(
+    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(teams=["alpha"])
+    competition.generate()
+    server.__exit__()
+    code, [(group, severity, _)] = check(capsys)
+    assert (code, group, severity) == (0, "models", "warning")
+
+
 @pytest.mark.usefixtures("competition")
 def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")

@@ -2,8 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -107,18 +107,17 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
             yield from _faults("submissions", error)
     yield from _recording_findings(params)
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
-    yield from _disk_findings(params)
+    to_do = _trials_to_do(params)
+    yield from _disk_findings(params, to_do)
     programs = {team: each.work for team, each in submissions.items() if isinstance(each.work, Program)}
-    asked = [model for model in _models(params) if model.backend != "recorded"]
-    model_findings = list(_model_findings(asked))
+    model_findings = list(_model_findings(params, to_do))
     yield from model_findings
-    if not (asked or full):
-        yield from _attempt("classifier", check_source, params.similarity.model, params.similarity.revision)
-    else:
+    if full or any(model.backend != "recorded" for model in params.models.values()):
         yield from _classifier_findings(params)
-    if any(model.backend != "recorded" for model in params.models.values()) or full:
         yield from _program_findings(params, programs)
-    if rehearsal and model_findings:
+    else:
+        yield from _attempt("classifier", check_source, params.similarity.model, params.similarity.revision)
+    if rehearsal and any(each.severity == "error" for each in model_findings):
         yield CheckFinding("rehearsal", "warning", "was left out, as not all models can be asked")
     elif rehearsal:
         yield from _rehearsal_findings(params, submissions)
@@ -157,20 +156,27 @@ def _make_recording_folder(folder: Path) -> None:
         write_bytes(folder / ".gitkeep", b"")
 
 
-def _disk_findings(params: "Params") -> Iterator[CheckFinding]:
-    """Compare the disk's free space with what the trials that are not done yet will take."""
+def _trials_to_do(params: "Params") -> dict[str, int]:
+    """Return by model how many trials are not on the disk, of all teams together."""
     from pcgeval.core.layout import stage_dir, trials
     from pcgeval.core.trials import record_path
 
     all_trials = list(trials(params))
-    least = likely = 0
-    for name, model in params.models.items():
-        for team in params.teams:
-            folder = stage_dir("raw", name, team)
-            to_do = sum(not record_path(folder, team, trial).exists() for trial in all_trials)
-            reply = 0 if model.backend == "recorded" else params.limits.tokens * REPLY_BYTES
-            least += to_do * TRIAL_BYTES
-            likely += to_do * (2 * TRIAL_BYTES + reply)
+    return {
+        model: sum(
+            not record_path(stage_dir("raw", model, team), team, trial).exists()
+            for team in params.teams
+            for trial in all_trials
+        )
+        for model in params.models
+    }
+
+
+def _disk_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:
+    """Compare the disk's free space with what the trials that are not done yet will take."""
+    asked = sum(count for model, count in to_do.items() if params.models[model].backend != "recorded")
+    least = sum(to_do.values()) * TRIAL_BYTES
+    likely = 2 * least + asked * params.limits.tokens * REPLY_BYTES
     free = shutil.disk_usage(Path()).free
     if free < likely:
         severity: Severity = "error" if free < least else "warning"
@@ -178,24 +184,26 @@ def _disk_findings(params: "Params") -> Iterator[CheckFinding]:
         yield CheckFinding("disk", severity, f"{Path().absolute()}: {text}. Make room.")
 
 
-def _models(params: "Params") -> "list[Model]":
-    """Return the models of the trials, and the judge's."""
-    judge = params.rubric.model if params.rubric.judge == "simple" else None
-    return [*params.models.values(), *([judge] if judge else [])]
-
-
-def _model_findings(models: "Sequence[Model]") -> Iterator[CheckFinding]:
-    """Ask the servers for each model and its digest."""
+def _model_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:
+    """Ask the servers for each model, the judge's too, and its digest; one that has nothing to do may be away."""
+    from pcgeval.core.layout import grade_file
     from pcgeval.llm.backends import open_backend, pinned_digest
+
+    models = [(model, to_do[name] > 0) for name, model in params.models.items()]
+    if params.rubric.judge == "simple" and params.rubric.model is not None:
+        models.append((params.rubric.model, not all(grade_file(team).exists() for team in params.teams)))
 
     def ask(model: "Model", left_out: list[str]) -> None:
         pinned_digest(model, open_backend(model, Path(), left_out.append))
 
-    for model in models:
-        print_stderr(f"asking for the model {model.name}")
-        left_out: list[str] = []
-        faults = _attempt("models", ask, model, left_out)
-        yield from faults or (CheckFinding("models", "warning", text) for text in left_out)
+    for model, is_needed in models:
+        if model.backend != "recorded":
+            print_stderr(f"asking for the model {model.name}")
+            left_out: list[str] = []
+            faults = _attempt("models", ask, model, left_out)
+            yield from faults if is_needed else (replace(each, severity="warning") for each in faults)
+            if not faults:
+                yield from (CheckFinding("models", "warning", text) for text in left_out)
 
 
 def _classifier_findings(params: "Params") -> Iterator[CheckFinding]:
