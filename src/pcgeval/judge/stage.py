@@ -77,13 +77,13 @@ def competition_task(params: Params, submission: str, root: Path = Path(), rubri
     if submission not in params.teams and not folder.is_dir():
         known = ", ".join(params.teams)
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
-
+    tree = load_rubric(path)
     if submission in params.teams:
         evidence = read_evidence(params, submission, root)
     else:
         evidence = gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
     rules = path.with_name(TASK_FILE)
-    return GradingTask(load_rubric(path), folder, evidence, paper=read_text(rules) if rules.is_file() else "")
+    return GradingTask(tree, folder, evidence, paper=read_text(rules) if rules.is_file() else "")
 
 
 def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> JudgeSettings:
