@@ -155,7 +155,7 @@ def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
             first.folder, second.folder, ignore=shutil.ignore_patterns("raw", "locks")
         )  # with .pcgeval/calls
         ran = second.repro("generate")
-        assert {"generate@alpha-small", "generate@beta-small"} <= set(ran)
+        assert {"generate@small-alpha", "generate@small-beta"} <= set(ran)
         assert (asked, len(server.asked)) == (4, 8)
         assert len(set(server.asked)) == 8
         response = Path(stage_dir("raw", "small", "alpha"), "I", "alpha_I_1.txt")
