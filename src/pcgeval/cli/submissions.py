@@ -1,13 +1,17 @@
 """The commands for one submission: `validate`, `try`, `submit`."""
 
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcgeval.cli.options import Host, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
+
+if TYPE_CHECKING:
+    from pcgeval.submissions.filing import SubmitOptions
 
 app = group()
 SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
@@ -82,11 +86,35 @@ def try_command(
         print_stderr(f"all files are in {folder}")
 
 
+def _time(text: str | None) -> str | None:
+    """Refuse what is no time; typer has no type for one with a time zone."""
+    from pcgeval.core.params import parse_time
+
+    try:
+        return text and parse_time(text).isoformat()
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} {error}.") from error
+
+
 @app.command()
 def submit(
-    path: SubmissionPath,
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file; with --csv, a folder of these.")
+    ],
     team: Annotated[
         str | None, typer.Option(metavar="NAME", help="Default: the name of the folder or zip file.")
+    ] = None,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            "--csv", metavar="FILE", help="File many: a CSV file with the columns team, file, received and contact."
+        ),
+    ] = None,
+    received: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="When it was handed in, ISO 8601, UTC without a zone; default: now.", callback=_time
+        ),
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Replace a baseline, or a team that the submission does not name.")
@@ -96,23 +124,65 @@ def submit(
     add: Annotated[bool, typer.Option("--add", help="Add the team to `teams` in params.yaml.")] = False,
     json: Json = False,
 ) -> None:
-    """Check a submission and copy it to data/submissions."""
+    """Check a submission and copy it to data/submissions, or those that a CSV file lists.
+
+    A receipt for each team lies in .pcgeval/receipts. Of several submissions of a team in the CSV file, the last one
+    received by `intake.deadline` of params.yaml that passes the check counts.
+    """
+    from datetime import datetime
+
     from pcgeval.submissions.filing import SubmitOptions
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.findings import printable_findings
 
-    filed = file_submission(path, team, SubmitOptions(replace, force, as_baseline, add))
+    time = datetime.fromisoformat(received) if received else None
+    options = SubmitOptions(replace, force, as_baseline, add, time)
+    if csv is not None:
+        if team or received or as_baseline:
+            raise typer.BadParameter("--csv takes no --team, --received or --as-baseline: each row is a team's.")
+        _submit_many(path, csv, options, json=json)
+        return
+    filed = file_submission(path, team, options)
     if json:
-        folder = None if filed.folder is None else str(filed.folder)
-        values = {"team": filed.team, "folder": folder, "status": filed.status, "replaced": filed.replaced}
-        print_json({**values, "to_do": filed.to_do, **filed.check.to_json()})
+        print_json(filed.to_json())
     else:
         sys.stdout.writelines(f"{line}\n" for line in printable_findings(filed.check.findings))
         if filed.folder is not None:
             sys.stdout.write(f"{filed.folder}\n")
+    print_stderr(f"receipt: {filed.receipt.path}")
     if filed.folder is None:
         print_stderr(f"{path} was not filed: fix the errors above, then submit it again")
         raise typer.Exit(EXIT_CHECK_FAILED)
     print_stderr(f"{filed.status} {filed.folder}: {filed.check.summary}")
     for line in filed.to_do:
         print_stderr(line)
+
+
+def _submit_many(folder: Path, csv: Path, options: "SubmitOptions", *, json: bool) -> None:
+    """File the submissions of a CSV file and print what became of each row."""
+    from pcgeval.core.untrusted import printable_name
+    from pcgeval.submissions.findings import printable_findings
+    from pcgeval.submissions.intake import CONTACTS, submit_many
+    from pcgeval.submissions.receipts import RECEIPTS
+
+    results = submit_many(folder, csv, options)
+    zoneless = [each.line for each in results if each.row and not each.row.has_zone]
+    if json:
+        print_json({"rows": [each.to_json() for each in results], "taken_as_utc": zoneless})
+    else:
+        for each in results:
+            team = f"{each.row.team}: " if each.row else ""
+            where = each.filed.folder if each.filed else None
+            words = f"{each.result} {where}" if where else f"{each.result}, {each.reason}"
+            sys.stdout.write(printable_name(f"{csv.name}:{each.line}: {team}{words}", 2000) + "\n")
+            findings = each.filed.check.findings if each.filed else ()
+            sys.stdout.writelines(f"  {line}\n" for line in printable_findings(findings))
+        if zoneless:
+            sys.stdout.write(f"times without a zone were taken as UTC: lines {', '.join(map(str, zoneless))}\n")
+    counts = Counter(each.result for each in results)
+    done = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "no rows"
+    print_stderr(f"{csv}: {done}; receipts in {RECEIPTS}, contacts in {CONTACTS}")
+    for line in dict.fromkeys(line for each in results if each.filed for line in each.filed.to_do):
+        print_stderr(line)
+    if counts.keys() - {"filed", "superseded"}:
+        raise typer.Exit(EXIT_CHECK_FAILED)

@@ -14,8 +14,9 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 
@@ -28,6 +29,7 @@ from pcgeval.core.untrusted import files_below, printable_name, read_bounded_tex
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes
 from pcgeval.submissions.names import name_fault
+from pcgeval.submissions.receipts import Receipt, last_filed, show_time
 from pcgeval.submissions.sources import find_readme
 from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, limits_of, opened
 
@@ -51,12 +53,14 @@ class SubmitOptions:
         force: Replace an earlier submission that git has not kept.
         as_baseline: File it with the role baseline.
         add: Add the team to `teams` in params.yaml.
+        received: When it was handed in, UTC; None for now.
     """
 
     replace: bool = False
     force: bool = False
     as_baseline: bool = False
     add: bool = False
+    received: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class FiledSubmission:
         folder: Where it was filed; None if it has errors.
         status: What was done; `unchanged` if the same files were there already.
         to_do: The organiser's next steps.
+        receipt: What the team is told.
     """
 
     team: str
@@ -76,11 +81,24 @@ class FiledSubmission:
     folder: Path | None
     status: Literal["filed", "replaced", "unchanged", "refused"]
     to_do: tuple[str, ...]
+    receipt: Receipt
 
     @property
     def replaced(self) -> bool:
         """Whether another submission or other notes were there."""
         return self.status == "replaced"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        return {
+            "team": self.team,
+            "folder": None if self.folder is None else str(self.folder),
+            "status": self.status,
+            "replaced": self.replaced,
+            "to_do": self.to_do,
+            **self.check.to_json(),
+            "receipt": self.receipt.to_json(),
+        }
 
 
 def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitOptions()) -> FiledSubmission:
@@ -93,28 +111,38 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
-        FilingError: The name cannot be a team's; the submission there is another team's, a baseline, would be lost,
-            or is being evaluated.
+        FilingError: The name cannot be a team's; the submission is late; the one there is another team's, a baseline,
+            would be lost, or is being evaluated.
         ParamsError: params.yaml is faulty, or cannot take this team.
     """
     is_named = team is not None
     if team is None:
         team = path.resolve().name if path.is_dir() else path.stem
-    _check_team(team)
+    check_team(team)
     folder = SUBMISSIONS / team
     limits = limits_of(PARAMS)
+    received = _time_received(path, options)
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, LOCK), opened(path) as listing, _staging(team) as staging:
         is_there = os.path.lexists(folder)
         kept = _notes_of(folder) if is_there else Notes()
         found = check(listing, limits, staging)
+        receipt = Receipt(
+            team=team,
+            received=received,
+            file=path.resolve().name,
+            file_sha256=hand_in_sha256(path),
+            result="filed" if found.passed else "refused",
+            tree_sha256=tree_sha256(staging) if found.passed else None,
+            findings=(*found.findings, *_name_findings(staging, team)) if found.passed else found.findings,
+        )
         if not found.passed:
-            return FiledSubmission(team, found, None, "refused", ())
+            receipt.write()
+            return FiledSubmission(team, found, None, "refused", (), receipt)
         own = load_notes(staging)
-        is_same = is_there and tree_sha256(staging) == tree_sha256(folder) and _own_notes(own) == _own_notes(kept)
+        is_same = is_there and receipt.tree_sha256 == tree_sha256(folder) and _own_notes(own) == _own_notes(kept)
         # a decision on flags is about the trials of one submission, so one with other files needs another
         notes = _take_over(own, kept if is_same else kept.model_copy(update={"flags_accepted": None}), options)
-        findings = [*found.findings, *_name_findings(staging, team), *_kept_findings(kept)]
         status: Literal["filed", "replaced", "unchanged"] = "filed"
         if is_same and notes == kept:
             status = "unchanged"
@@ -132,8 +160,45 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
                 _publish(staging, folder)
         if options.add:
             add_team(team, PARAMS)
-    found = replace(found, findings=(*findings, *_ignored_by_git(folder)))
-    return FiledSubmission(team, found, folder, status, tuple(_to_do(team, folder)))
+    if is_same and options.received is None:
+        receipt = last_filed(team, receipt.tree_sha256 or "") or receipt  # it keeps its time
+    receipt.write()
+    found = replace(found, findings=(*receipt.findings, *_kept_findings(kept), *_ignored_by_git(folder)))
+    return FiledSubmission(team, found, folder, status, tuple(_to_do(team, folder)), receipt)
+
+
+def _time_received(path: Path, options: SubmitOptions) -> datetime:
+    """Return when a submission was handed in; refuse a late one, unless it is a baseline."""
+    received = options.received or datetime.now(UTC).replace(microsecond=0)
+    deadline = deadline_of_params()
+    if deadline is not None and received > deadline and not options.as_baseline:
+        when = show_time(received) if options.received else f"now ({show_time(received)})"
+        raise FilingError(
+            f"{path}: received {when}, after the deadline {show_time(deadline)} (intake.deadline in {PARAMS}). If it "
+            "came earlier, give its time with --received."
+        )
+    return received
+
+
+def deadline_of_params() -> datetime | None:
+    """Return the last moment for submissions, if the competition in this folder has one."""
+    return load_params(PARAMS).intake.deadline if PARAMS.exists() else None
+
+
+def filed_at(team: str) -> datetime | None:
+    """Return when a team handed in the submission that is filed now; None if nobody knows.
+
+    Raises:
+        FileError: Its files or a receipt cannot be read.
+    """
+    folder = SUBMISSIONS / team
+    receipt = last_filed(team, tree_sha256(folder)) if folder.is_dir() else None
+    return receipt.received if receipt else None
+
+
+def hand_in_sha256(path: Path) -> str | None:
+    """Return the SHA-256 of a file that was handed in; None for a folder."""
+    return None if path.is_dir() else sha256_file(path)
 
 
 def tree_sha256(folder: Path) -> str:
@@ -142,7 +207,7 @@ def tree_sha256(folder: Path) -> str:
     return sha256_json([[name, sha256_file(folder / name)] for name in names if name != NOTES_FILE])
 
 
-def _check_team(team: str) -> None:
+def check_team(team: str) -> None:
     """Refuse a name that cannot be a team's, or that cannot stand beside the others."""
     if fault := team_name_fault(team) or name_fault(team):
         likely = re.sub(r"[^A-Za-z0-9_-]+", "-", team).strip("_-")[:64] or "NAME"
@@ -152,7 +217,9 @@ def _check_team(team: str) -> None:
     if PARAMS.exists():
         params = load_params(PARAMS)
         if team not in params.teams:  # params.yaml's rules tell two names that cannot stand beside one another
-            parse_params({**params.model_dump(), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
+            parse_params(
+                {**params.model_dump(mode="json"), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}"
+            )
     for other in SUBMISSIONS.iterdir() if SUBMISSIONS.is_dir() else []:
         if other.name != team and other.name.casefold() == team.casefold():
             raise FilingError(f"team {team!r}: exists as {other.name!r}, the same to some disks. Use that, or another.")

@@ -1,0 +1,259 @@
+"""File the submissions that a CSV file lists, such as the answers to a form: `pcgeval submit FOLDER --csv FILE`.
+
+Of several submissions by a team, the last one received by the deadline that passes the check counts, in whatever order
+the rows and files come.
+"""
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import read_text, write_text
+from pcgeval.core.layout import STATE
+from pcgeval.core.params import parse_time, team_name_fault
+from pcgeval.core.untrusted import path_below, printable_line, printable_name, read_bounded_text
+from pcgeval.submissions.filing import (
+    FiledSubmission,
+    SubmitOptions,
+    check_team,
+    deadline_of_params,
+    filed_at,
+    hand_in_sha256,
+    submit,
+)
+from pcgeval.submissions.names import name_fault
+from pcgeval.submissions.receipts import Receipt, show_time
+from pcgeval.submissions.validate import opened
+
+CONTACTS = STATE / "contacts.csv"  # outside git
+MAX_CSV_BYTES = 16 * 2**20
+_COLUMNS = ("team", "file", "received", "contact")
+
+
+class IntakeError(PcgevalError):
+    """A CSV file of submissions cannot be read; nothing was filed."""
+
+
+class IntakeRow(BaseModel):
+    """A row of the CSV file: a submission of a team.
+
+    Attributes:
+        line: The line where it begins, from 1.
+        team: The team's name.
+        file: The folder or zip file, below the folder of all submissions.
+        received: When it was handed in, UTC.
+        has_zone: Whether the row gives the time zone.
+        contact: An address, perhaps empty.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    line: int
+    team: str
+    file: str
+    received: datetime
+    has_zone: bool
+    contact: str
+
+
+@dataclass(frozen=True)
+class IntakeResult:
+    """What became of a row.
+
+    Attributes:
+        line: The line of the CSV file where it begins.
+        row: The row; None if it is faulty.
+        result: `filed` also where the same files were there already; `faulty` if nothing could be done with it.
+        reason: Why it does not count.
+        filed: What was done with one that was filed or checked.
+        receipt: What the team is told; None if the fault is not the team's.
+    """
+
+    line: int
+    row: IntakeRow | None
+    result: Literal["filed", "refused", "late", "superseded", "faulty"]
+    reason: str | None = None
+    filed: FiledSubmission | None = None
+    receipt: Receipt | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values, without the contact."""
+        row = self.row.model_dump(mode="json", include={"team", "file", "received"}) if self.row else {}
+        values = {"line": self.line, **row, "result": self.result, "reason": self.reason}
+        if self.filed is not None:
+            return {**values, **self.filed.to_json()}
+        return {**values, "receipt": self.receipt and self.receipt.to_json()}
+
+
+def submit_many(folder: Path, csv_file: Path, options: SubmitOptions) -> list[IntakeResult]:
+    """Check every row, then file what counts; return what became of each row, in their order.
+
+    Args:
+        folder: The folder that holds the files.
+        csv_file: UTF-8 with `,` or `;`: the columns team, file, received (ISO 8601), contact; others are ignored.
+        options: What the organiser decides, for all.
+
+    Raises:
+        IntakeError: The CSV file is malformed or lacks a column.
+        UntrustedFileError: It cannot be read.
+        ParamsError: params.yaml is faulty.
+    """
+    deadline = deadline_of_params()
+    rows, results = _read_rows(csv_file, folder)
+    results += _ambiguous(rows)
+    faulty = {each.line for each in results}
+    rows = [row for row in rows if row.line not in faulty]
+    _keep_contacts(rows)
+    by_team: dict[str, list[IntakeRow]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (row.team, row.received), reverse=True):
+        by_team[row.team].append(row)
+    for team in sorted(by_team):
+        results += _file_last(by_team[team], folder, deadline, options)
+    return sorted(results, key=lambda each: each.line)
+
+
+def _read_rows(csv_file: Path, folder: Path) -> tuple[list[IntakeRow], list[IntakeResult]]:
+    """Return the good rows, and a result for each faulty one."""
+    text = read_bounded_text(csv_file, MAX_CSV_BYTES, follow_link=True).removeprefix("\ufeff")
+    try:
+        tables = [next(_records(text, delimiter, strict=False), (1, [])) for delimiter in ",;"]
+        columns = [[name.casefold() for name in names] for _, names in tables]
+        delimiter, header = max(zip(",;", columns, strict=True), key=lambda each: len({*each[1]} & {*_COLUMNS}))
+        if missing := [name for name in _COLUMNS[:3] if header.count(name) != 1]:
+            raise IntakeError(
+                f"{csv_file}: its first line names the column {missing[0]!r} {header.count(missing[0])} times. Name "
+                f"{', '.join(_COLUMNS)} once each, with , or ; between them."
+            )
+        records = list(_records(text, delimiter, strict=True))[1:]
+    except csv.Error as error:
+        raise IntakeError(f"{csv_file}: is not CSV ({error}). Save it again as CSV.") from error
+    rows, results = [], []
+    for line, values in records:
+        try:
+            if any(values[len(header) :]):
+                raise IntakeError(f"has {len(values)} values, but there are {len(header)} columns. Quote the values.")
+            rows.append(_checked_row(line, dict(zip(header, values, strict=False)), folder))
+        except PcgevalError as error:
+            results.append(IntakeResult(line, None, "faulty", str(error)))
+    return rows, results
+
+
+def _records(text: str, delimiter: str, *, strict: bool) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line and the values of each record that has any."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
+    line = 1
+    for record in reader:
+        values = [value.strip() for value in record]
+        if any(values):
+            yield line, values
+        line = reader.line_num + 1
+
+
+def _checked_row(line: int, values: dict[str, str], folder: Path) -> IntakeRow:
+    """Return a row that names a possible team and a file in the folder that can be handed in.
+
+    Raises:
+        PcgevalError: It does not; all faults.
+    """
+    faults = []
+    team, file, received = (values.get(name, "") for name in _COLUMNS[:3])
+    try:
+        if fault := team_name_fault(team) or name_fault(team):
+            raise IntakeError(f"team {printable_name(team, 80)!r}: {fault}.")
+        check_team(team)
+    except PcgevalError as error:
+        faults.append(str(error))
+    try:
+        with opened(path_below(folder, file)):
+            pass
+    except PcgevalError as error:
+        faults.append(f"file {printable_name(file, 200)!r}: {error}")
+    try:
+        time = parse_time(received)
+    except ValueError as error:
+        faults.append(f"received {printable_name(received, 80)!r}: {error}.")
+    if faults:
+        raise IntakeError(" ".join(faults))
+    has_zone = datetime.fromisoformat(received).tzinfo is not None
+    contact = values.get("contact", "")
+    return IntakeRow(line=line, team=team, file=file, received=time, has_zone=has_zone, contact=contact)
+
+
+def _ambiguous(rows: list[IntakeRow]) -> Iterator[IntakeResult]:
+    """Yield a result for each row whose team or time could be taken for that of another row."""
+    spellings: dict[str, set[str]] = defaultdict(set)
+    times: dict[tuple[str, datetime], list[IntakeRow]] = defaultdict(list)
+    for row in rows:
+        spellings[row.team.casefold()].add(row.team)
+        times[row.team, row.received].append(row)
+    for row in rows:
+        names = sorted(spellings[row.team.casefold()])
+        same = times[row.team, row.received]
+        if len(names) > 1:
+            reason = f"the teams {' and '.join(names)} have the same name on some disks. Correct one of them."
+            yield IntakeResult(row.line, row, "faulty", reason)
+        elif len({each.file for each in same}) > 1:
+            lines = " and ".join(str(each.line) for each in same)
+            reason = f"lines {lines}: several submissions of {row.team} at the same time. Say which is the later one."
+            yield IntakeResult(row.line, row, "faulty", reason)
+        elif row is not same[0]:
+            yield IntakeResult(row.line, row, "faulty", f"repeats line {same[0].line}. Remove one of them.")
+
+
+def _keep_contacts(rows: list[IntakeRow]) -> None:
+    """Add the rows' contacts to those of earlier runs, for nobody else to read."""
+    contacts: dict[tuple[str, ...], str] = {}
+    if CONTACTS.exists():
+        for line, values in list(_records(read_text(CONTACTS), ",", strict=False))[1:]:
+            if len(values) != 3:
+                raise IntakeError(f"{CONTACTS}:{line}: is not a team, a time and a contact. Correct it.")
+            contacts[values[0], values[1]] = values[2]
+    contacts |= {(row.team, show_time(row.received)): row.contact for row in rows if row.contact}
+    table = io.StringIO(newline="")
+    csv.writer(table).writerows([("team", "received", "contact"), *((*key, contacts[key]) for key in sorted(contacts))])
+    write_text(CONTACTS, table.getvalue())
+    CONTACTS.chmod(0o600)
+
+
+def _file_last(
+    rows: list[IntakeRow], folder: Path, deadline: datetime | None, options: SubmitOptions
+) -> Iterator[IntakeResult]:
+    """File the first of a team's rows that is in time and passes the check; they come from the last to the first."""
+    counted: datetime | None = None
+    for row in rows:
+        path = path_below(folder, row.file)
+        try:
+            there = counted or filed_at(row.team)
+            if deadline is not None and row.received > deadline:
+                result: Literal["late", "superseded"] = "late"
+                reason = f"the deadline was {show_time(deadline)}"
+            elif there is not None and (counted or row.received < there):
+                result, reason = "superseded", f"the one received {show_time(there)} counts"
+            else:
+                filed = submit(path, row.team, replace(options, received=row.received))
+                if filed.folder is None:
+                    yield IntakeResult(row.line, row, "refused", "it has errors", filed, filed.receipt)
+                else:
+                    counted = row.received
+                    yield IntakeResult(row.line, row, "filed", None, filed, filed.receipt)
+                continue
+            receipt = Receipt(
+                team=row.team,
+                received=row.received,
+                file=path.name,
+                file_sha256=hand_in_sha256(path),
+                result=result,
+                reason=reason,
+            )
+            receipt.write()
+            yield IntakeResult(row.line, row, result, reason, None, receipt)
+        except PcgevalError as error:
+            yield IntakeResult(row.line, row, "faulty", printable_line(str(error), 1000))
