@@ -22,13 +22,13 @@ CLASS = "class Loop(TrialLoop):\n    @staticmethod\n    def run(ctx, letter):\n 
 
 
 @pytest.fixture
-def answer(tmp_path: Path) -> Any:
+def answer(tmp_path: Path, bare_python: Path) -> Any:
     """Return a function that runs a program once and returns its answer."""
     sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
 
     def run(source: str, header: str | None = None, seed: int = SEED) -> str:
         program = write_program(tmp_path / "program", source, *([] if header is None else [header]))
-        done = ProgramRunner(program, sandbox, limits(), Path(sys.executable)).run_trial(
+        done = ProgramRunner(program, sandbox, limits(), bare_python).run_trial(
             replace(trial_job(), seed=seed), TestModel(echo)
         )
         assert done.reason is None, done.reason
@@ -243,8 +243,7 @@ def test_a_python_process_that_the_program_starts_has_no_trial(answer: Any) -> N
 
 
 STAND_INS = """
-import os, sys
-sys.path = [each for each in sys.path if "site-packages" not in each]  # as where they are not installed
+import os
 import openai
 from openai import APITimeoutError, AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionSystemMessageParam, ChatCompletionUserMessageParam as User

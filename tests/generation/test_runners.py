@@ -1,6 +1,5 @@
 """Programs, run for real: each in a fresh process, in the sandbox where there is one."""
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write_program
 
 from pcgeval.core.params import Limits
-from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialRun
 from pcgeval.llm.protocol import ChatRequest, LlmError
@@ -29,12 +27,12 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-def run(sandbox: Sandbox, tmp_path: Path) -> Callable[..., TrialRun]:
+def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Callable[..., TrialRun]:
     """Return a function that runs one trial of a program, by its source or its folder."""
 
     def run_trial(source: str | Program, model: TestModel | None = None, rules: Limits | None = None) -> TrialRun:
         program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
-        runner = ProgramRunner(program, sandbox, rules or limits(), Path(sys.executable))
+        runner = ProgramRunner(program, sandbox, rules or limits(), bare_python)
         return runner.run_trial(trial_job(), model or TestModel(echo))
 
     return run_trial
@@ -51,13 +49,8 @@ def test_a_program_with_a_prompt_file(run: Run) -> None:
     assert [request.messages[0].content for request in model.requests] == ["Build the letter K from blocks.\n"]
 
 
-def test_a_package_of_ours_is_not_the_programs(
-    sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
-    program = write_program(tmp_path / "program", "import numpy")
-    runner = ProgramRunner(program, sandbox, limits(), interpreter_for(program.folder))
-    done = runner.run_trial(trial_job(), TestModel(echo))
+def test_a_package_of_ours_is_not_the_programs(run: Run) -> None:
+    done = run("import numpy")
     assert done.reason is not None
     assert "No module named 'numpy'" in done.reason
     assert "requirements.txt" in done.reason
@@ -94,15 +87,15 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
     assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])  # nothing is recorded twice
 
 
-def test_the_rules_hold_without_a_sandbox_too() -> None:
-    runner = ProgramRunner(EXAMPLE, Sandbox(ResourceLimits(), contained=False), limits(tokens=60), Path(sys.executable))
+def test_the_rules_hold_without_a_sandbox_too(bare_python: Path) -> None:
+    runner = ProgramRunner(EXAMPLE, Sandbox(ResourceLimits(), contained=False), limits(tokens=60), bare_python)
     done = runner.run_trial(trial_job(), TestModel(echo))
     assert (done.response, done.reason) == ("", "used 63 tokens; the limit is 60")
     assert len(done.exchanges) == 9
 
 
-def test_trials_run_side_by_side(sandbox: Sandbox) -> None:
-    runner = ProgramRunner(EXAMPLE, sandbox, limits(), Path(sys.executable))
+def test_trials_run_side_by_side(sandbox: Sandbox, bare_python: Path) -> None:
+    runner = ProgramRunner(EXAMPLE, sandbox, limits(), bare_python)
     with ThreadPoolExecutor(4) as pool:
         letters = "ABCDEFGH"
         done = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))

@@ -96,6 +96,7 @@ def test_names_that_some_disk_cannot_store_are_told(name: str):
         ("a/.DS_Store", "a/.DS_Store"),
         ("a/__pycache__/m.cpython-311.pyc", "a/__pycache__"),
         ("dvc.yaml", "dvc.yaml"),
+        ("requirements-lock.json", "requirements-lock.json"),  # the organiser's
         ("data.dvc", "data.dvc"),
         (".gitattributes", ".gitattributes"),
         ("._main.py", "._main.py"),
