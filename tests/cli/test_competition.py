@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
+from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import Trial
+from pcgeval.core.trials import TrialRecord, write_trial
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,8 +49,21 @@ def test_export_of_nothing_says_what_to_run(capsys: pytest.CaptureFixture[str]) 
     assert "make final-eval" in capsys.readouterr().err
 
 
-def test_ranking_prints_the_last_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(ROOT)
+def test_ranking_warns_of_trials_of_another_submission(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "data" / "submissions", demo / "data" / "submissions")
+    (demo / "results").mkdir()
+    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
+    assert main(["ranking"]) == 0
+    record = TrialRecord("0" * 64, 1, "m", "d" * 64, (), sha256_bytes(b""), reason="no reply")
+    write_trial(demo / "data/raw/smollm2-135m/one-example", "one-example", Trial("A", 1), "", record)
+    capsys.readouterr()
+    assert main(["ranking"]) == 1
+    assert "1 trials of one-example with smollm2-135m were made from another" in capsys.readouterr().err
+
+
+def test_ranking_prints_the_last_run(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (demo / "results").mkdir()
+    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
     assert main(["ranking", "--json"]) == 0
     teams = json.loads(capsys.readouterr().out)["teams"]
     assert main(["ranking"]) == 0

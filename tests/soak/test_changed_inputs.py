@@ -1,5 +1,6 @@
 """A submission or params.yaml that is changed while the evaluation runs: no result of mixed programs, no wrong hash."""
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -106,9 +107,17 @@ def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path
         assert f"data/submissions/alpha: process {evaluation.pid} " in said
         assert f"kill {evaluation.pid}" in said
         assert "submit again" in said
+        other = tmp_path / "c/.pcgeval/locks/m/beta.lock"
         _, said = evaluation.communicate(timeout=300)
         assert evaluation.returncode == 0, said
         assert first_words(competition) == {"Build"}
+        other.write_text(str(os.getpid()))  # the evaluation has gone on to another team
+        refused = competition.command(*submit)
+        _, said = refused.communicate(timeout=300)
+        assert refused.returncode == 2
+        assert f"process {os.getpid()} evaluates the teams of params.yaml, at this moment beta with m" in said
+        competition.run(*submit[:-2], "gamma", "--force")  # a team that is not evaluated
+        other.write_text("")
         competition.run(*submit)
         competition.generate()
         assert first_words(competition) == {"Construct"}

@@ -4,16 +4,21 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import FileError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json, write_bytes
 from pcgeval.core.untrusted import printable_line
+
+if TYPE_CHECKING:
+    from pcgeval.core.params import Params
 
 app = group()
 export = group()
@@ -33,7 +38,8 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     from pcgeval.scoring.ranking_files import ranking_doubts
 
     found = RankingFile.read(RANKING_JSON)
-    doubts = ranking_doubts(load_params(), found)
+    params = load_params()
+    doubts = [*ranking_doubts(params, found), *_stale_trials(params)]
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
@@ -51,6 +57,22 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     if doubts:
         print_stderr("Run `make final-eval` to its end for the ranking of what is there now.")
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _stale_trials(params: "Params") -> Iterator[str]:
+    """Yield for each team and model how many trials in data/raw were made from something else than is there now."""
+    from pcgeval.core.layout import SUBMISSIONS, stage_dir
+    from pcgeval.generation.tasks import stale_records
+    from pcgeval.submissions.load import load_submission
+
+    for model, team in product(params.models, params.teams):
+        raw = stage_dir("raw", model, team)  # not there in a fresh clone
+        try:
+            if raw.is_dir() and (stale := stale_records(params, model, load_submission(SUBMISSIONS / team), raw)):
+                made = "made from another submission, model, seed or limits"
+                yield f"{len(stale)} trials of {team} with {model} were {made}"
+        except PcgevalError as error:
+            yield str(error)
 
 
 @app.command("round")

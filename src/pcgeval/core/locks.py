@@ -45,6 +45,18 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.release()
 
 
+def lock_holder(lock: Path) -> tuple[int, float] | None:
+    """Return the process that holds a folder's lock and the time since when; None if none does. It stays untouched."""
+    try:
+        holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
+        os.kill(holder, 0)  # only asks whether the process is there
+    except PermissionError:  # it is there, and another user's
+        return holder, since
+    except (OSError, ValueError, OverflowError):
+        return None
+    return holder, since
+
+
 @contextmanager
 def lock_briefly(lock: Path) -> Iterator[None]:
     """Wait for a lock among threads and processes and hold it; its file is removed after use.

@@ -5,7 +5,6 @@ there yet.
 """
 
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from pcgeval.core.console import duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, evaluation_lock, recording_file, stage_dir, trials
+from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.generation.tasks import GenerationTask
@@ -216,7 +216,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
         every = len(params.competition.characters) * params.competition.trials
         final = _final(params, model, submissions.get(team), found)
         done = len(final)
-        since = _running_since(evaluation_lock(model, team))
+        _, since = lock_holder(evaluation_lock(model, team)) or (None, None)
         new = 0 if since is None else sum(each.written >= since for each in found.values())
         per_minute = None if since is None or not new else _MINUTE * new / max(now - since, 1.0)
         seconds = _trial_seconds(costs, model, team, submissions.get(team))
@@ -303,18 +303,6 @@ def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  #
         tokens=record.tokens,
         seconds=seconds,
     )
-
-
-def _running_since(lock: Path) -> float | None:
-    """Return when the process that holds a lock took it; None if none does. The lock itself is not touched."""
-    try:
-        holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-        os.kill(holder, 0)  # only asks whether the process is there
-    except PermissionError:  # it is there, and another user's
-        return since
-    except (OSError, ValueError, OverflowError):
-        return None
-    return since
 
 
 def _known_costs(

@@ -23,7 +23,7 @@ import yaml
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
-from pcgeval.core.locks import FolderBusyError, lock_folder
+from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded_text, walk
 from pcgeval.submissions.findings import SubmissionFinding, note, warning
@@ -318,7 +318,11 @@ def _kept_findings(kept: Notes) -> list[SubmissionFinding]:
 
 @contextmanager
 def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
-    """Keep evaluations of the team from starting; refuse if one is running."""
+    """Keep evaluations of the team from starting; refuse if one is running.
+
+    Between two models no process holds a lock of the team. So where params.yaml names it, the evaluation of any team
+    counts: the submission would be evaluated with some models and its predecessor with the others.
+    """
     with ExitStack() as locks:
         for lock in sorted(Path().glob(str(evaluation_lock("*", team)))):
             try:
@@ -327,6 +331,14 @@ def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
                 raise FilingError(
                     f"{error} It evaluates the submission that is there, with {lock.parent.name}. Then submit again."
                 ) from error
+        if PARAMS.exists() and team in load_params(PARAMS).teams:
+            for lock in sorted(Path().glob(str(evaluation_lock("*", "*")))):
+                process, _ = lock_holder(lock) or (None, None)
+                if process not in {None, os.getpid()}:
+                    raise FilingError(
+                        f"{folder}: process {process} evaluates the teams of {PARAMS}, at this moment {lock.stem} with "
+                        f"{lock.parent.name}. Wait until it ends, or stop it with `kill {process}`; then submit again."
+                    )
         yield
 
 
