@@ -124,7 +124,7 @@ def submit(
     add: Annotated[bool, typer.Option("--add", help="Add the team to `teams` in params.yaml.")] = False,
     json: Json = False,
 ) -> None:
-    """Check a submission and copy it to data/submissions, or those that a CSV file lists.
+    """Check submissions and copy them to data/submissions.
 
     A receipt for each team lies in .pcgeval/receipts. Of several submissions of a team in the CSV file, the last one
     received by `intake.deadline` of params.yaml that passes the check counts.
