@@ -164,6 +164,15 @@ def test_a_server_may_be_away_once_its_trials_are_done(
 
 
 @pytest.mark.usefixtures("competition")
+def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = {"backend": "recorded", "name": "j:1", "digest": "c" * 64}
+    change(rubric={"judge": "simple", "model": recorded, "votes": 3})  # without a temperature all votes are one
+    code, found = check(capsys)
+    assert code == 2
+    assert [group for group, severity, _ in found if severity == "error"] == ["rubric"]
+
+
+@pytest.mark.usefixtures("competition")
 def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")
     (tmp_path / "classifier/model.safetensors").write_bytes(b"torn")

@@ -95,6 +95,7 @@ def _faults(name: str, error: PcgevalError, severity: Severity = "error") -> lis
 
 def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[CheckFinding]:
     from pcgeval.core.layout import SUBMISSIONS, rubric_file
+    from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.loading import load_rubric
     from pcgeval.similarity.source import check_source
     from pcgeval.submissions.load import Program, load_submission
@@ -107,6 +108,7 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
             yield from _faults("submissions", error)
     yield from _recording_findings(params)
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
+    yield from _attempt("rubric", JudgeSettings.checked, dict(params.rubric))
     to_do = _trials_to_do(params)
     yield from _disk_findings(params, to_do)
     programs = {team: each.work for team, each in submissions.items() if isinstance(each.work, Program)}
