@@ -29,6 +29,7 @@ class SlowOllama(ThreadedServer):
         """
         super().__init__(_Handler)
         self.seconds, self.status = seconds, status
+        self.digest = DIGEST
         self.asked: list[str] = []
         self.answered = 0
         self.is_down = False
@@ -37,7 +38,7 @@ class SlowOllama(ThreadedServer):
     def key(self, asked: dict[str, Any]) -> str:
         """Return what identifies a request."""
         messages = tuple(Message(**message) for message in asked["messages"])
-        return ChatRequest(asked["model"], DIGEST, messages, asked["options"]).key
+        return ChatRequest(asked["model"], self.digest, messages, asked["options"]).key
 
     def words(self, asked: dict[str, Any], key: str) -> list[str]:
         """Return the reply piece by piece."""
@@ -54,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._begin()
-        self._send({"models": [{"model": "m:1", "name": "m:1", "digest": DIGEST, "size": 1}]})
+        self._send({"models": [{"model": "m:1", "name": "m:1", "digest": self.server.digest, "size": 1}]})
         self._chunk(b"")
 
     def do_POST(self) -> None:

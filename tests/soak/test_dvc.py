@@ -56,6 +56,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server:
 
 def test_one_failed_stage_leaves_the_others_but_no_ranking(workspace: Workspace, server: SlowOllama):
     workspace.change_params("limits", "seconds", value=1.5)
+    workspace.change_params("limits", "call_seconds", value=0)
     server.status = lambda text: 500 if "Stack blocks" in text else 200  # the prompt of beta
     done = workspace.dvc("repro", "--keep-going", "rank")
     assert done.returncode != 0

@@ -67,7 +67,7 @@ def test_what_is_the_prompts_own_fault_is_final(tmp_path: Path):
         made.generate()
         assert reasons(made)[None] == 10
         made.change_params("competition", characters="Z")
-        made.change_params("limits", seconds=3)
+        made.change_params("limits", seconds=3, call_seconds=0)
         server.seconds = 4
         made.generate()
         assert len(reasons(made)) == 1

@@ -1,0 +1,120 @@
+"""What is never paid for twice: the requests that reach a scripted server, counted."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
+
+SIZE: dict[str, Any] = {"letters": "AB", "trials": 2}
+CALLS = ".pcgeval/calls"
+
+
+@pytest.fixture
+def server() -> Iterator[SlowOllama]:
+    with SlowOllama(0.002) as served:
+        yield served
+
+
+@pytest.fixture
+def made(tmp_path: Path, server: SlowOllama) -> CompetitionFolder:
+    """A program's finished trials: three calls each of four trials."""
+    competition = competition_folder(tmp_path / "here", server.address, PROGRAM, **SIZE)
+    competition.generate()
+    assert len(server.asked) == 12
+    server.asked.clear()
+    return competition
+
+
+def test_a_word_in_a_note_another_time_limit_and_a_trial_that_is_lost(made: CompetitionFolder, server: SlowOllama):
+    before = made.outputs()
+    (made.folder / "data/submissions/alpha/README.md").write_text("# alpha, in other words\n")
+    made.generate()
+    assert made.outputs() != before  # the file is one that the program could read
+    made.change_params("limits", seconds=77)
+    made.generate()
+    shutil.rmtree(made.folder / "data" / "raw")
+    made.generate()
+    assert not server.asked
+
+
+def test_a_digest_that_is_tried_and_put_back(made: CompetitionFolder, server: SlowOllama):
+    before, first = made.outputs(), server.digest
+    server.digest = "cd" * 32
+    assert made.run_and_fail(*STAGE)[0] == 2  # params pin the first
+    made.change_model(digest=server.digest)
+    made.generate()
+    assert len(server.asked) == 12
+    server.digest = first
+    made.change_model(digest=first)
+    made.generate()
+    assert len(server.asked) == 12
+    assert made.outputs() == before
+
+
+def test_stores_of_two_machines_are_merged_by_copying(made: CompetitionFolder, server: SlowOllama, tmp_path: Path):
+    there = competition_folder(tmp_path / "there", server.address, PROGRAM, **SIZE)
+    there.change_params("competition", characters="BC")
+    there.generate()
+    assert len(server.asked) == 12  # six of them are known here
+    shutil.copytree(there.folder / CALLS, made.folder / CALLS, dirs_exist_ok=True)
+    server.asked.clear()
+    made.change_params("competition", characters="ABC")
+    made.generate()
+    assert not server.asked
+    assert len(made.records()) == 6
+
+
+def test_a_faulty_server_leaves_nothing_that_answers(tmp_path: Path, server: SlowOllama):
+    competition = competition_folder(tmp_path, server.address, PROMPT, **SIZE)
+    competition.change_params("limits", seconds=1.5, call_seconds=0)
+    for status in (500, 0, 400):
+        server.status = lambda _, status=status: status  # type: ignore[misc]
+        competition.run_and_fail(*STAGE)
+        assert not [*tmp_path.glob(f"{CALLS}/*.jsonl")]
+        shutil.rmtree(tmp_path / "data" / "raw")
+    server.asked.clear()
+    server.status = lambda _: 200
+    competition.generate()
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize("work", [PROMPT, PROGRAM, REPEATING], ids=["prompt", "program", "repeating"])
+def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
+    tmp_path: Path, server: SlowOllama, work: dict[str, str]
+):
+    """Two teams handed in the same, and each trial of the one runs beside that of the other."""
+    server.seconds, server.is_fickle = 0.2, True
+    competition = competition_folder(tmp_path, server.address, work, **SIZE)
+    shutil.copytree(tmp_path / "data/submissions/alpha", tmp_path / "data/submissions/beta")
+    running = [competition.command(STAGE[0], "m", team) for team in ("alpha", "beta")]
+    for each in running:
+        _, said = each.communicate(timeout=300)
+        assert each.returncode == 0, said
+    print("requests:", len(server.asked), "replies kept:", len(competition.finished_calls()))
+    assert len(server.asked) == (4 if work is PROMPT else 12)
+
+
+def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Path, server: SlowOllama):
+    server.seconds = 60
+    competition = competition_folder(tmp_path, server.address, PROMPT, **SIZE)
+    shutil.copytree(tmp_path / "data/submissions/alpha", tmp_path / "data/submissions/beta")
+    first = competition.command(*STAGE)
+    while len(server.asked) < 2:
+        time.sleep(0.01)
+    second = competition.command(STAGE[0], "m", "beta")
+    while second.poll() is None and not (tmp_path / ".pcgeval/locks/m/beta.lock").exists():
+        time.sleep(0.01)
+    time.sleep(1)
+    assert len(server.asked) == 2
+    server.seconds = 0.01
+    first.kill()
+    first.communicate()
+    _, said = second.communicate(timeout=120)
+    assert second.returncode == 0, said
+    assert len(server.asked) == 2 + 4
+    assert not [*tmp_path.glob(f"{CALLS}/asking/*")]
