@@ -8,6 +8,8 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_bytes, sha256_file, write_json, write_text
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials
@@ -103,6 +105,7 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubr
     `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
     """
     noted = noted or (lambda *_: Noted())
+    write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model)

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import yaml
 from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
@@ -18,7 +17,6 @@ HOSTILE = "\x1b[2J\x9b31m\u202egnp.exe [bold]x[/bold] <script>alert(1)</script>\
 
 @pytest.fixture(autouse=True)
 def in_workspace(workspace, monkeypatch):
-    (workspace / "params.yaml").write_text(yaml.safe_dump(PARAMS.model_dump(mode="json")))
     monkeypatch.chdir(workspace)
 
 

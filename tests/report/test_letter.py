@@ -5,7 +5,6 @@ import re
 import shutil
 
 import pytest
-import yaml
 from evaluated_round import NOTES, PARAMS, Noted, write_round
 from lxml import html
 from markdown_it import MarkdownIt
@@ -31,7 +30,6 @@ def flagged_round(tmp_path_factory):
     root = tmp_path_factory.mktemp("flagged")
     title = json.dumps("The *Builders* <b>" + MARKUP)
     write_round(root, noted=noted, notes={**NOTES, "builders": f"title: {title}\n"})
-    (root / "params.yaml").write_text(yaml.safe_dump(PARAMS.model_dump(mode="json"), sort_keys=False))
     return root
 
 

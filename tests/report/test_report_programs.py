@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
@@ -10,7 +11,7 @@ from page_for_tests import Page, part, parts, ranking_row
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
-from pcgeval.core.trials import record_path
+from pcgeval.core.trials import ChatReply, Exchange, Message, read_record, record_path, write_trial
 from pcgeval.report.collect import read_program
 from pcgeval.report.render import write_report
 from pcgeval.report.results import ProgramSource, SourceFile
@@ -100,6 +101,25 @@ def test_a_line_counts_the_trials_and_shows_the_first_different_details(markup):
     ]
     assert len(re.findall("<li>", part(markup, "robots.small.unseeded-random"))) == 1
     assert len(re.findall("<li>", part(markup, "outlaws.large.altered-answer"))) == 3
+
+
+def test_the_conversation_of_a_flagged_trial_stands_beside_its_answer(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    raw, trial = copy / stage_dir("raw", "small", "robots"), Trial("T", 1)
+    record = read_record(record_path(raw, "robots", trial))
+    messages = (Message("user", "Go on </pre><script>alert('chat')</script>\u202e\x07"), Message("assistant", "Sure!"))
+    reply = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
+    exchanges = (Exchange("a", reply, messages, 0), *[Exchange("b", reply, messages[1:], 3)] * 100)
+    write_trial(raw, "robots", trial, "my own answer", replace(record, exchanges=exchanges))
+    markup = write_report(TEAMS, copy, tmp_path / "out").read_text(encoding="utf-8")
+    line = part(markup, "robots.small.invented-reply")
+    talk = next(each for each in parts(line, "details") if "program as user" in each)
+    assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
+    assert "<b>program as assistant</b>\nSure!" in talk
+    assert "my own answer" in talk
+    assert "messages are left out here" in talk
+    assert len(talk) < 30_000
+    assert "script" not in {tag for tag, _ in Page(markup).elements}
 
 
 def test_flagged_pictures_have_badges_that_lead_to_the_line(markup):

@@ -6,7 +6,6 @@ import shutil
 import time
 
 import pytest
-import yaml
 from competition_folder import PROMPT, STAGE, competition_folder
 from evaluated_round import PARAMS
 from page_for_tests import Page
@@ -167,7 +166,6 @@ def test_the_page_loads_itself_again(tmp_path):
 
 
 def test_the_command_prints_a_table_or_json(capsys, workspace):
-    (workspace / "params.yaml").write_text(yaml.safe_dump(PARAMS.model_dump(mode="json")))
     assert main(["status", "--watch", "--page", "page.html"]) == 0  # all is done, so it ends
     said = capsys.readouterr().out
     assert "24 of 24 trials are done" in said

@@ -1,7 +1,7 @@
 """Read everything that the page shows from the files of the stages, and check that the files belong together."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,9 +36,10 @@ from pcgeval.core.stage_files import (
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import read_usage
+from pcgeval.core.trials import read_record, read_usage, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.report.formats import shortened
+from pcgeval.report.inspection import ConversationMessage, conversation
 from pcgeval.report.results import (
     FAILURE_WORDS,
     Evaluation,
@@ -58,6 +59,7 @@ from pcgeval.submissions.sources import find_readme
 
 REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
 LONGEST_REPLY = 600  # characters
+MOST_MESSAGES = 12  # of a flagged trial's conversation
 LONGEST_REASON = 240  # characters
 LONGEST_SOURCE = 6_000  # characters of a program's entry and of its README
 _AGAIN = "Run `dvc repro` to make it again."
@@ -99,7 +101,21 @@ def collect(params: Params, root: Path) -> Evaluation:
             _check_same(path, f"models of team {team.team!r}", team.models, params.models)
     official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
     history = read_history(root)
-    return Evaluation(params, ranking, tuple(_team(params, root, row, official, history) for row in ranking.teams))
+    teams = tuple(_team(params, root, row, official, history) for row in ranking.teams)
+    evaluation = Evaluation(params, ranking, teams)
+    return replace(evaluation, conversations=dict(_conversations(root, evaluation)))
+
+
+def _conversations(
+    root: Path, evaluation: Evaluation
+) -> Iterator[tuple[tuple[str, str, Trial], tuple[ConversationMessage, ...]]]:
+    """Yield the conversations of the flagged trials that the page names."""
+    for flag in evaluation.flagged:
+        team, model = flag.team, flag.model.name
+        for each in flag.details.values():
+            record = read_record(record_path(root / stage_dir("raw", model, team.name), team.name, each.trial))
+            messages = conversation(team.submission, each.trial, record, MOST_MESSAGES)
+            yield (team.name, model, each.trial), tuple(messages)
 
 
 def _check_same(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:

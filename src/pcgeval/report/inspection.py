@@ -157,15 +157,17 @@ def inspected_trials(params: Params, team: str, model: str) -> Iterator[Inspecte
         )
 
 
-def conversation(submission: Submission, trial: Trial, record: TrialRecord) -> Iterator[ConversationMessage]:
+def conversation(
+    submission: Submission, trial: Trial, record: TrialRecord, most: int = MOST_MESSAGES
+) -> Iterator[ConversationMessage]:
     """Yield the messages of a trial as they were sent, without what a call repeats of the one before.
 
-    Of a long conversation the middle is left out; a note stands in its place.
+    Of a conversation of more than `most` messages the middle is left out; a note stands in its place.
     """
     messages = list(_messages(submission, trial, record))
-    half = MOST_MESSAGES // 2
+    half = most // 2
     for number, each in enumerate(messages):
-        if len(messages) <= MOST_MESSAGES or not half <= number < len(messages) - half:
+        if len(messages) <= most or not half <= number < len(messages) - half:
             yield ConversationMessage(each.speaker, shortened(each.text, LONGEST_MESSAGE))
         elif number == half:
             yield ConversationMessage("pcgeval", f"{len(messages) - 2 * half} messages are left out here")

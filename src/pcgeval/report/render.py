@@ -30,6 +30,8 @@ from pcgeval.scoring.decimals import round_totals, rounded
 PAGE = "index.html"
 ANSWERS = 600_000  # characters of all judges' answers on the page together: a large competition shows less of each
 LONGEST_ANSWER = 2_000  # characters
+MESSAGES = 600_000  # the same for the conversations of flagged trials
+LONGEST_MESSAGE = 1_000
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
@@ -54,6 +56,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 def render_page(evaluation: Evaluation) -> str:
     """Return the page as HTML."""
     answers = sum(len(team.leaves) * team.grade.votes for team in evaluation.teams)
+    messages = sum(map(len, evaluation.conversations.values()))
     return render_template(
         "page.html.j2",
         evaluation=evaluation,
@@ -61,6 +64,7 @@ def render_page(evaluation: Evaluation) -> str:
         competition=evaluation.params.competition,
         heat_maps=list(heat_maps(evaluation)),
         longest_answer=min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
+        longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
     )
 
 

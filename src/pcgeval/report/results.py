@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.formats import shortened
+from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTask, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
@@ -236,16 +237,20 @@ class FlaggedTrials:
     model: ModelResult
     kind: FlagKind
     trials: int
-    details: Mapping[str, Trial]
+    details: Mapping[str, TrialResult]
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params."""
+    """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
+
+    `conversations` has those of the trials that `flagged` names, by team, model and trial.
+    """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
+    conversations: Mapping[tuple[str, str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
@@ -292,12 +297,12 @@ class Evaluation:
         for team in self.teams:
             for model in team.models:
                 for kind in FLAG_KINDS:
-                    details: dict[str, Trial] = {}
+                    details: dict[str, TrialResult] = {}
                     flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
                     for trial in flagged:
                         for flag in trial.usage.flags if trial.usage else ():
                             if flag.kind == kind and len(details) < MOST_DETAILS:
-                                details.setdefault(flag.detail, trial.trial)
+                                details.setdefault(flag.detail, trial)
                     if flagged:
                         found.append(FlaggedTrials(team, model, kind, len(flagged), details))
         return tuple(found)
