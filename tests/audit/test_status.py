@@ -202,8 +202,9 @@ def test_folders_of_former_teams_and_models_are_only_noted(workspace: Path) -> N
     ]
 
 
-def test_files_that_dvc_ignores_are_no_strays(workspace: Path) -> None:
-    for name in ("data/raw/m1/aa/.x.part", "data/raw/__pycache__/x.pyc", "results/.gitignore"):
+def test_letters_and_files_that_dvc_ignores_are_no_strays(workspace: Path) -> None:
+    ignored = ("data/raw/m1/aa/.x.part", "data/raw/__pycache__/x.pyc", "results/.gitignore")
+    for name in (*ignored, "results/letters/aa.html"):
         write(workspace, name, "")
     assert audit(workspace).faults == ()
 

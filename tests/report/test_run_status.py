@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 import time
 
 import pytest
@@ -176,6 +177,20 @@ def test_the_command_prints_a_table_or_json(capsys, workspace):
     assert found["done"]
     assert len(found["teams"]) == 6
     assert found["provisional_ranking"]["teams"][0]["team"] == "builders"
+
+
+def test_it_watches_until_all_is_evaluated(capsys, tmp_path):
+    away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
+    shutil.move(measured, away)
+    timer = threading.Timer(0.5, shutil.move, (away, measured))
+    timer.start()
+    assert main(["status", "--watch", "--every", "1", "--json"]) == 0
+    timer.join()
+    first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert not first["done"]
+    assert first["provisional_ranking"]["models"] == ["small"]
+    assert last["done"]
+    assert last["provisional_ranking"]["models"] == ["small", "large"]
 
 
 def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from pcgeval.audit.history import Git, cache_path, folder_difference, read_manif
 from pcgeval.audit.lineage import owner_of
 from pcgeval.audit.pipeline import LOCK_FILE, Artifact, Pipeline
 from pcgeval.audit.workspace import FileHash, Listing, Workspace, folder_md5, hash_file, is_below, overlap, printable
-from pcgeval.core.layout import DATA, EVIDENCE
+from pcgeval.core.layout import DATA, EVIDENCE, LETTERS
 from pcgeval.core.params import Params
 
 AGAIN = "run `make final-eval`"
@@ -83,7 +83,8 @@ class Checker:
         # outputs have siblings in data/<stage folder>, and in the first folder of other paths
         areas = {"/".join(Path(out).parts[: 2 if out.startswith(f"{DATA}/") else 1]) for out in self._outputs}
         found = [path for area in sorted(areas) for path in sorted(workspace.names(area))]
-        self._untracked = [path for path in found if not self._outputs & {path, *map(str, PurePosixPath(path).parents)}]
+        known = {*self._outputs, LETTERS.as_posix()}
+        self._untracked = [path for path in found if not known & {path, *map(str, PurePosixPath(path).parents)}]
 
     def check(self) -> None:
         """Compare everything."""

@@ -163,7 +163,9 @@ def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
 @app.command()
 def letter(
     team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's letter.")] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the letters.")] = Path("results/letters"),
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder for the letters; default: results/letters.")
+    ] = None,
     anonymous: Anonymous = False,
     json: Json = False,
 ) -> None:
@@ -171,6 +173,7 @@ def letter(
 
     It tells a team all about its own trials, and of the others what the ranking says.
     """
+    from pcgeval.core.layout import LETTERS
     from pcgeval.core.params import load_params
     from pcgeval.report.letter import write_letters
     from pcgeval.report.pseudonyms import read_pseudonyms
@@ -179,7 +182,7 @@ def letter(
     if team is not None and team not in params.teams:
         raise typer.BadParameter(f"team {team!r}: params.yaml has {', '.join(params.teams)}.")
     names = read_pseudonyms(params.teams) if anonymous else None
-    files = write_letters(params, Path(), out, [team] if team else params.teams, names)
+    files = write_letters(params, Path(), out or LETTERS, [team] if team else params.teams, names)
     if json:
         print_json({"files": [str(file) for file in files], "pseudonyms": names.of_team if names else None})
         return
