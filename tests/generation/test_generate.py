@@ -11,11 +11,13 @@ from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import read_record, record_path
-from pcgeval.generation.generate import generate_stage
-from pcgeval.generation.tasks import trial_seed
+from pcgeval.generation.generate import TrialFaultError, generate_stage
+from pcgeval.generation.runners import PromptRunner
+from pcgeval.generation.tasks import TrialJob, TrialRun, trial_seed
 from pcgeval.llm.call_log import LoggedCall, write_recording
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
+from pcgeval.sandbox.sandbox import SandboxError
 from pcgeval.submissions.load import Prompt, Submission
 
 DIGEST = "ab" * 32
@@ -251,3 +253,24 @@ def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: 
     changed = {name for name, content in snapshot(tmp_path / "raw").items() if before[name] != content}
     assert {name.split(".")[0] for name in changed} - {"trials"} == {"A/alpha_A_1", "B/alpha_B_1"}
     assert read_outcomes(tmp_path / "raw")[Trial("B", 1)].reason == "another reason"
+
+
+def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    real = PromptRunner.run_trial
+
+    def run_trial(runner: PromptRunner, job: TrialJob, backend: Backend) -> TrialRun:
+        if job.trial == Trial("A", 2):
+            raise SandboxError("bwrap: no more processes")
+        return real(runner, job, backend)
+
+    monkeypatch.setattr(PromptRunner, "run_trial", run_trial)
+    with pytest.raises(TrialFaultError, match=r"1 of 4 trials.*A2 \(bwrap"):
+        run(tmp_path / "raw", Parrot())
+    assert read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 2))).cause == "machine"
+    monkeypatch.undo()
+    backend = Parrot()
+    run(tmp_path / "raw", backend)
+    assert len(backend.requests) == 1
+    assert read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 2))).reason is None

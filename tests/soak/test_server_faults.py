@@ -134,3 +134,16 @@ def test_a_retry_is_no_second_draw(tmp_path: Path):
         assert made.run_and_fail("-m", "pcgeval", "retry", "nobody")[0] == 2
     assert reasons(made) == {None: 12}
     assert len(history(made)) == 14
+
+
+def test_a_submission_that_crashes_the_server_in_every_trial_is_settled_in_two_decisions(tmp_path: Path):
+    with SlowOllama(0.002, status=lambda _: 500) as server:
+        made = competition(tmp_path, server)
+        for records in (3, 12):
+            assert made.run_and_fail(*STAGE)[0] == 2
+            assert len(made.records()) == records
+            made.run("-m", "pcgeval", "retry", "alpha", "--accept", "its prompts do it")
+        made.generate()
+    outcomes = json.loads((tmp_path / "data/raw/m/alpha/trials.json").read_text())
+    assert all("CUDA" in each["reason"] and "its prompts do it" in each["reason"] for each in outcomes)
+    assert len(history(made)) == 12

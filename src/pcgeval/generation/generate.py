@@ -6,7 +6,8 @@ changed is done again, with a call only for what was never asked before. A trial
 it equals its recording.
 
 A trial that fails through its model's server or through this machine is no result of the submission: the stage goes on
-to its end, but fails, and the next run does the trial again. After some of these one after the other it stops at once.
+to its end, but fails, and the next run does the trial again. After some of these one after the other it stops at once,
+unless the organiser has accepted such a failure of this submission: then it is its way, and all of them are to be seen.
 """
 
 import threading
@@ -117,7 +118,9 @@ def generate_stage(
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
         generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded)
         for done in generation.finish(trial_list, settings.concurrency):
-            reason = done.record.reason
+            reason, accepted = done.record.reason, done.record.accepted
+            if accepted:
+                reason = f"{reason}; counted as failed by {accepted}"
             outcomes.append(succeeded(done.trial) if reason is None else failed(done.trial, "generate", reason))
             report(done.trial, done.record, done.is_new)
             if not done.record.is_final:
@@ -193,6 +196,7 @@ class _Generation:
         self.contained = True
         self.lock = threading.Lock()
         self.faults_in_a_row = 0
+        self.is_patient = False  # where such a fault was accepted, all are to be seen
 
     def finish(self, trial_list: list[Trial], threads: int) -> Iterator[_FinishedTrial]:
         """Yield the finished trials, then do the others and yield each as it ends."""
@@ -203,6 +207,7 @@ class _Generation:
             kept = finished_trial(self.folder, team, trial, fingerprint)
             if kept and not kept.is_final:
                 kept = None
+            self.is_patient = self.is_patient or bool(kept and kept.accepted)
             recorded = self.recorded.get(trial)
             if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
                 recorded = None
@@ -269,7 +274,7 @@ class _Generation:
         write_trial(self.folder, self.task.submission.team, trial, response, record)
         with self.lock:
             self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
-            if self.faults_in_a_row >= FAULTS_IN_A_ROW:
+            if self.faults_in_a_row >= FAULTS_IN_A_ROW and not self.is_patient:
                 raise TrialFaultError(
                     f"{self.task.submission.team} with {job.model.name}: {self.faults_in_a_row} trials one after the "
                     "other failed through no fault of the submission, the last one "
