@@ -59,7 +59,7 @@ def test_the_result_stands_on_the_page(page, evaluated):
     ranking = read_json(evaluated / RANKING_JSON)
     assert ranking["reason"] == "builders wins: it has the highest total, above the baseline zero-shot."
     assert ranking["reason"] in page.text
-    for words in ("Test cup", "Edition 7 · final", "The Builders", "baseline", "disqualified", "winner"):
+    for words in ("Test cup", "Edition 7 · final", "The Builders", "baseline", "disqualified", "winner", "told late"):
         assert words in page.text
     assert "used a picture of the letter" in page.text
     for row in ranking["teams"]:

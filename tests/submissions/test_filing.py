@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, texts, write_folder, write_zip
+from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, README, contents, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
 from pcgeval.submissions.filing import FilingError, SubmitOptions, submit
+from pcgeval.submissions.findings import FORMAL_CODES
 from pcgeval.submissions.hand_in import HandInError
-from pcgeval.submissions.load import Program, load_submission
+from pcgeval.submissions.load import AcceptedFinding, Program, load_submission
 
 PARAMS = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
@@ -439,3 +440,62 @@ def test_teams_in_a_form_that_cannot_be_edited_are_left(competition: Path):
     with pytest.raises(ParamsError, match=r"cannot be edited.*Add new"):
         submit(competition / "alpha", "new", SubmitOptions(add=True))
     assert Path("params.yaml").read_text() == text
+
+
+FORMAL = {
+    "prompt-too-long": {"prompt.txt": "<OBJECT> " + "word " * 900},
+    "prompt-characters": {"prompt.txt": "<OBJECT> \u00e9"},
+    "prompt-without-object": {"prompt.txt": "Draw it."},
+    "no-readme": {"README.md": None},
+    "empty-readme": {"README.md": " "},
+}
+
+
+@pytest.mark.parametrize("code", FORMAL_CODES)
+def test_a_formal_error_is_accepted_with_a_reason_and_kept(competition: Path, code: str):
+    files = {name: each for name, each in {**PROMPT_FILES, **FORMAL[code]}.items() if each is not None}
+    folder = write_folder(competition / "x", {**files, "submission.yaml": "title: X\n"})
+    found = submit(folder, "alpha").check.findings
+    assert [each.code for each in found if each.severity == "error"] == [code]
+    decision = AcceptedFinding(code=code, reason="by mail, \u00e4")
+    filed = submit(folder, "alpha", SubmitOptions(accept=(decision,)))
+    assert (filed.status, texts(filed.check.findings)) == ("filed", [])
+    assert any("accepted: by mail" in line for line in texts(filed.check.findings, "note"))
+    notes = load_submission(SUBMISSIONS / "alpha").notes
+    assert (notes.title, notes.findings_accepted) == ("X", (decision,))
+    assert submit(folder, "alpha").status == "unchanged"
+    write_folder(folder, {"more.txt": "x"})
+    assert submit(folder, "alpha").status == "refused"
+
+
+def test_what_is_no_formal_error_cannot_be_accepted(competition: Path):
+    folder = write_folder(competition / "x", {"README.md": README})
+    for code, words in (("not-runnable", "cannot be accepted"), ("prompt-too-long", "no error")):
+        with pytest.raises(FilingError, match=words):
+            submit(folder, "alpha", SubmitOptions(accept=(AcceptedFinding(code=code, reason="x"),)))
+    assert tree(SUBMISSIONS) == []
+
+
+def test_a_participant_accepts_nothing(competition: Path):
+    own = "title: X\nfindings_accepted: [{code: prompt-characters, reason: I say so}]\n"
+    folder = write_folder(competition / "x", {**PROMPT_FILES, "submission.yaml": own, "prompt.txt": "<OBJECT> \u00e9"})
+    assert submit(folder, "alpha").status == "refused"
+    write_folder(folder, PROMPT_FILES)
+    filed = submit(folder, "alpha")
+    assert "findings_accepted are left out" in texts(filed.check.findings, "warning")[0]
+    assert load_submission(SUBMISSIONS / "alpha").notes.findings_accepted == ()
+
+
+def test_the_command_accepts_by_code(competition: Path, capsys: pytest.CaptureFixture[str]):
+    folder = str(write_folder(competition / "x", {**PROMPT_FILES, "prompt.txt": "Draw it."}))
+    assert main(["submit", folder]) == 1
+    assert "[prompt-without-object]" in capsys.readouterr().out
+    accept = ["--accept", "prompt-without-object"]
+    for words in (accept, ["--reason", "x"], [*accept, "--reason", "x" * 2001], ["--accept", "", "--reason", "x"]):
+        assert main(["submit", folder, *words]) == 2
+    assert main(["submit", folder, *accept, "--reason", "told us", "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["passed"] is True
+    assert [each["code"] for each in values["findings"]] == ["prompt-without-object"]
+    assert main(["validate", str(SUBMISSIONS / "x"), "--json"]) == 1
+    assert "prompt-without-object" in {each["code"] for each in json.loads(capsys.readouterr().out)["findings"]}

@@ -198,14 +198,14 @@ def test_a_missing_folder_and_a_link_are_refused(folder: Path, tmp_path: Path):
 
 
 def test_qualification_rules():
-    assert prompt_findings("one two <OBJECT>", words=3) == []
-    assert "4 words; 3 are allowed" in prompt_findings("one two three <OBJECT>", words=3)[0]
-    assert "lacks the token" in prompt_findings("a prompt", words=3)[0]
-    assert "U+00E9" in prompt_findings("caf\u00e9 <OBJECT>", words=3)[0]
+    assert prompt_findings("one two <OBJECT>", words=3) == {}
+    assert "4 words; 3 are allowed" in prompt_findings("one two three <OBJECT>", words=3)["prompt-too-long"]
+    assert "lacks the token" in prompt_findings("a prompt", words=3)["prompt-without-object"]
+    assert "U+00E9" in prompt_findings("caf\u00e9 <OBJECT>", words=3)["prompt-characters"]
 
 
 @given(st.text(max_size=60))
 def test_allowed_characters_are_those_of_the_rules(text: str):
     strange = {character for character in text if character not in ALLOWED and not character.isspace()}
     findings = prompt_findings("<OBJECT> " + text, words=10_000)
-    assert bool(strange) == any("do not allow" in finding for finding in findings)
+    assert bool(strange) == any("do not allow" in finding for finding in findings.values())

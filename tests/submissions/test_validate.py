@@ -68,7 +68,7 @@ def test_everything_is_said_at_once(tmp_path: Path):
         "helper.py:3 uses random, which no file of the program gives a seed",
         "Main.py:8: names 'Prompts/one.txt', which does not exist",
         ".env:1: looks like a secret",
-        "submission.yaml: role, disqualified and flags_accepted",
+        "submission.yaml: role, disqualified, flags_accepted",
     ):
         assert words in warnings
     assert texts(found.findings, "note") == [".DS_Store: was left out (of the operating system)"]
@@ -198,14 +198,14 @@ def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
 def test_what_is_printed_is_plain(tmp_path: Path):
     files = {**PROGRAM_FILES, "\x1b[2Jevil\u202e.txt": "x"}
     (line,) = printable_findings(validate(write_folder(tmp_path / "team", files)).findings)
-    assert line == "error: \\x1b[2Jevil\\u202e.txt: has unprintable characters; rename it"
+    assert line == "error: \\x1b[2Jevil\\u202e.txt: has unprintable characters; rename it [file-name]"
 
 
 def test_the_same_about_many_places_is_said_once():
     found = [SubmissionFinding("warning", f"{number}", "is odd") for number in range(8)] + [
         SubmissionFinding("error", "", "is bad")
     ]
-    assert printable_findings(found) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
+    assert printable_findings(found * 2) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
 
 
 def test_the_rules_come_from_params_where_there_are_any(tmp_path: Path):

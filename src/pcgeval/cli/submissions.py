@@ -121,6 +121,10 @@ def submit(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a submission that is not committed to git.")] = False,
     as_baseline: Annotated[bool, typer.Option("--as-baseline", help="File it with the role baseline.")] = False,
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="CODE", help="File it in spite of this formal error; may be repeated.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why --accept; it is kept in its notes.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add the team to `teams` in params.yaml.")] = False,
     json: Json = False,
 ) -> None:
@@ -131,15 +135,24 @@ def submit(
     """
     from datetime import datetime
 
+    from pydantic import ValidationError
+
     from pcgeval.submissions.filing import SubmitOptions
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.findings import printable_findings
+    from pcgeval.submissions.load import AcceptedFinding
 
     time = datetime.fromisoformat(received) if received else None
-    options = SubmitOptions(replace, force, as_baseline, add, time)
+    if bool(accept) != bool(reason):
+        raise typer.BadParameter("--accept CODE and --reason TEXT belong together.")
+    try:
+        decisions = tuple(AcceptedFinding(code=code, reason=reason or "") for code in accept or ())
+    except ValidationError as error:
+        raise typer.BadParameter("--accept takes a code, and --reason a text of at most 2000 characters.") from error
+    options = SubmitOptions(replace, force, as_baseline, add, time, decisions)
     if csv is not None:
-        if team or received or as_baseline:
-            raise typer.BadParameter("--csv takes no --team, --received or --as-baseline: each row is a team's.")
+        if team or received or as_baseline or accept:
+            raise typer.BadParameter("--csv takes no --team, --received, --as-baseline or --accept: file one of these.")
         _submit_many(path, csv, options, json=json)
         return
     filed = file_submission(path, team, options)

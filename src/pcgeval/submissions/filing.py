@@ -26,8 +26,8 @@ from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded_text, walk
-from pcgeval.submissions.findings import SubmissionFinding, note, warning
-from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes
+from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accepted, note, warning
+from pcgeval.submissions.load import NOTES_FILE, AcceptedFinding, Notes, load_notes
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
 from pcgeval.submissions.sources import find_readme
@@ -54,6 +54,7 @@ class SubmitOptions:
         as_baseline: File it with the role baseline.
         add: Add the team to `teams` in params.yaml.
         received: When it was handed in, UTC; None for now.
+        accept: Formal errors that are accepted, with the reason.
     """
 
     replace: bool = False
@@ -61,6 +62,7 @@ class SubmitOptions:
     as_baseline: bool = False
     add: bool = False
     received: datetime | None = None
+    accept: tuple[AcceptedFinding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,22 +129,28 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
         is_there = os.path.lexists(folder)
         kept = _notes_of(folder) if is_there else Notes()
         found = check(listing, limits, staging)
+        digest = tree_sha256(staging)
+        is_same = is_there and digest == tree_sha256(folder)
+        decisions = _decisions(found, kept.findings_accepted if is_same else (), options.accept)
+        found = replace(found, findings=accepted(found.findings, {each.code: each.reason for each in decisions}))
         receipt = Receipt(
             team=team,
             received=received,
             file=path.resolve().name,
             file_sha256=hand_in_sha256(path),
             result="filed" if found.passed else "refused",
-            tree_sha256=tree_sha256(staging) if found.passed else None,
+            tree_sha256=digest if found.passed else None,
             findings=(*found.findings, *_name_findings(staging, team)) if found.passed else found.findings,
         )
         if not found.passed:
             receipt.write()
             return FiledSubmission(team, found, None, "refused", (), receipt)
         own = load_notes(staging)
-        is_same = is_there and receipt.tree_sha256 == tree_sha256(folder) and _own_notes(own) == _own_notes(kept)
-        # a decision on flags is about the trials of one submission, so one with other files needs another
-        notes = _take_over(own, kept if is_same else kept.model_copy(update={"flags_accepted": None}), options)
+        is_same = is_same and own.of_participant == kept.of_participant
+        # decisions are about one submission, so one with other files needs others
+        flags_accepted = kept.flags_accepted if is_same else None
+        kept_or_made = {"flags_accepted": flags_accepted, "findings_accepted": decisions}
+        notes = _take_over(own, kept.model_copy(update=kept_or_made), options)
         status: Literal["filed", "replaced", "unchanged"] = "filed"
         if is_same and notes == kept:
             status = "unchanged"
@@ -154,7 +162,9 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
                 if not options.force:
                     _check_kept_by_git(folder)
             if notes != own:
-                text = yaml.safe_dump(notes.model_dump(exclude_defaults=True), allow_unicode=True, sort_keys=False)
+                text = yaml.safe_dump(
+                    notes.model_dump(mode="json", exclude_defaults=True), allow_unicode=True, sort_keys=False
+                )
                 write_text(staging / NOTES_FILE, text)
             with _not_evaluated(team, folder):
                 _publish(staging, folder)
@@ -300,15 +310,23 @@ def _staging(team: str) -> Iterator[Path]:
             shutil.rmtree(folder)
 
 
-def _own_notes(notes: Notes) -> Notes:
-    """Return the notes without the organiser's keys."""
-    return Notes(title=notes.title, kind=notes.kind, entry=notes.entry)
-
-
 def _take_over(own: Notes, kept: Notes, options: SubmitOptions) -> Notes:
     """Return the participant's notes with the organiser's keys of the earlier ones."""
     decided = kept.model_copy(update={"role": "baseline"} if options.as_baseline else {})
     return decided.model_copy(update={"title": own.title, "kind": own.kind, "entry": own.entry})
+
+
+def _decisions(
+    found: SubmissionCheck, kept: tuple[AcceptedFinding, ...], new: tuple[AcceptedFinding, ...]
+) -> tuple[AcceptedFinding, ...]:
+    """Return which of a submission's formal errors the organiser accepts, or has accepted for the same files."""
+    codes = {each.code for each in found.findings if each.severity == "error"}
+    for each in new:
+        if each.code not in FORMAL_CODES:
+            raise FilingError(f"{each.code!r} cannot be accepted, only {', '.join(FORMAL_CODES)}.")
+        if each.code not in codes:
+            raise FilingError(f"the submission has no error {each.code!r} to accept. Submit it without --accept.")
+    return tuple({each.code: each for each in (*kept, *new) if each.code in codes}.values())
 
 
 def _kept_findings(kept: Notes) -> list[SubmissionFinding]:

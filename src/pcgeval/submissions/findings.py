@@ -1,12 +1,14 @@
 """Findings about a submission: errors, for which it is refused; warnings; and notes on what was done with it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pcgeval.core.untrusted import printable_name
 
 Severity = Literal["error", "warning", "note"]
+# codes of errors that an organiser may accept: what is handed in can be filed and run all the same
+FORMAL_CODES = ("prompt-too-long", "prompt-characters", "prompt-without-object", "no-readme", "empty-readme")
 _SHOWN_PLACES = 5  # of those with the same text
 _MAX_TEXT = 1000  # characters
 
@@ -19,16 +21,18 @@ class SubmissionFinding:
         severity: An error refuses the submission, a warning may be intended, a note says what was done.
         place: A file of the submission, perhaps with `:line`; empty for the whole.
         text: The problem and what to do about it; may quote hostile text.
+        code: The kind of an error in a word that does not change.
     """
 
     severity: Severity
     place: str
     text: str
+    code: str = ""
 
 
-def error(place: str, text: str) -> SubmissionFinding:
+def error(place: str, text: str, code: str) -> SubmissionFinding:
     """Return a finding for which the submission is refused."""
-    return SubmissionFinding("error", place, text)
+    return SubmissionFinding("error", place, text, code)
 
 
 def warning(place: str, text: str) -> SubmissionFinding:
@@ -41,17 +45,28 @@ def note(place: str, text: str) -> SubmissionFinding:
     return SubmissionFinding("note", place, text)
 
 
+def accepted(findings: Iterable[SubmissionFinding], reasons: Mapping[str, str]) -> tuple[SubmissionFinding, ...]:
+    """Return the findings with a note, and its reason, for each error whose code the organiser accepts."""
+    return tuple(
+        replace(each, severity="note", text=f"{each.text} (accepted: {reasons[each.code]})")
+        if each.severity == "error" and each.code in reasons
+        else each
+        for each in findings
+    )
+
+
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
-    """Return a line for each text, errors first, with the places that it is about."""
-    places: dict[tuple[Severity, str], list[str]] = {}
-    for finding in findings:
-        places.setdefault((finding.severity, finding.text), []).append(finding.place)
+    """Return a line for each text, errors first, with the places that it is about and an error's code."""
+    places: dict[tuple[Severity, str, str], dict[str, None]] = {}
+    for each in findings:
+        places.setdefault((each.severity, each.text, each.code), {})[each.place] = None
     lines = []
     for severity in ("error", "warning", "note"):
-        for (own, text), where in places.items():
+        for (own, text, code), where in places.items():
             if own == severity:
                 named = [printable_name(place) for place in where if place]
                 more = f" and {len(named) - _SHOWN_PLACES} more" if len(named) > _SHOWN_PLACES else ""
                 prefix = f"{', '.join(named[:_SHOWN_PLACES])}{more}: " if named else ""
-                lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}")
+                suffix = f" [{code}]" if code else ""
+                lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
     return lines

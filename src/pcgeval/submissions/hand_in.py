@@ -69,10 +69,10 @@ def list_folder(folder: Path) -> HandInListing:
         elif left_out(name) and status is not None:
             pass
         elif status is None:
-            findings.append(error(name, f"{entry.fault}; remove it"))
+            findings.append(error(name, f"{entry.fault}; remove it", "unreadable"))
             continue
         elif fault := _file_fault(folder / name, status):
-            findings.append(error(name, fault))
+            findings.append(error(name, fault, "not-a-file"))
             continue
         else:
             size = status.st_size
@@ -81,7 +81,8 @@ def list_folder(folder: Path) -> HandInListing:
         files.append(HandInFile(name, size, partial(_chunks, folder / name)))
     for (_, _, count), names in inodes.items():
         if count > len(names):  # its other name may be that of somebody's secret
-            findings.append(error(min(names), "is a hard link to a file outside of the submission; copy the file"))
+            text = "is a hard link to a file outside of the submission; copy the file"
+            findings.append(error(min(names), text, "hard-link"))
     return HandInListing(
         tuple(sorted(files, key=lambda file: os.fsencode(file.name))),
         tuple(sorted(findings, key=lambda finding: os.fsencode(finding.place))),
@@ -131,7 +132,7 @@ def select(listing: HandInListing) -> SelectedFiles:
     for file in listing.files:
         name = file.name.removeprefix("./")
         if fault := escape_fault(name):
-            findings.append(error(file.name, fault))
+            findings.append(error(file.name, fault, "unsafe-path"))
         else:
             named.append((name, file))
     ignored: dict[str, str] = {}  # paths that are no part of the submission, and whose they are
@@ -148,15 +149,16 @@ def select(listing: HandInListing) -> SelectedFiles:
         findings.append(note(prefix, "holds everything; its contents were taken"))
     named = sorted(((name.removeprefix(prefix), file) for name, file in named), key=lambda each: each[0])
     if not named and not findings:
-        findings.append(error("", "holds no files"))
-    faults = [error(name, fault) for name, _ in named if (fault := name_fault(name))]
+        findings.append(error("", "holds no files", "no-files"))
+    faults = [error(name, fault, "file-name") for name, _ in named if (fault := name_fault(name))]
     faults += collisions(name for name, _ in named)
     bad = {fault.place for fault in faults}
     excess = []
     if len(named) > MAX_FILES:
-        excess.append(error("", f"has {len(named)} files; {MAX_FILES} are allowed. Put many small ones into one"))
+        text = f"has {len(named)} files; {MAX_FILES} are allowed. Put many small ones into one"
+        excess.append(error("", text, "too-many-files"))
     if (size := sum(file.size for _, file in named)) > MAX_BYTES:
-        excess.append(error("", _too_large(f"{size} bytes in all")))
+        excess.append(error("", _too_large(f"{size} bytes in all"), "too-large"))
     return SelectedFiles(
         files={name: file for name, file in named if not _lies_in(name, bad)},
         prefix=prefix,
@@ -179,10 +181,10 @@ def copy_files(selected: SelectedFiles, target: Path) -> list[SubmissionFinding]
                 for chunk in listed.chunks():
                     left -= len(chunk)
                     if left < 0:
-                        return [error("", _too_large("more bytes than listed"))]
+                        return [error("", _too_large("more bytes than listed"), "too-large")]
                     file.write(chunk)
         except HandInError as fault:
-            return [error(name, str(fault))]
+            return [error(name, str(fault), "unreadable")]
     return []
 
 

@@ -33,7 +33,7 @@ MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 _KNOWN_KEYS = (
     "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified, "
-    "flags_accepted (by and reason)."
+    "flags_accepted (by and reason), findings_accepted (code and reason each)."
 )
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
@@ -52,8 +52,17 @@ class FlagDecision(BaseModel):
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+class AcceptedFinding(BaseModel):
+    """An organiser's decision to file a submission in spite of a formal error, by its code."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: Annotated[str, Field(min_length=1, max_length=100)]
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+
+
 class Notes(BaseModel):
-    """The keys of submission.yaml; `role`, `disqualified` and `flags_accepted` are the organiser's."""
+    """The keys of submission.yaml; those from `role` on are the organiser's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,6 +72,12 @@ class Notes(BaseModel):
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
     flags_accepted: FlagDecision | None = None
+    findings_accepted: tuple[AcceptedFinding, ...] = ()
+
+    @property
+    def of_participant(self) -> "Notes":
+        """The notes without the organiser's keys."""
+        return Notes(title=self.title, kind=self.kind, entry=self.entry)
 
 
 @dataclass(frozen=True)
@@ -132,21 +147,23 @@ def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[s
     return {team: load_submission(root / team) for team in teams}
 
 
-def prompt_findings(prompt: str, words: int) -> list[str]:
-    """Return each violation of the qualification rules by a prompt, in words; empty if there is none.
+def prompt_findings(prompt: str, words: int) -> dict[str, str]:
+    """Return each violation of the qualification rules by a prompt, in words by its code; empty if there is none.
 
     Args:
         prompt: The whole prompt.
         words: The most words that it may have; words are separated by white space.
     """
-    findings = []
+    findings = {}
     if PLACEHOLDER not in prompt:
-        findings.append(f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text")
+        text = f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text"
+        findings["prompt-without-object"] = text
     if (count := len(prompt.split())) > words:
-        findings.append(f"the prompt has {count} words; {words} are allowed")
+        findings["prompt-too-long"] = f"the prompt has {count} words; {words} are allowed"
     if strange := sorted(character for character in set(prompt) if not _ALLOWED.fullmatch(character)):
         shown = " ".join(f"U+{ord(character):04X}" for character in strange[:10])
-        findings.append(f"the prompt has {len(strange)} characters that the rules do not allow: {shown}")
+        text = f"the prompt has {len(strange)} characters that the rules do not allow: {shown}"
+        findings["prompt-characters"] = text
     return findings
 
 

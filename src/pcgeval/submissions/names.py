@@ -78,10 +78,12 @@ def collisions(names: Iterable[str]) -> Iterator[SubmissionFinding]:
             alike = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
             other = spelt.setdefault(alike, path)
             if other != path:
-                yield error(path, f"has on some disks the same name as {printable_name(other)}; rename one of them")
+                text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
+                yield error(path, text, "same-name")
                 break
             if path in files or (path == name and path in folders):
-                yield error(path, "is listed twice, or as a file and as a folder; pack the submission again")
+                text = "is listed twice, or as a file and as a folder; pack the submission again"
+                yield error(path, text, "same-name")
                 break
         else:
             files.add(name)

@@ -149,7 +149,7 @@ def requirement_findings(folder: Path, imports: Mapping[str, str]) -> Iterator[S
     except RequirementsError as fault:
         for line in str(fault).splitlines():
             place, _, text = line.removeprefix(f"{folder}/").partition(": ")
-            yield error(place, text)
+            yield error(place, text, "requirements")
         return
     named = {canonicalize_name(Requirement(each.partition(" --")[0]).name) for each in requirements}
     for package, place in imports.items():

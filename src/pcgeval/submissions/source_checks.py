@@ -63,7 +63,8 @@ def check_sources(folder: Path, entry: str, findings: list[SubmissionFinding]) -
     for source in python_sources(folder, MAX_PARSED_BYTES):
         if source.tree is None:
             is_fatal = source.name == entry and source.content is not None
-            findings.append((error if is_fatal else warning)(source.place, source.fault))
+            place, fault = source.place, source.fault
+            findings.append(error(place, fault, "syntax") if is_fatal else warning(place, fault))
             continue
         nodes = list(ast.walk(source.tree))
         in_file = _node_findings(folder, source.name, nodes)

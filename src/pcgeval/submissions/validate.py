@@ -154,13 +154,14 @@ def _check_contents(
         notes = load_notes(folder)
         work = load_work(folder, notes)
     except SubmissionError as fault:
-        findings.append(error("", str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ")))
-    if notes.role != "participant" or notes.disqualified is not None or notes.flags_accepted is not None:
-        decisions = "role, disqualified and flags_accepted"
+        findings.append(error("", str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: "), "not-runnable"))
+    if notes != notes.of_participant:
+        decisions = "role, disqualified, flags_accepted and findings_accepted"
         findings.append(warning(NOTES_FILE, f"{decisions} are left out: the organiser sets them after filing"))
     findings += _readme_findings(folder, work)
     if isinstance(work, Prompt):
-        findings += [error("prompt.txt", text) for text in prompt_findings(work.text, limits.prompt_words)]
+        faults = prompt_findings(work.text, limits.prompt_words)
+        findings += [error("prompt.txt", text, code) for code, text in faults.items()]
     if isinstance(work, Program):
         if "/" in work.entry:
             text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
@@ -184,17 +185,17 @@ def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[Su
     """Yield what is wrong with the README: the rules ask for one that describes the approach and how to run it."""
     readme = find_readme(folder)
     if readme is None:
-        yield error("", "has no README.md; describe the team, the approach and how to run it")
+        yield error("", "has no README.md; describe the team, the approach and how to run it", "no-readme")
         return
     if readme.name != "README.md":
         yield warning(readme.name, "is not called README.md; rename it")
     try:
         text = read_bounded_text(readme, MAX_README_BYTES)
     except UntrustedFileError as fault:
-        yield error(readme.name, f"{fault.reason}. {fault.remedy}")
+        yield error(readme.name, f"{fault.reason}. {fault.remedy}", "unreadable")
         return
     if not text.strip("\ufeff \t\r\n"):
-        yield error(readme.name, "is empty; describe the team, the approach and how to run it")
+        yield error(readme.name, "is empty; describe the team, the approach and how to run it", "empty-readme")
     elif isinstance(work, Program) and not STARTED_WITH_PYTHON.search(text):
         yield warning(readme.name, f"does not say how to run the program, such as `python {work.entry}`")
 

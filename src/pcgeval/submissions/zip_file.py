@@ -32,20 +32,21 @@ def list_zip(path: Path) -> Iterator[HandInListing]:
     size = path.stat().st_size
     with _BoundedReader(io.FileIO(path)) as file:
         if size > MAX_BYTES + _DIRECTORY_BYTES:
-            yield HandInListing((), (error("", f"has {size} bytes; {MAX_BYTES} are allowed"),), is_readable=False)
+            text = f"has {size} bytes; {MAX_BYTES} are allowed"
+            yield HandInListing((), (error("", text, "too-large"),), is_readable=False)
             return
         try:
             archive = zipfile.ZipFile(file)
         except _DAMAGED as fault:
             reason = f"is not a zip file, or a damaged one ({fault}); pack the submission again"
-            yield HandInListing((), (error("", reason),), is_readable=False)
+            yield HandInListing((), (error("", reason, "damaged-zip"),), is_readable=False)
             return
         files: list[HandInFile] = []
         findings: list[SubmissionFinding] = []
         for entry in archive.infolist():
             name = _name(entry)
             if (refusal := _entry_fault(entry)) is not None:
-                findings.append(error(name, refusal))
+                findings.append(error(name, refusal, "zip-entry"))
             elif not name.endswith("/"):
                 files.append(HandInFile(name, entry.file_size, partial(_chunks, archive, entry)))
                 if not (entry.flag_bits & _UTF8 or name.isascii()):
@@ -54,7 +55,8 @@ def list_zip(path: Path) -> Iterator[HandInListing]:
         is_bomb = unpacked > max(_RATIO_FROM, _RATIO * size)
         if is_bomb:
             times = unpacked // size
-            findings.append(error("", f"unpacks to {unpacked} bytes, {times} times its size, which no submission does"))
+            text = f"unpacks to {unpacked} bytes, {times} times its size, which no submission does"
+            findings.append(error("", text, "zip-bomb"))
         yield HandInListing(tuple(files), tuple(findings), is_readable=not is_bomb)
 
 
