@@ -1,6 +1,8 @@
 """The real DVC runs the stages: it is ended from outside, and a model's server fails."""
 
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from slow_ollama import DIGEST, SlowOllama
+from soak import SOAK
 from workspace import Workspace, make_workspace
 
 from pcgeval.core.layout import STATE, evaluation_lock
@@ -33,13 +36,18 @@ def workspace(tmp_path: Path, server: SlowOllama) -> Workspace:
     return made
 
 
+def path_of_this_python() -> str:
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
 def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server: SlowOllama, shell: str):
     server.seconds = 3
-    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "SHELL": shell}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": path_of_this_python()}
     stage = ["-m", "dvc", "repro", "--single-item", "generate@m-alpha"]
-    dvc = subprocess.Popen([sys.executable, *stage], cwd=workspace.folder, env=environment, stdout=subprocess.DEVNULL)
+    dvc = subprocess.Popen(
+        [sys.executable, *stage], cwd=workspace.folder, env={**environment, "SHELL": shell}, stdout=subprocess.DEVNULL
+    )
     while server.answered < 1:
         assert dvc.poll() is None
         time.sleep(0.01)
@@ -67,3 +75,55 @@ def test_one_failed_stage_leaves_the_others_but_no_ranking(workspace: Workspace,
     assert "rank" in workspace.repro("rank")
     assert len(server.asked) == 4
     assert (workspace.folder / "results" / "ranking.json").exists()
+
+
+def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace, server: SlowOllama):
+    teams = [f"team{number}" for number in range(15 if SOAK else 3)]
+    kills = 5 if SOAK else 2
+    alpha = workspace.folder / "data" / "submissions" / "alpha"
+    for number, team in enumerate(teams):
+        shutil.copytree(alpha, alpha.with_name(team))
+        (alpha.with_name(team) / "prompt.txt").write_text(f"Build the letter <OBJECT> in way {number}.")
+    workspace.change_params("scoring", "baseline", value=None)
+    workspace.change_params("teams", value=teams)
+    assert workspace.python("-m", "pcgeval", "check").returncode == 0
+    calls = 4 * len(teams)
+    server.seconds = 0.3
+    draw = random.Random(6280)
+    for kill in range(1, kills + 1):
+        run = subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro", "generate"],
+            cwd=workspace.folder,
+            env={**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": path_of_this_python()},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+        )
+        while server.answered < kill * calls // (kills + 1):
+            assert run.poll() is None
+            time.sleep(0.01)
+        time.sleep(draw.uniform(0, 0.6))
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait(60)
+        assert workspace.python("-m", "pcgeval", "check").returncode == 0  # DVC may have been writing dvc.lock
+    server.seconds = 0
+    workspace.repro("generate")
+    assert len(set(server.asked)) == calls
+    assert len(server.asked) <= calls + kills  # at most the call that was under way is asked again
+    responses = {path: path.read_bytes() for path in workspace.folder.glob("data/raw/m/*/*/*.txt")}
+    assert len(responses) == calls
+    shutil.rmtree(workspace.folder / "data" / "raw")
+    workspace.repro("generate")
+    assert {path: path.read_bytes() for path in responses} == responses
+    assert len(server.asked) <= calls + kills
+
+
+def test_a_lock_file_that_a_killed_dvc_left_half_written_is_restored(workspace: Workspace):
+    workspace.repro("generate")
+    lock = workspace.folder / "dvc.lock"
+    whole = lock.read_bytes()
+    for kept in (0, 40, len(whole) // 2, len(whole) - 9) if SOAK else (0, len(whole) // 2):
+        lock.write_bytes(whole[:kept])
+        checked = workspace.python("-m", "pcgeval", "check")
+        assert (checked.returncode, "dvc.lock" in checked.stderr) == (0, True), checked.stderr
+    assert len(workspace.repro("generate")) == 1  # the stage whose end was being written
+    assert lock.read_bytes() == whole

@@ -9,10 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+import yaml
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
-from pcgeval.core.errors import PcgevalError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import write_bytes
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 TRIAL_BYTES = 50_000  # of all stages' outputs and DVC's copy of them: 44 kB a trial in the demo
 REPLY_BYTES = 16  # of one token: four bytes each in the call log, the record, the response and DVC's copies
+_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 app = group()
 Severity = Literal["error", "failing team", "warning"]
 
@@ -61,6 +63,7 @@ def check(
     """
     from pcgeval.core.params import load_params
 
+    _restore_dvc_lock()
     summary = None
     try:
         params = load_params()
@@ -87,6 +90,34 @@ def check(
             print_stderr(summary)
     if not passed:
         raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _restore_dvc_lock() -> None:
+    """Put the copy of dvc.lock in its place if a DVC that was killed has left half of it.
+
+    Only the stage whose end DVC was writing down is run again.
+    """
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from voluptuous import Invalid
+
+    from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
+
+    if not DVC_LOCK.is_file():
+        return
+    content = DVC_LOCK.read_bytes()
+    try:
+        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, _YamlLoader))  # noqa: S506 - one of the safe ones
+        is_whole = content.endswith(b"\n")
+    except (yaml.YAMLError, UnicodeDecodeError, Invalid):
+        is_whole = False
+    if not is_whole:
+        if not DVC_LOCK_COPY.is_file():
+            raise FileError(
+                f"{DVC_LOCK}: cannot be read. `git restore {DVC_LOCK}` gets an earlier one back, or remove it: stages "
+                "run again, finished trials are kept."
+            )
+        write_bytes(DVC_LOCK, DVC_LOCK_COPY.read_bytes())
+        print_stderr(f"{DVC_LOCK}: DVC was killed while it wrote it. Its copy from the stage before was put back.")
 
 
 def _faults(name: str, error: PcgevalError, severity: Severity = "error") -> list[CheckFinding]:

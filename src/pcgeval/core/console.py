@@ -12,6 +12,8 @@ from collections.abc import Callable
 import psutil
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import write_bytes
+from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
 from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
@@ -50,6 +52,8 @@ def run_stage(main: Callable[..., None]) -> None:
         if signal.getsignal(each) is signal.SIG_DFL:  # nohup has it ignored
             signal.signal(each, signal.default_int_handler)  # every signal that stops a run acts like Ctrl-C
     if "DVC_STAGE" in os.environ:
+        if DVC_LOCK.is_file():
+            write_bytes(DVC_LOCK_COPY, DVC_LOCK.read_bytes())
         threading.Thread(target=_end_with_dvc, daemon=True).start()
     code = exit_code_of(lambda: main(*sys.argv[1:]))
     sys.stdout.flush()
