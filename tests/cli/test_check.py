@@ -81,6 +81,12 @@ def test_a_replay_is_checked_without_starting_anything(
     ]
 
 
+def summary(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the last line that the command prints for people."""
+    main(["check"])
+    return capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.usefixtures("competition")
 def test_a_competition_that_can_begin_has_no_findings(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(capsys) == (0, [])
@@ -209,7 +215,9 @@ def test_a_faulty_params_file_is_a_finding(
 def test_a_rehearsal_asks_for_one_trial_each_and_the_run_not_again(
     competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert "Nothing is known yet of how long alpha, beta will take" in summary(capsys)
     assert check(capsys, "--rehearse") == (0, [])
+    assert " left." in summary(capsys)
     rehearsed = list(server.asked)
     assert len(rehearsed) == 3 + 1  # the program's calls and the prompt's
     assert not Path("data/raw").exists()

@@ -76,6 +76,10 @@ def check(
             f"{competition.name} {competition.edition}, {competition.round}: {len(params.teams)} submissions x "
             f"{len(params.models)} models x {len(competition.characters)} letters x {competition.trials} trials"
         )
+        if any(model.backend != "recorded" for model in params.models.values()):
+            from pcgeval.report.status import run_status
+
+            summary += f". {run_status(params).summary}"  # after a rehearsal its calls tell how long the rest takes
     grave = {"error"} if allow_failing_teams else {"error", "failing team"}
     passed = not any(each.severity in grave for each in findings)
     if json:
