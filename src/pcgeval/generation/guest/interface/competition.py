@@ -124,7 +124,7 @@ def _renew_generators(chance: int) -> None:
             _random.Random.seed(each, _renewed(_random.Random.getrandbits(each, 64), chance))
             if "gauss_next" in getattr(each, "__dict__", ()):
                 each.gauss_next = None
-        elif numpy is not None and issubclass(kind, numpy):
+        elif numpy is not None and issubclass(kind, numpy) and kind.__module__.startswith("numpy."):
             each.state = kind(_renewed(each.random_raw(), chance)).state
 
 
