@@ -5,13 +5,13 @@ import os
 import shutil
 import subprocess
 import threading
-import zipfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wheels_for_tests import write_wheel
 
 from pcgeval.core.files import sha256_file
 from pcgeval.generation.environments import InstallError, environments_folder, interpreter_for, lock_requirements
@@ -129,20 +129,6 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
     return folder
-
-
-def write_wheel(folder: Path, files: dict[str, str], version: str = "1.0") -> None:
-    """Write a version of `example`, a wheel with some files."""
-    about = f"example-{version}.dist-info"
-    own = {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: example\nVersion: {version}\n",
-        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    with zipfile.ZipFile(folder / f"example-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in (files | own).items():
-            archive.writestr(name, text)
-        names = "".join(f"{name},,\n" for name in (*files, *own, f"{about}/RECORD"))
-        archive.writestr(f"{about}/RECORD", names)
 
 
 def program(tmp_path: Path, requirements: str) -> Path:

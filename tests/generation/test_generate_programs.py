@@ -13,6 +13,7 @@ import pytest
 from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
+from wheels_for_tests import write_wheel
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
@@ -112,6 +113,32 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
         finished.communicate(timeout=300)
         assert finished.returncode == 0
         assert len(server.asked) == before
+
+
+def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), **TRUST}
+    with SlowOllama(0.002) as server:
+        work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}
+        competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
+
+        def generate(machine: str) -> None:
+            process = competition.command(*STAGE, PCGEVAL_CACHE=str(tmp_path / machine), **index)
+            _, said = process.communicate(timeout=300)
+            assert process.returncode == 0, said
+
+        write_wheel(tmp_path, {"example.py": ""})
+        generate("first")
+        assert [record["reason"] for record in records(competition)] == [None, None]
+        before, asked = competition.outputs(), len(server.asked)
+        write_wheel(tmp_path, {"example.py": ""}, version="2.0")
+        generate("second")  # which has the lock
+        assert competition.outputs() == before
+        (competition.folder / "data/submissions/alpha" / LOCK).unlink()
+        generate("third")
+        made = [record["fingerprint"] for record in records(competition)]
+        assert competition.outputs().keys() == before.keys()
+        assert not any(str(fingerprint).encode() in b"".join(before.values()) for fingerprint in made)
+    assert len(server.asked) == asked  # the call log knows all replies
 
 
 def test_packages_that_no_index_has_are_the_programs_fault(tmp_path: Path):

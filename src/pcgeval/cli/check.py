@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -293,34 +294,37 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
 
 
 def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") -> Iterator[CheckFinding]:
-    """Do one trial of each team with each model."""
+    """Do one trial of each team with each model, as many at once as the model takes."""
     from pcgeval.core.layout import recorded_trials_file, recording_file
+    from pcgeval.core.threads import map_in_threads
     from pcgeval.generation.rehearsal import rehearse
     from pcgeval.llm.backends import open_backend
     from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
 
     trust = os.environ.get(TRUST_PROGRAMS) == "1"
+
+    def findings(model: str, team: str) -> list[CheckFinding]:
+        place = f"{team} with {model}"
+        print_stderr(f"rehearsing {place}")
+        with TemporaryDirectory(prefix="pcgeval-rehearsal-") as folder:
+            try:
+                record = rehearse(
+                    params,
+                    model,
+                    submissions[team],
+                    open_backend(params.models[model], recording_file(model, team)),
+                    Path(folder),
+                    trust_programs=trust,
+                    recorded_trials=recorded_trials_file(model, team),
+                )
+            except PcgevalError as error:
+                return [CheckFinding("rehearsal", "error", f"{place}: {error}")]
+        found = [CheckFinding("rehearsal", "warning", f"{place}: {flag.kind}: {flag.detail}") for flag in record.flags]
+        if record.reason is not None:
+            severity: Severity = "error" if record.cause else "failing team"
+            found.append(CheckFinding("rehearsal", severity, f"{place}: {record.reason}"))
+        return found
+
     for name, model in params.models.items():
-        for team, submission in submissions.items():
-            place = f"{team} with {name}"
-            print_stderr(f"rehearsing {place}")
-            with TemporaryDirectory(prefix="pcgeval-rehearsal-") as folder:
-                try:
-                    backend = open_backend(model, recording_file(name, team))
-                    record = rehearse(
-                        params,
-                        name,
-                        submission,
-                        backend,
-                        Path(folder),
-                        trust_programs=trust,
-                        recorded_trials=recorded_trials_file(name, team),
-                    )
-                except PcgevalError as error:
-                    yield CheckFinding("rehearsal", "error", f"{place}: {error}")
-                    continue
-            if record.reason is not None:
-                severity: Severity = "error" if record.cause else "failing team"
-                yield CheckFinding("rehearsal", severity, f"{place}: {record.reason}")
-            for flag in record.flags:
-                yield CheckFinding("rehearsal", "warning", f"{place}: {flag.kind}: {flag.detail}")
+        done = map_in_threads(partial(findings, name), list(submissions), model.concurrency)
+        yield from sorted((each for found in done for each in found), key=lambda finding: finding.text)
