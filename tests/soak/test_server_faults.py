@@ -147,3 +147,21 @@ def test_a_submission_that_crashes_the_server_in_every_trial_is_settled_in_two_d
     outcomes = json.loads((tmp_path / "data/raw/m/alpha/trials.json").read_text())
     assert all("CUDA" in each["reason"] and "its prompts do it" in each["reason"] for each in outcomes)
     assert len(history(made)) == 12
+
+
+def test_the_time_in_which_a_server_is_waited_for_is_not_the_programs(tmp_path: Path):
+    """Each request fails once; the pause before it is sent again is as long as a trial may take."""
+    failed_once: set[str] = set()
+
+    def status(text: str) -> int:
+        if text in failed_once:
+            return 200
+        failed_once.add(text)
+        return 503
+
+    with SlowOllama(0.002, status=status) as server:
+        made = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
+        made.change_params("limits", seconds=1, call_seconds=30)
+        made.generate()
+        assert len(server.asked) > 12
+    assert reasons(made) == {None: 4}

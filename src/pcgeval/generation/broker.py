@@ -4,7 +4,8 @@ Tokens, seconds, seed, model and options are set here, in a process that the pro
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
 the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
 A call that is under way when the seconds end goes on to its end, for `limits.call_seconds` at most; by then the program
-has to end as well.
+has to end as well. A call counts with the seconds that the model took for its reply: neither a replay, nor a server
+that failed first and was asked again, changes the time that a program has.
 
 The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
 that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
@@ -54,7 +55,7 @@ class Broker:
         """Start the trial's clock."""
         self._job, self._backend, self._limits, self._pipe = job, backend, limits, pipe
         self._start = time.monotonic()
-        self._replayed = 0.0  # seconds that replies took when the model was asked, beyond those that they took now
+        self._replayed = 0.0  # seconds that replies took the model, less those for which they were waited for now
         self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
         self._said = Transcript()
@@ -139,7 +140,7 @@ class Broker:
             reply = self._backend.chat(request, seconds)
         except CallError as error:
             raise TrialFailed(str(error)) from error
-        self._replayed += max(0.0, reply.seconds - (time.monotonic() - started))
+        self._replayed += reply.seconds - (time.monotonic() - started)
         # a program mostly sends what was said so far and a little more: only that little is recorded
         pairs = enumerate(zip(self._conversation, messages, strict=False))
         shorter = min(len(self._conversation), len(messages))

@@ -131,8 +131,12 @@ def generate_stage(
         more = "" if len(faults) == len(shown) else f", and {len(faults) - len(shown)} more"
         raise TrialFaultError(
             f"{submission.team} with {model}: {len(faults)} of {len(trial_list)} trials failed through no fault of the "
-            f"submission: {', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again. One "
-            f"that fails whatever you do can be counted as failed with `pcgeval retry {submission.team} --accept WHY`."
+            f"submission: {', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again."
+            + (
+                ""
+                if keep_others
+                else f" If one always fails: `pcgeval retry {submission.team} --accept WHY` counts it."
+            )
         )
 
 
