@@ -110,6 +110,19 @@ def test_during_a_run_what_is_half_written_is_passed_over():
     assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
 
 
+def test_models_that_run_at_once_share_the_time():
+    for model, seconds in (("small", 2.0), ("large", 5.0)):
+        shutil.rmtree(stage_dir("raw", model, "builders"))
+        write_recording(CALLS / f"{model}.jsonl", logged(LIVE.models[model].name, "builders", seconds))
+    before = run_status(LIVE)
+    assert before.seconds_left == 4 * 2.0 + 4 * 5.0
+    for model in LIVE.models:
+        lock = evaluation_lock(model, "builders")
+        lock.parent.mkdir(parents=True)
+        lock.write_text(f"{os.getpid()}\n")
+    assert run_status(LIVE).seconds_left == 4 * 5.0
+
+
 def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
     record = json.loads(path.read_text()) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"}

@@ -154,7 +154,7 @@ def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
     for line in lines:
         console.print(Text(one_line(line)), soft_wrap=True)
     if with_conversation:
-        said = "\n".join(f"{message.speaker}:\n{message.text}\n" for message in each.conversation)
+        said = "\n".join(f"{message.speaker}:\n{message.text.rstrip()}\n" for message in each.conversation)
         table = Table("conversation", "answer", header_style="")
         table.add_row(Text(printable_text(said)), Text(printable_text(each.answer or "(nothing)")))
         console.print(table)
