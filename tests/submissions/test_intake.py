@@ -1,8 +1,12 @@
 """Many submissions from a CSV file: every row is checked, and the last one in time counts."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -308,4 +312,69 @@ def test_the_command_lists_rows_and_findings_on_stdout(inbox: Path, capsys: pyte
     values = json.loads(capsys.readouterr().out)
     assert [each["result"] for each in values["rows"]] == ["filed", "refused", "faulty"]
     assert values["taken_as_utc"] == [2]
+    assert "findings" not in values["rows"][0]["receipt"]
     assert main(["submit", str(inbox), "--csv", str(file), "--team", "x"]) == 2
+
+
+def test_a_name_that_several_people_use_is_said(inbox: Path, capsys: pytest.CaptureFixture[str]):
+    rows = "alpha,one.zip,2026-08-01T10:00Z,Ada@example.org\nbeta,two.zip,2026-08-01T10:00Z,bea@example.org\n"
+    later = "alpha,three.zip,2026-08-02T10:00Z,ada@example.org\nbeta,three.zip,2026-08-02T10:00Z,mallory@example.org\n"
+    file = inbox.parent / "list.csv"
+    for table, words in ((rows, ""), (later, "several contacts"), (rows + later, "several contacts")):
+        file.write_text(HEADER + table)
+        assert main(["submit", str(inbox), "--csv", str(file)]) == 0
+        said = capsys.readouterr().out
+        assert ("several contacts" in said) == bool(words)
+        assert not words or said.endswith(": beta\n")
+        assert "example.org" not in said
+
+
+def test_git_must_ignore_the_contacts(inbox: Path):
+    subprocess.run(["git", "init", "-q"], check=True)
+    table = f"{HEADER}alpha,one.zip,2026-08-01T10:00Z,a@example.org\n"
+    with pytest.raises(IntakeError, match=r"\.gitignore"):
+        many(inbox, table)
+    assert not SUBMISSIONS.exists()
+    Path(".gitignore").write_text("/.pcgeval/\n")
+    assert many(inbox, table)[0].result == "filed"
+
+
+def test_without_a_folder_nothing_is_read(inbox: Path):
+    with pytest.raises(IntakeError, match="not a folder"):
+        many(inbox / "one.zip", HEADER)
+
+
+def test_killed_at_any_moment_another_run_ends_the_same(inbox: Path):
+    set_params(deadline="2026-08-03T00:00:00Z")
+    table = HEADER + "".join(
+        f"team{number},{name}.zip,2026-08-0{day}T10:00Z,x{number}@example.org\n"
+        for number in range(3)
+        for day, name in enumerate(("one", "two", "three"), start=1)
+    )
+    start = Path("params.yaml").read_bytes()
+
+    def run() -> None:
+        many(inbox, table, SubmitOptions(add=True))
+
+    run()
+    whole = contents(Path())
+    for number in range(8):
+        for left in (Path("data"), Path(".pcgeval")):
+            shutil.rmtree(left)
+        Path("params.yaml").write_bytes(start)
+        child = os.fork()
+        if child == 0:
+            try:
+                run()
+            finally:
+                os._exit(0)
+        time.sleep(number * 0.01)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        run()
+        assert {name: each for name, each in contents(Path()).items() if not name.endswith(".part")} == whole
+
+
+def test_no_stage_depends_on_the_deadline():
+    stages = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())["stages"]
+    assert not [name for name, stage in stages.items() for each in stage.get("params", []) if "intake" in str(each)]

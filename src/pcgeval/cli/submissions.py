@@ -174,14 +174,18 @@ def submit(
 def _submit_many(folder: Path, csv: Path, options: "SubmitOptions", *, json: bool) -> None:
     """File the submissions of a CSV file and print what became of each row."""
     from pcgeval.core.untrusted import printable_name
+    from pcgeval.submissions.filing import to_do
     from pcgeval.submissions.findings import printable_findings
     from pcgeval.submissions.intake import CONTACTS, submit_many
     from pcgeval.submissions.receipts import RECEIPTS
 
     results = submit_many(folder, csv, options)
     zoneless = [each.line for each in results if each.row and not each.row.has_zone]
+    several = sorted({each.row.team for each in results if each.row and each.has_other_contact})
+    steps = list(to_do(*sorted({each.filed.team for each in results if each.filed and each.filed.folder})))
     if json:
-        print_json({"rows": [each.to_json() for each in results], "taken_as_utc": zoneless})
+        rows = [each.to_json() for each in results]
+        print_json({"rows": rows, "taken_as_utc": zoneless, "several_contacts": several, "to_do": steps})
     else:
         for each in results:
             team = f"{each.row.team}: " if each.row else ""
@@ -192,10 +196,12 @@ def _submit_many(folder: Path, csv: Path, options: "SubmitOptions", *, json: boo
             sys.stdout.writelines(f"  {line}\n" for line in printable_findings(findings))
         if zoneless:
             sys.stdout.write(f"times without a zone were taken as UTC: lines {', '.join(map(str, zoneless))}\n")
+        if several:
+            sys.stdout.write(f"several contacts; look whether somebody handed in for another: {', '.join(several)}\n")
     counts = Counter(each.result for each in results)
     done = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "no rows"
     print_stderr(f"{csv}: {done}; receipts in {RECEIPTS}, contacts in {CONTACTS}")
-    for line in dict.fromkeys(line for each in results if each.filed for line in each.filed.to_do):
+    for line in steps:
         print_stderr(line)
     if counts.keys() - {"filed", "superseded"}:
         raise typer.Exit(EXIT_CHECK_FAILED)

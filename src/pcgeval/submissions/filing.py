@@ -160,7 +160,7 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
                 if not is_same and not options.replace:
                     _check_owner(staging, folder, kept, is_named=is_named)
                 if not options.force:
-                    _check_kept_by_git(folder)
+                    _check_kept_bygit_output(folder)
             if notes != own:
                 text = yaml.safe_dump(
                     notes.model_dump(mode="json", exclude_defaults=True), allow_unicode=True, sort_keys=False
@@ -173,8 +173,8 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
     if is_same and options.received is None:
         receipt = last_filed(team, receipt.tree_sha256 or "") or receipt  # it keeps its time
     receipt.write()
-    found = replace(found, findings=(*receipt.findings, *_kept_findings(kept), *_ignored_by_git(folder)))
-    return FiledSubmission(team, found, folder, status, tuple(_to_do(team, folder)), receipt)
+    found = replace(found, findings=(*receipt.findings, *_kept_findings(kept), *_ignored_bygit_output(folder)))
+    return FiledSubmission(team, found, folder, status, tuple(to_do(team)), receipt)
 
 
 def _time_received(path: Path, options: SubmitOptions) -> datetime:
@@ -246,7 +246,7 @@ def _check_owner(staging: Path, folder: Path, kept: Notes, *, is_named: bool) ->
     """Refuse to replace a baseline, or a team that the new submission may not be of."""
     team = folder.name
     new, old = (_team_in_readme(each) for each in (staging, folder))
-    choice = "Give another name with --team, or replace it with --replace."
+    choice = "Give another name, or replace it with --replace."
     if kept.role == "baseline" or (PARAMS.exists() and load_params(PARAMS).scoring.baseline == team):
         raise FilingError(f"{folder}: the submission there is a baseline. {choice}")
     if new is None and not is_named:
@@ -282,11 +282,13 @@ def _name_findings(folder: Path, team: str) -> Iterator[SubmissionFinding]:
         yield warning("", f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}")
 
 
-def _check_kept_by_git(folder: Path) -> None:
+def _check_kept_bygit_output(folder: Path) -> None:
     """Refuse to replace a submission if anything of it would be lost."""
-    if any(True for _ in walk(folder)) and _git("rev-parse", "--is-inside-work-tree") is not None:
-        changed = (_git("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(b"\0")
-        if len(changed) > 1 or not _git("ls-files", "-z", "--", str(folder)):
+    if any(True for _ in walk(folder)) and git_output("rev-parse", "--is-inside-work-tree") is not None:
+        changed = (git_output("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(
+            b"\0"
+        )
+        if len(changed) > 1 or not git_output("ls-files", "-z", "--", str(folder)):
             raise FilingError(
                 f"{folder}: the submission there is not committed to git. Commit it first, so that it stays in the "
                 f"history: `git add {folder}` and `git commit`; or replace it for good with --force."
@@ -383,8 +385,8 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename is not None and rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0
 
 
-def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
-    ignored = _git("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", str(folder)) or b""
+def _ignored_bygit_output(folder: Path) -> list[SubmissionFinding]:
+    ignored = git_output("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", str(folder)) or b""
     names = [os.fsdecode(each) for each in ignored.split(b"\0") if each]
     return [
         warning(Path(name).relative_to(folder).as_posix(), "is ignored by git; add it with `git add --force`")
@@ -392,19 +394,23 @@ def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
     ]
 
 
-def _to_do(team: str, folder: Path) -> Iterator[str]:
-    if _git("status", "--porcelain", "--", str(folder)):
-        yield f"commit it: git add {folder} && git commit -m 'Submission of {team}'"
+def to_do(*teams: str) -> Iterator[str]:
+    """Yield the organiser's next steps for teams whose submissions are filed."""
+    folders = [f"{SUBMISSIONS / team}" for team in teams]
+    if teams and git_output("status", "--porcelain", "--", *folders):
+        yield f"commit it: git add {' '.join(folders)} && git commit -m 'Submission of {', '.join(teams)}'"
     if PARAMS.exists():
         params = load_params(PARAMS)
-        if team not in params.teams:
-            yield f"add the team to {PARAMS}: teams: [{', '.join([*params.teams, team])}]"
+        if new := [team for team in teams if team not in params.teams]:
+            yield f"add the team to {PARAMS}: teams: [{', '.join([*params.teams, *new])}]"
         recorded = [model for model, settings in params.models.items() if settings.backend == "recorded"]
-        if missing := [model for model in recorded if not recording_file(model, team).is_file()]:
-            yield f"generate its trials: there are no recordings of this team with {', '.join(missing)}"
+        for team in teams:
+            if missing := [model for model in recorded if not recording_file(model, team).is_file()]:
+                whose = "this team" if len(teams) == 1 else team
+                yield f"generate its trials: there are no recordings of {whose} with {', '.join(missing)}"
 
 
-def _git(*words: str) -> bytes | None:
+def git_output(*words: str) -> bytes | None:
     """Return what git prints; None if it fails, as where there is no repository, or is not installed."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:

@@ -19,16 +19,18 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
 from pcgeval.core.layout import STATE
 from pcgeval.core.params import parse_time, team_name_fault
-from pcgeval.core.untrusted import path_below, printable_line, printable_name, read_bounded_text
+from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_line, printable_name, read_bounded_text
 from pcgeval.submissions.filing import (
     FiledSubmission,
     SubmitOptions,
     check_team,
     deadline_of_params,
     filed_at,
+    git_output,
     hand_in_sha256,
     submit,
 )
+from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, show_time
 from pcgeval.submissions.validate import opened
@@ -75,6 +77,7 @@ class IntakeResult:
         reason: Why it does not count.
         filed: What was done with one that was filed or checked.
         receipt: What the team is told; None if the fault is not the team's.
+        has_other_contact: Whether submissions of the team came from several contacts.
     """
 
     line: int
@@ -83,6 +86,7 @@ class IntakeResult:
     reason: str | None = None
     filed: FiledSubmission | None = None
     receipt: Receipt | None = None
+    has_other_contact: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values, without the contact."""
@@ -102,21 +106,24 @@ def submit_many(folder: Path, csv_file: Path, options: SubmitOptions) -> list[In
         options: What the organiser decides, for all.
 
     Raises:
-        IntakeError: The CSV file is malformed or lacks a column.
+        IntakeError: The CSV file is malformed or lacks a column; there is no such folder; git would keep the contacts.
         UntrustedFileError: It cannot be read.
         ParamsError: params.yaml is faulty.
     """
+    if not folder.is_dir():
+        raise IntakeError(f"{folder}: is not a folder. With --csv, name the folder that holds the files.")
     deadline = deadline_of_params()
     rows, results = _read_rows(csv_file, folder)
     results += _ambiguous(rows)
     faulty = {each.line for each in results}
     rows = [row for row in rows if row.line not in faulty]
-    _keep_contacts(rows)
+    several = _keep_contacts(rows)
     by_team: dict[str, list[IntakeRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row.team, row.received), reverse=True):
         by_team[row.team].append(row)
     for team in sorted(by_team):
         results += _file_last(by_team[team], folder, deadline, options)
+    results = [replace(each, has_other_contact=each.row is not None and each.row.team in several) for each in results]
     return sorted(results, key=lambda each: each.line)
 
 
@@ -174,8 +181,10 @@ def _checked_row(line: int, values: dict[str, str], folder: Path) -> IntakeRow:
     try:
         with opened(path_below(folder, file)):
             pass
-    except PcgevalError as error:
-        faults.append(f"file {printable_name(file, 200)!r}: {error}")
+    except UntrustedFileError as error:
+        faults.append(f"file {printable_name(file, 200)!r} {error.reason}. {error.remedy}")
+    except HandInError as error:
+        faults.append(str(error))
     try:
         time = parse_time(received)
     except ValueError as error:
@@ -208,9 +217,9 @@ def _ambiguous(rows: list[IntakeRow]) -> Iterator[IntakeResult]:
             yield IntakeResult(row.line, row, "faulty", f"repeats line {same[0].line}. Remove one of them.")
 
 
-def _keep_contacts(rows: list[IntakeRow]) -> None:
-    """Add the rows' contacts to those of earlier runs, for nobody else to read."""
-    contacts: dict[tuple[str, ...], str] = {}
+def _keep_contacts(rows: list[IntakeRow]) -> set[str]:
+    """Add the rows' contacts to those of earlier runs, for nobody else to read; return the teams with several."""
+    contacts: dict[tuple[str, str], str] = {}
     if CONTACTS.exists():
         for line, values in list(_records(read_text(CONTACTS), ",", strict=False))[1:]:
             if len(values) != 3:
@@ -221,6 +230,12 @@ def _keep_contacts(rows: list[IntakeRow]) -> None:
     csv.writer(table).writerows([("team", "received", "contact"), *((*key, contacts[key]) for key in sorted(contacts))])
     write_text(CONTACTS, table.getvalue())
     CONTACTS.chmod(0o600)
+    if git_output("status", "--porcelain", "--untracked-files=all", "--", str(CONTACTS)):
+        raise IntakeError(f"{CONTACTS}: git does not ignore it. Add the line `/{STATE}/` to .gitignore.")
+    of_team: dict[str, set[str]] = defaultdict(set)
+    for (team, _), contact in contacts.items():
+        of_team[team].add(contact.casefold())
+    return {team for team, several in of_team.items() if len(several) > 1}
 
 
 def _file_last(

@@ -52,11 +52,11 @@ class Receipt(BaseModel):
     def write(self) -> None:
         """Write it as Markdown and as JSON."""
         write_text(self.path, self.to_markdown())
-        write_json(self.path.with_suffix(".json"), self.to_json())
+        write_json(self.path.with_suffix(".json"), self.model_dump(mode="json"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return self.model_dump(mode="json")
+        """Return it as JSON values, with where it lies and without the findings, to stand beside these."""
+        return {**self.model_dump(mode="json", exclude={"findings"}), "path": str(self.path)}
 
     def to_markdown(self) -> str:
         """Return it in a form to send back."""
