@@ -127,3 +127,15 @@ def test_a_lock_file_that_a_killed_dvc_left_half_written_is_restored(workspace: 
         assert (checked.returncode, "dvc.lock" in checked.stderr) == (0, True), checked.stderr
     assert len(workspace.repro("generate")) == 1  # the stage whose end was being written
     assert lock.read_bytes() == whole
+
+
+def test_a_retry_makes_dvc_run_the_stage_again(workspace: Workspace, server: SlowOllama):
+    stage = ("--single-item", "generate@m-alpha")
+    server.status = lambda text: 400 if text == "Build the letter T." else 200
+    assert workspace.repro(*stage) == ["generate@m-alpha"]
+    assert workspace.repro(*stage) == []
+    assert workspace.python("-m", "pcgeval", "retry", "alpha", "--reason", "refused").returncode == 0
+    server.status = lambda _: 200
+    server.asked.clear()
+    assert workspace.repro(*stage) == ["generate@m-alpha"]
+    assert len(server.asked) == 2
