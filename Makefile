@@ -24,10 +24,13 @@ $(READY): pyproject.toml constraints.txt
 	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@touch $(READY)
 
+INCOMPLETE := The evaluation is not complete: the stages named above failed, or wait for one that did; all others are done. \
+	What waits was not made, so the ranking and page in results may be of an earlier run. Correct what the messages name and run again.
+
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
 	@$(BIN)/pcgeval check --allow-failing-teams
 	@mkdir -p .pcgeval && touch .pcgeval/evaluating
-	@$(BIN)/dvc repro --keep-going || { echo "The evaluation is not complete: the stages named above failed or wait for them; all others are done. Nothing was ranked: a ranking or page in results is of an earlier run. Correct what the messages name and run again: what is finished is kept." >&2; exit 1; }
+	@$(BIN)/dvc repro --keep-going || { echo "$(INCOMPLETE)" >&2; exit 1; }
 	@rm -f .pcgeval/evaluating
 	@$(BIN)/pcgeval ranking
 

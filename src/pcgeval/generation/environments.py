@@ -81,7 +81,9 @@ def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: i
         if environment.exists():  # a killed run left it; it is never started
             shutil.rmtree(environment)
         told = _run_module("venv", "--without-pip", str(environment), scratch=environment, most_bytes=most_bytes)
-        if told is None and packages:
+        if told is not None:
+            raise InstallError(f"{environment}: no environment of Python can be made there: {_errors(told)}.")
+        if packages:
             wanted = environment.with_suffix(".txt")
             lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in lock.packages]
             write_text(wanted, "".join(lines))
@@ -91,7 +93,8 @@ def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: i
             except _TooLargeError as error:
                 shutil.rmtree(environment)
                 raise RequirementsError(f"{shown / REQUIREMENTS}: {error}") from error
-            wanted.unlink()
+            finally:
+                wanted.unlink()
         if told is not None:
             raise InstallError(
                 f"{shown / LOCK}: the packages that it names, resolved for Python {lock.python} on {lock.machine}, "
