@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, write_round
@@ -11,8 +12,10 @@ from markdown_it import MarkdownIt
 from page_for_tests import Page
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import RANKING_JSON, STATE
+from pcgeval.core.layout import RANKING_JSON, STATE, SUBMISSIONS
 from pcgeval.core.stage_files import RankingFile
+from pcgeval.report.pseudonyms import Pseudonyms
+from pcgeval.submissions.load import Notes, load_submission
 
 LINE = "[click](javascript:alert(1)) <img src=x onerror=alert(1)> | cell | ```"
 MARKUP = f"{LINE}\n# Heading\n\x1b[2J\u202e **bold** &amp;"
@@ -139,6 +142,14 @@ def test_pseudonyms_stay_the_same_and_no_name_is_left(folder, capsys):
     key.write_text("")
     assert main(["letter", "builders", "--anonymous"]) == 2
     assert "is empty" in capsys.readouterr().err
+
+
+def test_a_team_that_is_called_like_a_letter_is_hidden_too(folder):
+    submission = load_submission(folder / SUBMISSIONS / "builders")
+    names = Pseudonyms([replace(submission, team="I", notes=Notes())], b"key")
+    assert names.hide("the letter I; I wins", shortest=1).count("team-") == 2
+    assert names.hide("the letter I") == "the letter I"
+    assert Pseudonyms([submission], b"key").hide("BUILDERS_I_1.png, rebuilders").startswith("team-")
 
 
 def test_the_ranking_is_printed_with_pseudonyms(folder, capsys):

@@ -20,7 +20,7 @@ from pcgeval.core.stage_files import RankedTeam
 from pcgeval.core.untrusted import printable_line
 from pcgeval.report import formats
 from pcgeval.report.collect import collect
-from pcgeval.report.pseudonyms import Pseudonyms
+from pcgeval.report.pseudonyms import Pseudonyms, anonymous_ranking
 from pcgeval.report.render import render_template
 from pcgeval.report.results import Evaluation, TeamResult
 from pcgeval.rubric.grades import GradedTask, get_grade_summary
@@ -61,8 +61,8 @@ def write_letters(
     by_name = {each.name: each for each in evaluation.teams}
     written = []
     for team in teams:
-        text = letter_text(evaluation, by_name[team], pseudonyms)
         name = pseudonyms.of_team[team] if pseudonyms else team
+        text = letter_text(evaluation, by_name[team], pseudonyms)
         # a page of plain Markdown: what looks like HTML in it is shown and not obeyed
         body = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
         body = body.replace('style="text-align:right"', 'class="number"')  # the page's policy allows no style there
@@ -101,7 +101,10 @@ def letter_text(evaluation: Evaluation, team: TeamResult, pseudonyms: Pseudonyms
     return environment.get_template("letter.md.j2").render(
         evaluation=evaluation,
         params=evaluation.params,
+        ranking=anonymous_ranking(evaluation.ranking, pseudonyms) if pseudonyms else evaluation.ranking,
         team=team,
+        name=pseudonyms.of_team[team.name] if pseudonyms else team.name,
+        title=pseudonyms.of_team[team.name] if pseudonyms else team.title,
         place=_place(evaluation, team.row),
         failures=list(_failures(team)),
         unmet=[leaf for leaf in team.leaves if _is_unmet(leaf)],

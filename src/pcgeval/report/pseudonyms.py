@@ -18,6 +18,7 @@ from pcgeval.core.stage_files import RankingFile
 from pcgeval.submissions.load import Submission, load_submission
 
 KEY_FILE = STATE / "pseudonyms.key"  # outside git; with another key all pseudonyms are others
+SHORTEST = 3  # characters of a name that is looked for in the texts of strangers: a team may be called `I`
 _DIGITS = 8
 
 
@@ -36,9 +37,14 @@ class Pseudonyms:
         names = sorted(map(re.escape, filter(None, self._hidden)), key=len, reverse=True)
         self._names = re.compile(f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])", re.IGNORECASE)
 
-    def hide(self, text: str) -> str:
-        """Return a text with pseudonyms for all teams' names and titles that stand in it."""
-        return self._names.sub(lambda found: self._hidden.get(found[0].casefold(), found[0]), text)
+    def hide(self, text: str, shortest: int = SHORTEST) -> str:
+        """Return a text with pseudonyms for the teams' names and titles in it that are not shorter than `shortest`."""
+
+        def pseudonym(found: re.Match[str]) -> str:
+            is_name = len(found[0]) >= shortest
+            return self._hidden.get(found[0].casefold(), found[0]) if is_name else found[0]
+
+        return self._names.sub(pseudonym, text)
 
     def print_mapping(self) -> None:
         """Print on stderr who is who, for the organiser alone."""
@@ -70,7 +76,8 @@ def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
         for each in ranking.teams
     ]
     winners = tuple(names.of_team[team] for team in ranking.winners)
-    return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": names.hide(ranking.reason)})
+    reason = names.hide(ranking.reason, shortest=1)  # a sentence of ours
+    return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": reason})
 
 
 def read_key(path: Path = KEY_FILE) -> bytes:
