@@ -251,6 +251,47 @@ def test_a_row_cannot_replace_a_baseline_or_another_team(inbox: Path):
     assert {name: each for name, each in contents(SUBMISSIONS).items() if not name.startswith("new/")} == before
 
 
+def named(inbox: Path, file: str, team: str) -> None:
+    write_zip(inbox / file, {**PROMPT_FILES, "README.md": f"# x\n\nTeam: {team}\n", "prompt.txt": f"<OBJECT> {file}"})
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_a_row_of_another_team_does_not_count_in_one_table_or_in_several(inbox: Path, order: tuple[int, ...]):
+    named(inbox, "first.zip", "Ants of Lima")
+    named(inbox, "second.zip", "ANTS of Lima")
+    named(inbox, "penguins.zip", "Penguins")
+    rows = ["ants,first.zip,2026-08-01T10:00Z,\n", "ants,second.zip,2026-08-02T10:00Z,\n"]
+    rows.append("ants,penguins.zip,2026-08-03T10:00Z,\n")
+    results = many(inbox, HEADER + "".join(rows[each] for each in order))
+    assert {rows[order[each.line - 2]][5:10]: each.result for each in results} == {
+        "first": "superseded",
+        "secon": "filed",
+        "pengu": "faulty",
+    }
+    assert prompts() == {"ants": "<OBJECT> second.zip"}
+    before = contents(SUBMISSIONS)
+    shutil.rmtree(SUBMISSIONS)
+    shutil.rmtree(RECEIPTS)
+    for row in rows:
+        many(inbox, HEADER + row)
+    assert contents(SUBMISSIONS) == before
+    many(inbox, HEADER + rows[2], SubmitOptions(replace=True))
+    assert prompts() == {"ants": "<OBJECT> penguins.zip"}
+
+
+def test_an_earlier_row_does_not_step_in_for_one_that_cannot_be_filed_now(inbox: Path):
+    subprocess.run(["git", "init", "-q"], check=True)
+    Path(".gitignore").write_text("/.pcgeval/\n")
+    many(inbox, f"{HEADER}alpha,one.zip,2026-08-01T10:00Z,\n")
+    table = f"{HEADER}alpha,three.zip,2026-08-03T10:00Z,\nalpha,two.zip,2026-08-02T10:00Z,\n"
+    results = many(inbox, table)
+    assert [each.result for each in results] == ["faulty", "faulty"]
+    assert "not committed" in results[0].reason
+    assert "line 2 is later" in results[1].reason
+    assert prompts() == {"alpha": "Draw <OBJECT> one"}
+    assert [each.result for each in many(inbox, table, SubmitOptions(force=True))] == ["filed", "superseded"]
+
+
 @pytest.mark.parametrize("deadline", ["2026-08-01T12:00:00Z", "2026-08-01 14:00+02:00", "2026-08-01T12:00"])
 @pytest.mark.usefixtures("inbox")
 def test_the_deadline_is_in_utc_without_a_zone(deadline: str):

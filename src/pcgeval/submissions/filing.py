@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,18 +24,16 @@ from pcgeval.core.files import sha256_file, sha256_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import files_below, printable_name, read_bounded_text, walk
+from pcgeval.core.untrusted import files_below, printable_name, walk
 from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accepted, note, warning
 from pcgeval.submissions.load import NOTES_FILE, AcceptedFinding, Notes, load_notes
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
-from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, limits_of, opened
+from pcgeval.submissions.team_names import is_one_of, name_findings, team_in_readme
+from pcgeval.submissions.validate import SubmissionCheck, check, limits_of, opened
 
 PARAMS = Path("params.yaml")
 LOCK = Path(".pcgeval", "locks", "submit.lock")
-# a README's line such as `Team: Penguins` or `**Team name:** Penguins`
-_TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
@@ -140,17 +137,16 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
             file_sha256=hand_in_sha256(path),
             result="filed" if found.passed else "refused",
             tree_sha256=digest if found.passed else None,
-            findings=(*found.findings, *_name_findings(staging, team)) if found.passed else found.findings,
+            findings=(*found.findings, *name_findings(staging, team)) if found.passed else found.findings,
         )
         if not found.passed:
             receipt.write()
             return FiledSubmission(team, found, None, "refused", (), receipt)
         own = load_notes(staging)
         is_same = is_same and own.of_participant == kept.of_participant
-        # decisions are about one submission, so one with other files needs others
-        flags_accepted = kept.flags_accepted if is_same else None
-        kept_or_made = {"flags_accepted": flags_accepted, "findings_accepted": decisions}
-        notes = _take_over(own, kept.model_copy(update=kept_or_made), options)
+        # a decision on flags is about the trials of one submission, so one with other files needs another
+        earlier = kept if is_same else kept.model_copy(update={"flags_accepted": None})
+        notes = _take_over(own, earlier, options).model_copy(update={"findings_accepted": decisions})
         status: Literal["filed", "replaced", "unchanged"] = "filed"
         if is_same and notes == kept:
             status = "unchanged"
@@ -160,7 +156,7 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
                 if not is_same and not options.replace:
                     _check_owner(staging, folder, kept, is_named=is_named)
                 if not options.force:
-                    _check_kept_bygit_output(folder)
+                    _check_kept_by_git(folder)
             if notes != own:
                 text = yaml.safe_dump(
                     notes.model_dump(mode="json", exclude_defaults=True), allow_unicode=True, sort_keys=False
@@ -173,7 +169,7 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
     if is_same and options.received is None:
         receipt = last_filed(team, receipt.tree_sha256 or "") or receipt  # it keeps its time
     receipt.write()
-    found = replace(found, findings=(*receipt.findings, *_kept_findings(kept), *_ignored_bygit_output(folder)))
+    found = replace(found, findings=(*receipt.findings, *_kept_findings(kept), *_ignored_by_git(folder)))
     return FiledSubmission(team, found, folder, status, tuple(to_do(team)), receipt)
 
 
@@ -245,7 +241,7 @@ def _notes_of(folder: Path) -> Notes:
 def _check_owner(staging: Path, folder: Path, kept: Notes, *, is_named: bool) -> None:
     """Refuse to replace a baseline, or a team that the new submission may not be of."""
     team = folder.name
-    new, old = (_team_in_readme(each) for each in (staging, folder))
+    new, old = (team_in_readme(each) for each in (staging, folder))
     choice = "Give another name, or replace it with --replace."
     if kept.role == "baseline" or (PARAMS.exists() and load_params(PARAMS).scoring.baseline == team):
         raise FilingError(f"{folder}: the submission there is a baseline. {choice}")
@@ -254,35 +250,14 @@ def _check_owner(staging: Path, folder: Path, kept: Notes, *, is_named: bool) ->
             f"{folder}: there is a submission of {team} already, and nothing but the file's name says that this one is "
             f"of the same team. Replace it with --replace, or confirm the name with --team {team}."
         )
-    if new is not None and not any(_is_same_name(new, each) for each in (team, old) if each is not None):
+    if new is not None and not is_one_of(new, team, old):
         raise FilingError(
             f"{folder}: there is a submission of {team} already, and the README of this one names the team "
             f"{printable_name(new)!r}. {choice}"
         )
 
 
-def _team_in_readme(folder: Path) -> str | None:
-    """Return the team's name as the README gives it."""
-    readme = find_readme(folder)
-    text = "" if readme is None else read_bounded_text(readme, MAX_README_BYTES)
-    found = (_TEAM_LINE.match(line[:300]) for line in text.splitlines())
-    return next((match[1].strip(" \t*_`.") for match in found if match), None)
-
-
-def _is_same_name(one: str, other: str) -> bool:
-    """Return whether two names differ in no more than case, accents, signs and the word team."""
-    plain = (unicodedata.normalize("NFKD", name).casefold() for name in (one, other))
-    bare = ["".join(each for each in name if each.isalnum()).removeprefix("team") for name in plain]
-    return bare[0] == bare[1]
-
-
-def _name_findings(folder: Path, team: str) -> Iterator[SubmissionFinding]:
-    named = _team_in_readme(folder)
-    if named is not None and not _is_same_name(named, team):
-        yield warning("", f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}")
-
-
-def _check_kept_bygit_output(folder: Path) -> None:
+def _check_kept_by_git(folder: Path) -> None:
     """Refuse to replace a submission if anything of it would be lost."""
     if any(True for _ in walk(folder)) and git_output("rev-parse", "--is-inside-work-tree") is not None:
         changed = (git_output("status", "--porcelain", "-z", "--untracked-files=all", "--", str(folder)) or b"").split(
@@ -385,7 +360,7 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename is not None and rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0
 
 
-def _ignored_bygit_output(folder: Path) -> list[SubmissionFinding]:
+def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
     ignored = git_output("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", str(folder)) or b""
     names = [os.fsdecode(each) for each in ignored.split(b"\0") if each]
     return [

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from pcgeval.core.untrusted import printable_name
 
@@ -55,18 +55,21 @@ def accepted(findings: Iterable[SubmissionFinding], reasons: Mapping[str, str]) 
     )
 
 
+def in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
+    """Return each finding once, errors first, then warnings, then notes."""
+    return sorted(dict.fromkeys(findings), key=lambda each: get_args(Severity).index(each.severity))
+
+
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
     """Return a line for each text, errors first, with the places that it is about and an error's code."""
-    places: dict[tuple[Severity, str, str], dict[str, None]] = {}
-    for each in findings:
-        places.setdefault((each.severity, each.text, each.code), {})[each.place] = None
+    places: dict[tuple[Severity, str, str], list[str]] = {}
+    for each in in_order(findings):
+        places.setdefault((each.severity, each.text, each.code), []).append(printable_name(each.place))
     lines = []
-    for severity in ("error", "warning", "note"):
-        for (own, text, code), where in places.items():
-            if own == severity:
-                named = [printable_name(place) for place in where if place]
-                more = f" and {len(named) - _SHOWN_PLACES} more" if len(named) > _SHOWN_PLACES else ""
-                prefix = f"{', '.join(named[:_SHOWN_PLACES])}{more}: " if named else ""
-                suffix = f" [{code}]" if code else ""
-                lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
+    for (severity, text, code), where in places.items():
+        named = [place for place in where if place]
+        more = f" and {len(named) - _SHOWN_PLACES} more" if len(named) > _SHOWN_PLACES else ""
+        prefix = f"{', '.join(named[:_SHOWN_PLACES])}{more}: " if named else ""
+        suffix = f" [{code}]" if code else ""
+        lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
     return lines

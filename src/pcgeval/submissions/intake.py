@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
-from pcgeval.core.layout import STATE
+from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.params import parse_time, team_name_fault
 from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_line, printable_name, read_bounded_text
 from pcgeval.submissions.filing import (
@@ -33,6 +34,7 @@ from pcgeval.submissions.filing import (
 from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, show_time
+from pcgeval.submissions.team_names import is_one_of, team_in_listing, team_in_readme
 from pcgeval.submissions.validate import opened
 
 CONTACTS = STATE / "contacts.csv"  # outside git
@@ -54,6 +56,7 @@ class IntakeRow(BaseModel):
         received: When it was handed in, UTC.
         has_zone: Whether the row gives the time zone.
         contact: An address, perhaps empty.
+        readme_team: The team's name as the README in the file gives it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,6 +67,7 @@ class IntakeRow(BaseModel):
     received: datetime
     has_zone: bool
     contact: str
+    readme_team: str | None
 
 
 @dataclass(frozen=True)
@@ -118,11 +122,9 @@ def submit_many(folder: Path, csv_file: Path, options: SubmitOptions) -> list[In
     faulty = {each.line for each in results}
     rows = [row for row in rows if row.line not in faulty]
     several = _keep_contacts(rows)
-    by_team: dict[str, list[IntakeRow]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (row.team, row.received), reverse=True):
-        by_team[row.team].append(row)
-    for team in sorted(by_team):
-        results += _file_last(by_team[team], folder, deadline, options)
+    rows.sort(key=lambda row: (row.team, row.received))
+    for _, of_team in groupby(rows, key=lambda row: row.team):
+        results += _file_last(list(of_team), folder, deadline, options)
     results = [replace(each, has_other_contact=each.row is not None and each.row.team in several) for each in results]
     return sorted(results, key=lambda each: each.line)
 
@@ -179,8 +181,8 @@ def _checked_row(line: int, values: dict[str, str], folder: Path) -> IntakeRow:
     except PcgevalError as error:
         faults.append(str(error))
     try:
-        with opened(path_below(folder, file)):
-            pass
+        with opened(path_below(folder, file)) as listing:
+            named = team_in_listing(listing)
     except UntrustedFileError as error:
         faults.append(f"file {printable_name(file, 200)!r} {error.reason}. {error.remedy}")
     except HandInError as error:
@@ -193,7 +195,9 @@ def _checked_row(line: int, values: dict[str, str], folder: Path) -> IntakeRow:
         raise IntakeError(" ".join(faults))
     has_zone = datetime.fromisoformat(received).tzinfo is not None
     contact = values.get("contact", "")
-    return IntakeRow(line=line, team=team, file=file, received=time, has_zone=has_zone, contact=contact)
+    return IntakeRow(
+        line=line, team=team, file=file, received=time, has_zone=has_zone, contact=contact, readme_team=named
+    )
 
 
 def _ambiguous(rows: list[IntakeRow]) -> Iterator[IntakeResult]:
@@ -241,34 +245,52 @@ def _keep_contacts(rows: list[IntakeRow]) -> set[str]:
 def _file_last(
     rows: list[IntakeRow], folder: Path, deadline: datetime | None, options: SubmitOptions
 ) -> Iterator[IntakeResult]:
-    """File the first of a team's rows that is in time and passes the check; they come from the last to the first."""
-    counted: datetime | None = None
-    for row in rows:
-        path = path_below(folder, row.file)
-        try:
-            there = counted or filed_at(row.team)
-            if deadline is not None and row.received > deadline:
-                result: Literal["late", "superseded"] = "late"
-                reason = f"the deadline was {show_time(deadline)}"
-            elif there is not None and (counted or row.received < there):
-                result, reason = "superseded", f"the one received {show_time(there)} counts"
-            else:
-                filed = submit(path, row.team, replace(options, received=row.received))
-                if filed.folder is None:
-                    yield IntakeResult(row.line, row, "refused", "it has errors", filed, filed.receipt)
-                else:
-                    counted = row.received
-                    yield IntakeResult(row.line, row, "filed", None, filed, filed.receipt)
-                continue
-            receipt = Receipt(
-                team=row.team,
-                received=row.received,
-                file=path.name,
-                file_sha256=hand_in_sha256(path),
-                result=result,
-                reason=reason,
-            )
-            receipt.write()
-            yield IntakeResult(row.line, row, result, reason, None, receipt)
-        except PcgevalError as error:
+    """File the last row of a team, given in order of time, that is in time, of that team, and passes the check."""
+    team = rows[0].team
+    try:
+        old = team_in_readme(SUBMISSIONS / team) if (SUBMISSIONS / team).is_dir() else None
+        counted = filed_at(team)
+    except PcgevalError as error:
+        for row in rows:
             yield IntakeResult(row.line, row, "faulty", printable_line(str(error), 1000))
+        return
+    first = next((name for name in (old, *(row.readme_team for row in rows)) if name is not None), None)
+    blocked: int | None = None  # the line of a row that counts and could not be filed
+    for row in reversed(rows):
+        named = row.readme_team
+        if deadline is not None and row.received > deadline:
+            yield _not_filed(row, folder, "late", f"the deadline was {show_time(deadline)}")
+        elif named is not None and not options.replace and not is_one_of(named, team, first):
+            reason = f"the README names the team {printable_name(named)!r}; file it as that one, or use --replace."
+            yield IntakeResult(row.line, row, "faulty", reason)
+        elif blocked is not None:
+            yield IntakeResult(row.line, row, "faulty", f"line {blocked} is later and could not be filed.")
+        elif counted is not None and row.received < counted:
+            yield _not_filed(row, folder, "superseded", f"the one received {show_time(counted)} counts")
+        else:
+            try:
+                filed = submit(path_below(folder, row.file), team, replace(options, received=row.received))
+            except PcgevalError as error:
+                blocked = row.line
+                yield IntakeResult(row.line, row, "faulty", printable_line(str(error), 1000))
+                continue
+            if filed.folder is None:
+                yield IntakeResult(row.line, row, "refused", "it has errors", filed, filed.receipt)
+            else:
+                counted = row.received
+                yield IntakeResult(row.line, row, "filed", None, filed, filed.receipt)
+
+
+def _not_filed(row: IntakeRow, folder: Path, result: Literal["late", "superseded"], reason: str) -> IntakeResult:
+    """Write the receipt of a submission that is not looked at."""
+    path = path_below(folder, row.file)
+    receipt = Receipt(
+        team=row.team,
+        received=row.received,
+        file=path.name,
+        file_sha256=hand_in_sha256(path),
+        result=result,
+        reason=reason,
+    )
+    receipt.write()
+    return IntakeResult(row.line, row, result, reason, None, receipt)

@@ -10,7 +10,7 @@ import io
 import re
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -62,8 +62,14 @@ class PythonSource:
 
 def find_readme(folder: Path) -> Path | None:
     """Return the README of a submission, in whichever of the usual spellings; None if no regular file has one."""
-    found = {entry.name.lower(): entry.name for entry in walk(folder, enter=lambda _: False) if entry.is_file}
-    return next((folder / found[name] for name in _README_NAMES if name in found), None)
+    name = readme_among(entry.name for entry in walk(folder, enter=lambda _: False) if entry.is_file)
+    return None if name is None else folder / name
+
+
+def readme_among(names: Iterable[str]) -> str | None:
+    """Return the README's name among those of a submission's files, the best if there are several."""
+    found = {name.lower(): name for name in names}
+    return next((found[name] for name in _README_NAMES if name in found), None)
 
 
 def python_files(folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from pcgeval.core.params import Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
 from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
-from pcgeval.submissions.findings import SubmissionFinding, error, note, warning
+from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
 from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, list_folder, select
 from pcgeval.submissions.load import (
     NOTES_FILE,
@@ -82,7 +82,7 @@ class SubmissionCheck:
             "entry": self.work.entry if isinstance(self.work, Program) else None,
             "files": self.files,
             "bytes": self.size,
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [asdict(finding) for finding in in_order(self.findings)],
         }
 
 
