@@ -182,10 +182,14 @@ def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str
 def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")
     (tmp_path / "classifier/model.safetensors").write_bytes(b"torn")
-    change(similarity={"model": str(tmp_path / "classifier")})
-    code, [(group, severity, text)] = check(capsys)
-    assert (code, group, severity) == (2, "classifier", "error")
-    assert "transformers" in text
+    for settings, word in (
+        ({"model": str(tmp_path / "classifier")}, "transformers"),
+        ({"model": str(ROOT / "data/classifier"), "device": "cuda:99"}, "similarity.device"),
+    ):
+        change(similarity=settings)
+        code, [(group, severity, text)] = check(capsys)
+        assert (code, group, severity) == (2, "classifier", "error")
+        assert word in text
 
 
 @pytest.mark.usefixtures("competition")

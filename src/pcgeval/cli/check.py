@@ -125,7 +125,7 @@ def _restore_dvc_lock() -> None:
         print_stderr(f"{DVC_LOCK}: DVC was killed while it wrote it. Its copy from the stage before was put back.")
 
 
-def _faults(name: str, error: PcgevalError, severity: Severity = "error") -> list[CheckFinding]:
+def _faults(name: str, error: PcgevalError | OSError, severity: Severity = "error") -> list[CheckFinding]:
     return [CheckFinding(name, severity, line.strip()) for line in str(error).splitlines()]
 
 
@@ -165,7 +165,7 @@ def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list
     """Return what is wrong if a package refuses."""
     try:
         work(*arguments)
-    except PcgevalError as error:
+    except (PcgevalError, OSError) as error:
         return _faults(name, error)
     return []
 
@@ -276,7 +276,7 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
             ready[team] = program
         except RequirementsError as error:
             yield from _faults("packages", error, "failing team")
-        except PcgevalError as error:
+        except (PcgevalError, OSError) as error:
             yield from _faults("packages", error)
     if not programs:
         return

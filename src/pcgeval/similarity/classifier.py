@@ -58,7 +58,8 @@ class Classifier:
             device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one.
 
         Raises:
-            ClassifierError: The classifier cannot be fetched, is broken, or has other labels than A to Z.
+            ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
+                such device.
         """
         import torch  # noqa: PLC0415
         from safetensors import SafetensorError  # noqa: PLC0415
@@ -68,6 +69,13 @@ class Classifier:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         files = resolve_source(source, revision)
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        try:
+            torch.empty(0, device=chosen)
+        except (RuntimeError, AssertionError) as error:  # the latter from a build without CUDA
+            reason = str(error).strip().split("\n")[0]
+            raise ClassifierError(
+                f"similarity.device: {chosen!r} cannot be used here ({reason}). Set it to cpu."
+            ) from error
         try:
             processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
                 files.folder, local_files_only=True, trust_remote_code=False
