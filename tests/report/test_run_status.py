@@ -132,6 +132,7 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 0, "stopped")
     assert failed.seconds_left
     assert "1 to do again" in found.summary
+    assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in found.notes)
     path.write_text(json.dumps(record | {"accepted": "J. Doe: the night is over"}))
     failed = row(run_status(LIVE), "small", "builders")
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 1, "evaluated")
@@ -144,6 +145,7 @@ def test_trials_of_another_submission_or_other_params_are_still_to_be_done(works
     found = run_status(LIVE)
     assert (row(found, "small", "builders").done, row(found, "small", "cheats").done) == (0, 4)
     assert found.total("repeated") == 8
+    assert sum("another submission" in note for note in found.notes) == 2
 
 
 def test_a_flagged_team_is_held_in_the_provisional_ranking_too():

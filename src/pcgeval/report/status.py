@@ -21,6 +21,7 @@ from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, evaluation_lock, reco
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
+from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall
 from pcgeval.report.render import render_template
@@ -166,12 +167,15 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class _KnownTrial:
-    """What counts of a trial on the disk; `seconds` is what its calls took the model."""
+    """What counts of a trial on the disk; `seconds` is what its calls took the model.
+
+    `fault` is why it failed if that was not the submission's fault and nobody accepted it.
+    """
 
     fingerprint: str
     digest: str
     written: float
-    is_final: bool
+    fault: str | None
     failed: bool
     flagged: bool
     calls: int
@@ -216,6 +220,10 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
         every = len(params.competition.characters) * params.competition.trials
         final = _final(params, model, submissions.get(team), found)
         done = len(final)
+        if again := [each for trial, each in found.items() if trial not in final]:
+            last = max(again, key=lambda each: each.written)
+            why = last.fault or "it was made from another submission, model, seed or limits"
+            notes.append(f"{model}, {team}: {len(again)} trials are done again in the next run; the last one: {why}")
         _, since = lock_holder(evaluation_lock(model, team)) or (None, None)
         new = 0 if since is None else sum(each.written >= since for each in found.values())
         per_minute = None if since is None or not new else _MINUTE * new / max(now - since, 1.0)
@@ -232,7 +240,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 team=team,
                 trials=every,
                 done=done,
-                failed=sum(each.failed for each in final),
+                failed=sum(each.failed for each in final.values()),
                 repeated=len(found) - done,
                 flagged=sum(each.flagged for each in found.values()),
                 calls=sum(each.calls for each in found.values()),
@@ -270,17 +278,17 @@ def _read_trials(params: Params, model: str, team: str) -> dict[Trial, _KnownTri
 
 def _final(
     params: Params, model: str, submission: Submission | None, found: Mapping[Trial, _KnownTrial]
-) -> list[_KnownTrial]:
+) -> dict[Trial, _KnownTrial]:
     """Return the trials that the stage will keep, by the rule of the stage."""
     settings, seed = params.models[model], params.competition.seed
     tasks: dict[str, GenerationTask] = {}  # by the model's digest
-    final = []
+    final = {}
     for trial, each in found.items():
         digest = settings.digest or each.digest
         if submission and digest not in tasks:
             tasks[digest] = GenerationTask(submission, settings, digest, params.limits, seed)
-        if each.is_final and (not submission or tasks[digest].fingerprint(trial) == each.fingerprint):
-            final.append(each)
+        if each.fault is None and (not submission or tasks[digest].fingerprint(trial) == each.fingerprint):
+            final[trial] = each
     return final
 
 
@@ -296,7 +304,7 @@ def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  #
         fingerprint=record.fingerprint,
         digest=record.digest,
         written=written,
-        is_final=record.is_final,
+        fault=None if record.is_final else printable_line(record.reason or ""),
         failed=record.reason is not None,
         flagged=bool(record.flags),
         calls=len(record.exchanges),
