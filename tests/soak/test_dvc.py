@@ -42,7 +42,7 @@ def path_of_this_python() -> str:
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
 def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server: SlowOllama, shell: str):
-    server.seconds = 3
+    server.seconds = 1
     environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": path_of_this_python()}
     stage = ["-m", "dvc", "repro", "--single-item", "generate@m-alpha"]
     dvc = subprocess.Popen(
@@ -51,6 +51,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server:
     while server.answered < 1:
         assert dvc.poll() is None
         time.sleep(0.01)
+    server.seconds = 60  # so that no other call ends before the stage does, however busy the machine is
     dvc.send_signal(signal.SIGTERM)
     dvc.wait(60)
     with FileLock(workspace.folder / evaluation_lock("m", "alpha", STATE), timeout=60):  # as soon as the stage ends
