@@ -10,6 +10,7 @@ import pytest
 import yaml
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
+from wheels_for_tests import write_wheel
 
 from pcgeval.cli.main import main
 from pcgeval.submissions.requirements import LOCK
@@ -140,6 +141,21 @@ def test_a_team_that_fails_alone_need_not_stop_the_others(capsys: pytest.Capture
     assert {severity for _, severity, _ in found} == {"failing team"}
     assert check(capsys, "--allow-failing-teams") == (0, found)
     assert not Path("data/submissions/greedy", LOCK).exists()
+
+
+def test_versions_are_locked_before_the_run(
+    competition: CompetitionFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_wheel(tmp_path, {"example.py": ""})
+    folder = competition.folder / "data/submissions/alpha"
+    (folder / "requirements.txt").write_text("example\n")
+    assert main(["check"]) == 0
+    assert LOCK in capsys.readouterr().err
+    locked = (folder / LOCK).read_bytes()
+    write_wheel(tmp_path, {"example.py": ""}, version="2.0")
+    assert main(["check"]) == 0
+    assert LOCK not in capsys.readouterr().err
+    assert (folder / LOCK).read_bytes() == locked
 
 
 @pytest.mark.usefixtures("competition")

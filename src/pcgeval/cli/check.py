@@ -265,13 +265,15 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
     from pcgeval.generation.environments import interpreter_for, lock_requirements
     from pcgeval.generation.rehearsal import start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, SandboxError, open_sandbox
-    from pcgeval.submissions.requirements import RequirementsError
+    from pcgeval.submissions.requirements import LOCK, RequirementsError
 
     ready = {}
     for team, program in programs.items():
         print_stderr(f"installing what {team} requires")
         try:
-            lock_requirements(program.folder)
+            is_new = not (program.folder / LOCK).exists()
+            if (lock := lock_requirements(program.folder)) and is_new:
+                print_stderr(f"wrote {lock}: commit it, and every machine installs the same packages")
             interpreter_for(program.folder)
             ready[team] = program
         except RequirementsError as error:
