@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-import yaml
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 TRIAL_BYTES = 50_000  # of all stages' outputs and DVC's copy of them: 44 kB a trial in the demo
 REPLY_BYTES = 16  # of one token: four bytes each in the call log, the record, the response and DVC's copies
-_YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 app = group()
 Severity = Literal["error", "failing team", "warning"]
 
@@ -102,6 +100,7 @@ def _restore_dvc_lock() -> None:
 
     Only the stage whose end DVC was writing down is run again.
     """
+    import yaml
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from voluptuous import Invalid
 
@@ -110,8 +109,9 @@ def _restore_dvc_lock() -> None:
     if not DVC_LOCK.is_file():
         return
     content = DVC_LOCK.read_bytes()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, _YamlLoader))  # noqa: S506 - one of the safe ones
+        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, loader))  # noqa: S506 - one of the safe ones
         is_whole = content.endswith(b"\n")
     except (yaml.YAMLError, UnicodeDecodeError, Invalid):
         is_whole = False

@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.params import Params
+
+if TYPE_CHECKING:  # console needs no more than paths, and starts fast
+    from pcgeval.core.params import Params
 
 # the official names of the folders that the stages generate, extract, convert, simulate, classify and diversity fill
 StageDir = Literal["raw", "intermediate", "levels", "images", "stability", "similarity", "diversity"]
@@ -54,7 +56,7 @@ class Trial:
     number: int
 
 
-def trials(params: Params) -> Iterator[Trial]:
+def trials(params: "Params") -> Iterator[Trial]:
     """Yield the trials of one team and model in order: letter by letter."""
     for letter in params.competition.characters:
         for number in range(1, params.competition.trials + 1):
