@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -312,6 +313,24 @@ def test_a_submission_may_be_filed_again_from_where_it_lies(competition: Path):
     before = contents(SUBMISSIONS / "program")
     assert submit(SUBMISSIONS / "program").status == "unchanged"
     assert contents(SUBMISSIONS / "program") == before
+
+
+def test_the_organisers_lock_of_packages_is_no_other_submission(competition: Path):
+    flags = "role: participant\nflags_accepted: {by: Eve, reason: harmless}\n"
+    submit(competition / "program", options=SubmitOptions(received=datetime(2026, 8, 1, tzinfo=UTC)))
+    folder = SUBMISSIONS / "program"
+    (folder / "requirements-lock.json").write_text("{}")
+    (folder / "submission.yaml").write_text(flags)
+    before = contents(folder)
+    assert filing.filed_at("program") == datetime(2026, 8, 1, tzinfo=UTC)
+    assert submit(competition / "program").status == "unchanged"
+    assert contents(folder) == before
+    assert submit(competition / "program", options=SubmitOptions(as_baseline=True, replace=True)).replaced
+    assert (folder / "requirements-lock.json").read_text() == "{}"
+    assert load_submission(folder).notes.flags_accepted is not None
+    (competition / "program" / "more.txt").write_text("another submission")
+    assert submit(competition / "program", options=SubmitOptions(replace=True)).replaced
+    assert not (folder / "requirements-lock.json").exists()
 
 
 def test_the_command(competition: Path, capsys: pytest.CaptureFixture[str]):

@@ -23,6 +23,7 @@ from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTask, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
+from pcgeval.submissions.requirements import LOCK
 
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 MOST_REASONS = 10
@@ -159,8 +160,8 @@ class ProgramSource:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of all names and contents together."""
-        return sha256_json([[file.name, file.sha256] for file in self.files])
+        """The SHA-256 of all names and contents that were handed in, as the receipt has it: without the lock."""
+        return sha256_json([[file.name, file.sha256] for file in self.files if file.name != LOCK])
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accept
 from pcgeval.submissions.load import NOTES_FILE, AcceptedFinding, Notes, load_notes
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
+from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
 from pcgeval.submissions.team_names import is_one_of, name_findings, team_in_readme
 from pcgeval.submissions.validate import SubmissionCheck, check, limits_of, opened
 
@@ -163,7 +164,7 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
                 )
                 write_text(staging / NOTES_FILE, text)
             with _not_evaluated(team, folder):
-                _publish(staging, folder)
+                _publish(staging, folder, with_lock=is_same)
         if options.add:
             add_team(team, PARAMS)
     if is_same and options.received is None:
@@ -208,9 +209,13 @@ def hand_in_sha256(path: Path) -> str | None:
 
 
 def tree_sha256(folder: Path) -> str:
-    """Return the SHA-256 of the names and contents of a submission's files, without the notes, as the page shows it."""
+    """Return the SHA-256 of the names and contents of a submission's files, as the page shows it.
+
+    The notes are not among them, and neither is the lock of its packages, which is the organiser's.
+    """
     names = [path.relative_to(folder).as_posix() for path in files_below(folder)]
-    return sha256_json([[name, sha256_file(folder / name)] for name in names if name != NOTES_FILE])
+    handed_in = [name for name in names if name not in {NOTES_FILE, REQUIREMENTS_LOCK}]
+    return sha256_json([[name, sha256_file(folder / name)] for name in handed_in])
 
 
 def check_team(team: str) -> None:
@@ -337,8 +342,10 @@ def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
         yield
 
 
-def _publish(staging: Path, folder: Path) -> None:
-    """Put the new folder in the old one's place, in one step where the system can."""
+def _publish(staging: Path, folder: Path, *, with_lock: bool) -> None:
+    """Put the new folder in the old one's place, in one step where the system can, perhaps with the old one's lock."""
+    if with_lock and (folder / REQUIREMENTS_LOCK).is_file():
+        shutil.copyfile(folder / REQUIREMENTS_LOCK, staging / REQUIREMENTS_LOCK)
     staging.chmod(0o755)  # as any other folder
     if not folder.exists():
         staging.rename(folder)
