@@ -97,6 +97,7 @@ def test_names_that_some_disk_cannot_store_are_told(name: str):
         ("a/__pycache__/m.cpython-311.pyc", "a/__pycache__"),
         ("dvc.yaml", "dvc.yaml"),
         ("requirements-lock.json", "requirements-lock.json"),  # the organiser's
+        ("Requirement\u017f-Lock.json", "Requirement\u017f-Lock.json"),  # the same to some disks: a long s
         ("data.dvc", "data.dvc"),
         (".gitattributes", ".gitattributes"),
         ("._main.py", "._main.py"),
@@ -124,6 +125,12 @@ def test_what_is_no_part_of_a_submission(name: str, path: str):
 )
 def test_names_that_a_disk_takes_for_one_another(names: list[str]):
     assert len(list(collisions(names))) == 1
+
+
+@pytest.mark.parametrize("name", ["Submission.yaml", "SUBMISSION.YAML", "\u017fubmission.yaml"])
+def test_no_other_name_may_become_the_organisers_notes_on_another_disk(name: str):
+    assert len(list(collisions([name]))) == 1
+    assert list(collisions(["submission.yaml", f"data/{name}"])) == []
 
 
 def test_different_names_do_not_collide():

@@ -26,8 +26,8 @@ from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import files_below, printable_name, walk
 from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accepted, note, warning
-from pcgeval.submissions.load import NOTES_FILE, AcceptedFinding, Notes, load_notes
-from pcgeval.submissions.names import name_fault
+from pcgeval.submissions.load import AcceptedFinding, Notes, load_notes
+from pcgeval.submissions.names import NOTES_FILE, name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
 from pcgeval.submissions.team_names import is_one_of, name_findings, team_in_readme

@@ -25,9 +25,9 @@ from pcgeval.core.untrusted import (
     read_bounded_text,
 )
 from pcgeval.submissions.entry_point import find_entry
+from pcgeval.submissions.names import NOTES_FILE
 
 PLACEHOLDER = "<OBJECT>"
-NOTES_FILE = "submission.yaml"
 MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack

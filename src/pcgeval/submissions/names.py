@@ -15,6 +15,7 @@ MAX_PATH_BYTES = 400  # UTF-8
 MAX_DEPTH = 20  # folders in one another
 _MAX_READ_PATH, _MAX_READ_DEPTH = 1000, 100  # of files that are left out too: longer paths take too long to look at
 VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
+NOTES_FILE = "submission.yaml"
 _FORBIDDEN = re.compile(r'[<>:"|?*]')  # on Windows
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[ ]*\.|[ ]*$)")  # on Windows
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -32,7 +33,7 @@ _LEFT_OUT = {
 def left_out(name: str) -> tuple[str, str] | None:
     """Return the part of a path that is not filed, such as `src/__pycache__`, and whose it is; None if all is filed."""
     for path in with_parents(name):
-        part = path.rpartition("/")[2].lower()
+        part = path.rpartition("/")[2].casefold()
         for owner, rule in _LEFT_OUT.items():
             if rule.fullmatch(part):
                 return path, owner
@@ -70,7 +71,8 @@ def name_fault(name: str) -> str | None:
 
 def collisions(names: Iterable[str]) -> Iterator[SubmissionFinding]:
     """Yield an error for each file that some disk takes for another one: by case, by Unicode form, or listed twice."""
-    spelt: dict[str, str] = {}  # of all files and folders
+    # all files and folders; the organiser's decisions are read from the notes, which no file may become on another disk
+    spelt = {NOTES_FILE: NOTES_FILE}
     files: set[str] = set()
     folders: set[str] = set()
     for name in names:

@@ -18,7 +18,6 @@ from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
 from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
 from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, list_folder, select
 from pcgeval.submissions.load import (
-    NOTES_FILE,
     Notes,
     Program,
     Prompt,
@@ -27,6 +26,7 @@ from pcgeval.submissions.load import (
     load_work,
     prompt_findings,
 )
+from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import requirement_findings
 from pcgeval.submissions.source_checks import check_sources, unseeded_random
 from pcgeval.submissions.sources import find_readme
