@@ -434,15 +434,6 @@ def test_a_recording_of_trials_is_no_export(attempt, tmp_path):
     assert path.read_bytes() == before
 
 
-def test_an_export_keeps_every_repetition_of_a_call(attempt, tmp_path):
-    reply = ChatReply("one", 1, 1, "stop", 1.0)
-    calls = [LoggedCall(key="k", repetition=number, reply=reply, leaf="root") for number in range(3)]
-    path = tmp_path / "kept.jsonl"
-    write_recording(path, calls)
-    grade(attempt, ScriptedModel(), calls=kept_in(path))
-    assert [call for call in read_recording(path) if call.key == "k"] == calls
-
-
 def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):
     kept = tmp_path / "kept.jsonl"
     grade(attempt, ScriptedModel(), calls=kept_in(kept))

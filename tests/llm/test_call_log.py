@@ -24,7 +24,6 @@ COUNTS = st.integers(0, 10**6)
 CALLS = st.builds(
     LoggedCall,
     key=st.text(max_size=6),
-    repetition=st.integers(0, 3),
     reply=st.builds(ChatReply, st.text(), COUNTS, COUNTS, st.text(max_size=4), st.floats(0, 1e6)),
     letter=st.none() | st.text(max_size=3),
     turn=st.none() | COUNTS,
@@ -51,14 +50,14 @@ def found(folder: Path, *keys: str) -> list[bool]:
     return [log.find(key) is not None for key in keys]
 
 
-@given(st.lists(CALLS, max_size=8, unique_by=lambda each: (each.key, each.repetition)))
+@given(st.lists(CALLS, max_size=8, unique_by=lambda each: each.key))
 def test_what_is_appended_is_what_every_later_log_finds(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("calls")
     log = CallLog(folder)
     kept = [log.append(call) for call in calls]
     later = CallLog(folder)
     for call in kept:
-        assert log.find(call.key, call.repetition) == later.find(call.key, call.repetition) == call
+        assert log.find(call.key) == later.find(call.key) == call
     assert later.used == tuple(kept)
 
 
@@ -77,11 +76,7 @@ def test_a_recording_reads_back_as_it_was_written(tmp_path_factory, calls):
 def test_a_line_has_no_more_than_it_needs():
     call = answered("k", letter="A", trial=1, turn=2)
     assert json.loads(call.line()) == {"key": "k", "letter": "A", "trial": 1, "turn": 2, "reply": vars(REPLY)}
-    assert json.loads(LoggedCall(key="k", repetition=1, reason="r").line()) == {
-        "key": "k",
-        "repetition": 1,
-        "reason": "r",
-    }
+    assert json.loads(LoggedCall(key="k", reason="r").line()) == {"key": "k", "reason": "r"}
 
 
 def test_lone_surrogates_are_replaced_before_the_reply_is_used(tmp_path: Path):
@@ -89,14 +84,6 @@ def test_lone_surrogates_are_replaced_before_the_reply_is_used(tmp_path: Path):
     used = CallLog(tmp_path).append(LoggedCall(key="k", reply=reply))
     assert used.reply == ChatReply("a\ufffdb", 1, 1, "st\ufffdop", 1.0)
     assert CallLog(tmp_path).find("k") == used
-
-
-def test_each_repetition_has_its_own_reply(tmp_path: Path):
-    first = CallLog(tmp_path).append(answered("k"))
-    assert CallLog(tmp_path).find("k", 1) is None
-    second = CallLog(tmp_path).append(LoggedCall(key="k", repetition=1, reply=ChatReply("other", 1, 1, "stop", 1.0)))
-    log = CallLog(tmp_path)
-    assert [log.find("k"), log.find("k", 1), log.find("k", 2)] == [first, second, None]
 
 
 @pytest.mark.parametrize("folder", [None, "calls"])

@@ -4,7 +4,6 @@ Of each call the model's reply is kept. Of a program also each whole trial: it i
 for as long as all that made it is the same. A program that was changed is run again, on the recorded replies.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,16 +57,13 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
 
 
 def _calls(trial: Trial, record: TrialRecord) -> Iterator[LoggedCall]:
-    answered: Counter[str] = Counter()
     for turn, call in enumerate(record.calls, start=1):
         reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
         yield LoggedCall(
             key=call.key,
-            repetition=answered[call.key],
             reply=reply,
             reason=reason,
             letter=trial.letter,
             trial=trial.number,
             turn=turn,
         )
-        answered[call.key] += reply is not None

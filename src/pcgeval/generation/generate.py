@@ -12,7 +12,6 @@ unless the organiser has accepted such a failure of this submission: then it is 
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -304,7 +303,6 @@ class TrialBackend:
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
         self._overtime = overtime
         self._lock = threading.Lock()
-        self._answered: Counter[str] = Counter()
         self._turns = 0
         self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
         self.cause: FaultCause | None = None  # of the last one
@@ -331,7 +329,6 @@ class TrialBackend:
                 self.failures.append(FailedCall(self._turns, request.key, reason))
                 self.cause = "server" if isinstance(error, ServerFaultError) else None
                 raise CallError(self.failures[-1].reason) from error
-            self._answered[request.key] += 1
             return reply
 
     def _answer(self, request: ChatRequest, timeout: float) -> ChatReply:
@@ -339,7 +336,6 @@ class TrialBackend:
             return self._backend.chat(request, timeout)
         call = LoggedCall(
             key=request.key,
-            repetition=self._answered[request.key],
             reason="not asked",
             model=request.model,
             team=self._team,
@@ -356,7 +352,7 @@ class TrialBackend:
                 return call.model_copy(update={"reason": well_formed(str(error)), "cause": cause})
             return call.model_copy(update={"reply": reply, "reason": None})
 
-        made = self._log.answer(call.key, call.repetition, ask)
+        made = self._log.answer(call.key, ask)
         if made.reply is None:
             raise (ServerFaultError if made.cause else CallError)(made.reason)
         return made.reply

@@ -78,7 +78,7 @@ class CallFiles:
         if self.export is None or not log.used:
             return
         others = read_recording(self.export) if keep_others and self.export.is_file() else ()
-        calls = {(call.key, call.repetition): call for call in (*others, *log.used)}
+        calls = {call.key: call for call in (*others, *log.used)}
         write_recording(self.export, sorted(calls.values(), key=_recording_order))
 
 
@@ -136,7 +136,7 @@ class JudgeClient:
                     "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
                     "model, grade again, and keep the replies with `pcgeval record`."
                 )
-            logged = logged or self._log.answer(key, 0, lambda: self._call(call, key))
+            logged = logged or self._log.answer(key, lambda: self._call(call, key))
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             raise
@@ -234,7 +234,7 @@ class JudgeClient:
             raise LlmError(self.stopped)
 
 
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str, int]:
+def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
     """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
     kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
-    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key, call.repetition
+    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key

@@ -1,18 +1,18 @@
 """Every reply that a language model gave, so that no identical call is ever paid for twice.
 
 A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, shared by trials, `pcgeval try`, rounds and
-the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decides the reply (model digest, messages,
-options with the seed, schema; not a time limit), and `repetition` counts the times that one trial or one grading asks
-the very same again. A key answers for ever: removing the folder is the only way to forget a reply.
+the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decides the reply: model digest, messages,
+options, schema, but no time limit. The options hold the seed, which differs each time that a trial asks the very same
+again. A key answers for ever: removing the folder is the only way to forget a reply.
 
     def ask() -> LoggedCall:
         try:
-            return LoggedCall(key=request.key, repetition=repetition, reply=backend.chat(request, seconds), leaf=...)
+            return LoggedCall(key=request.key, reply=backend.chat(request, seconds), leaf=...)
         except CallError as error:
-            return LoggedCall(key=request.key, repetition=repetition, reason=str(error), leaf=...)
+            return LoggedCall(key=request.key, reason=str(error), leaf=...)
 
     log = CallLog(CALLS)
-    call = log.answer(request.key, repetition, ask)  # on the disk now; `ask` is called if it was not before
+    call = log.answer(request.key, ask)  # on the disk now; `ask` is called if it was not before
     log.used  # all calls that were found or appended, for `write_recording`
 
 Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
@@ -46,7 +46,6 @@ class LoggedCall(BaseModel):
 
     Attributes:
         key: SHA-256 of the request.
-        repetition: How often the same trial or grading had asked the very same before, from 0.
         reply: The model's reply; None for a call that failed.
         reason: Why it failed, without lone surrogates.
         cause: Whose fault it was, if not that of what was asked.
@@ -65,7 +64,6 @@ class LoggedCall(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     key: str
-    repetition: int = 0
     reply: ChatReply | None = None
     reason: str | None = None
     cause: FaultCause | None = None
@@ -93,8 +91,7 @@ class LoggedCall(BaseModel):
 
     def line(self) -> str:
         """Return the call as a line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
-        values = self.model_dump(exclude_none=True, exclude=None if self.repetition else {"repetition"})
-        return well_formed(to_json(values, indent=None)) + "\n"
+        return well_formed(to_json(self.model_dump(exclude_none=True), indent=None)) + "\n"
 
 
 class CallLog:
@@ -110,15 +107,15 @@ class CallLog:
         """
         self._folder = folder
         self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
-        self._calls: dict[tuple[str, int], LoggedCall] = {}
-        self._recorded_failures: dict[tuple[str, int], LoggedCall] = {}
-        self._used: dict[tuple[str, int], LoggedCall] = {}
+        self._calls: dict[str, LoggedCall] = {}
+        self._recorded_failures: dict[str, LoggedCall] = {}
+        self._used: dict[str, LoggedCall] = {}
         self._read_until: dict[str, int] = {}  # by the name of a file in the folder: bytes of whole lines
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
                 known = self._calls if call.reply else self._recorded_failures
-                known.setdefault((call.key, call.repetition), call)
+                known.setdefault(call.key, call)
 
     @property
     def used(self) -> tuple[LoggedCall, ...]:
@@ -126,27 +123,25 @@ class CallLog:
         with self._lock:
             return tuple(self._used.values())
 
-    def find(self, key: str, repetition: int = 0, *, failed_too: bool = False) -> LoggedCall | None:
+    def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
         """Return a call that was made before, by whichever process; None if it is to be made.
 
         Args:
             key: The SHA-256 of the request.
-            repetition: How often the same trial or grading asked it before.
             failed_too: Also return a call that failed when it was recorded, for a replay.
 
         Raises:
             LlmError: A file of the folder cannot be read.
         """
-        place = key, repetition
         with self._lock:
-            if place not in self._calls:
+            if key not in self._calls:
                 self._read_what_is_new()
-            call = self._calls.get(place) or (self._recorded_failures.get(place) if failed_too else None)
+            call = self._calls.get(key) or (self._recorded_failures.get(key) if failed_too else None)
             if call is not None:
-                self._used[place] = call
+                self._used[key] = call
             return call
 
-    def answer(self, key: str, repetition: int, ask: Callable[[], LoggedCall]) -> LoggedCall:
+    def answer(self, key: str, ask: Callable[[], LoggedCall]) -> LoggedCall:
         """Return a call that was made before, or make it and keep it.
 
         Of several threads and processes that want the same call at once, one makes it and the others wait for it; if
@@ -154,18 +149,17 @@ class CallLog:
 
         Args:
             key: The SHA-256 of the request.
-            repetition: How often the same trial or grading asked it before.
             ask: Makes the call.
 
         Raises:
             LlmError: A file of the folder cannot be read, or the reply cannot be kept.
         """
-        if known := self.find(key, repetition):
+        if known := self.find(key):
             return known
         self.check_room()
-        lock = nullcontext() if self._folder is None else lock_briefly(self._folder / "asking" / f"{key}-{repetition}")
+        lock = nullcontext() if self._folder is None else lock_briefly(self._folder / "asking" / key)
         with lock:
-            return self.find(key, repetition) or self.append(ask())
+            return self.find(key) or self.append(ask())
 
     def check_room(self) -> None:
         """Check before a call is paid for that its reply can be kept.
@@ -200,9 +194,8 @@ class CallLog:
                     _append(folder / self._name, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            place = call.key, call.repetition
-            call = self._calls.setdefault(place, call) if call.reply else self._calls.get(place, call)
-            self._used[place] = call
+            call = self._calls.setdefault(call.key, call) if call.reply else self._calls.get(call.key, call)
+            self._used[call.key] = call
         return call
 
     def _read_what_is_new(self) -> None:
@@ -234,7 +227,7 @@ class CallLog:
                 except ValidationError:
                     continue
                 if call.reply:
-                    self._calls.setdefault((call.key, call.repetition), call)
+                    self._calls.setdefault(call.key, call)
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
         return LlmError(f"{self._folder}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")

@@ -1,7 +1,5 @@
 """The backend of recorded models: replies that a real model gave once, found again by the SHA-256 of the request."""
 
-import threading
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,8 +10,7 @@ from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 class RecordedModel:
     """Replays the calls of one recording; a request that was never recorded is an error, not an empty reply.
 
-    A program may ask the very same twice, and a model on a graphics card may answer in other words the second time:
-    then the replies come again in the order in which they were recorded, and the last one for ever after.
+    Of several outcomes of the same request the first counts, as in the call log.
     """
 
     def __init__(self, recording: Path, digest: str | None) -> None:
@@ -24,11 +21,9 @@ class RecordedModel:
             raise LlmError(f"{recording}: no such recording. Set the model's backend to ollama, or add the file.")
         self.recording = recording
         self._digest = digest
-        self._lock = threading.Lock()
-        self._asked: Counter[str] = Counter()
-        self._outcomes: dict[str, list[ChatReply | str]] = {}  # by key: replies, or reasons of failed calls
+        self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
         for call in read_recording(recording):
-            self._outcomes.setdefault(call.key, []).append(call.outcome)
+            self._outcomes.setdefault(call.key, call.outcome)
 
     def digest(self) -> str:
         """Return the pinned digest; a reply of other bytes is never found."""
@@ -41,8 +36,7 @@ class RecordedModel:
             CallError: The call failed when it was recorded.
             LlmError: It was never recorded.
         """
-        with self._lock:
-            outcome = self._outcome(request.key, self._asked)
+        outcome = self._outcomes.get(request.key)
         if outcome is None:
             raise LlmError(
                 f"{self.recording}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
@@ -54,14 +48,5 @@ class RecordedModel:
         return outcome
 
     def replays(self, calls: Iterable[tuple[str, ChatReply | str]]) -> bool:
-        """Tell whether calls (key, and reply or reason), made in this order, would end as they did."""
-        asked: Counter[str] = Counter()
-        return all(self._outcome(key, asked) == outcome for key, outcome in calls)
-
-    def _outcome(self, key: str, asked: Counter[str]) -> ChatReply | str | None:
-        """Return what a call came to when it was recorded, and count it as asked; None if it was not."""
-        outcomes = self._outcomes.get(key)
-        if outcomes is None:
-            return None
-        asked[key] += 1
-        return outcomes[min(asked[key], len(outcomes)) - 1]
+        """Tell whether calls (key, and reply or reason) would end as they did."""
+        return all(self._outcomes.get(key) == outcome for key, outcome in calls)
