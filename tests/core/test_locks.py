@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.core.locks import FolderBusyError, lock_folder
+from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 
 HOLD = """
 import sys
@@ -39,6 +39,17 @@ def test_the_other_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path
     other.communicate()
     with lock_folder(Path("data/raw/m/alpha"), lock):
         assert lock.read_text() == f"{os.getpid()}\n"
+
+
+def test_the_number_of_a_killed_process_that_another_one_has_now_is_no_holder(tmp_path: Path):
+    lock = tmp_path / "alpha.lock"
+    with lock_folder(Path("a"), lock):
+        found = lock_holder(lock)
+        assert found is not None
+        assert found[0] == os.getpid()
+        os.utime(lock, (0, 0))  # as one that was written before this process began
+        assert lock_holder(lock) is None
+    assert lock_holder(lock) is None
 
 
 def test_a_lock_is_given_back(tmp_path: Path):

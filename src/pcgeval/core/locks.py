@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 from filelock import FileLock, Timeout
 
 from pcgeval.core.errors import PcgevalError
+
+_CLOCK_SECONDS = 60.0  # by which the clock of a disk elsewhere may be slow
 
 
 class FolderBusyError(PcgevalError):
@@ -49,12 +52,13 @@ def lock_holder(lock: Path) -> tuple[int, float] | None:
     """Return the process that holds a folder's lock and the time since when; None if none does. It stays untouched."""
     try:
         holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-        os.kill(holder, 0)  # only asks whether the process is there
-    except PermissionError:  # it is there, and another user's
+        # a killed process leaves its number in the file, and the system may have given it to another process since
+        is_other = psutil.Process(holder).create_time() > since + _CLOCK_SECONDS
+    except psutil.AccessDenied:  # it is there, and another user's
         return holder, since
-    except (OSError, ValueError, OverflowError):
+    except (OSError, ValueError, OverflowError, psutil.NoSuchProcess):
         return None
-    return holder, since
+    return None if is_other else (holder, since)
 
 
 @contextmanager
