@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,12 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     values: dict[str, object] = {}
     exec(example, values)  # noqa: S102 - our own document
     assert isinstance(values["stability"], pcgeval.Stability)
+
+
+def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:
+    kept = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "receipts/a/b.json", "contacts.csv", "pseudonyms.key")}
+    for name in (*kept, ".pcgeval/locks/submit.lock", "data/raw/a"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    subprocess.run(["make", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True, capture_output=True)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
