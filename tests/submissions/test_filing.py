@@ -13,6 +13,7 @@ import yaml
 from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, README, contents, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
+from pcgeval.core.layout import evaluation_lock
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
@@ -449,6 +450,38 @@ def test_an_added_name_stays_a_name(competition: Path, team: str):
     write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
     submit(competition / "alpha", team, SubmitOptions(add=True))
     assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == ["a", "base", team]
+
+
+def test_no_team_is_added_while_another_is_evaluated(competition: Path):
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    before = Path("params.yaml").read_bytes()
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    ready, started = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with lock_folder(SUBMISSIONS / "base", evaluation_lock("b", "base")):
+            os.write(started, b"x")
+            signal.pause()
+    os.read(ready, 1)
+    try:
+        with pytest.raises(FilingError, match=rf"process {child} evaluates"):
+            submit(competition / "alpha", options=SubmitOptions(add=True))
+        assert tree(SUBMISSIONS) == []
+        assert submit(competition / "alpha").status == "filed"
+        with pytest.raises(FilingError, match=rf"process {child} evaluates"):
+            submit(competition / "alpha", options=SubmitOptions(add=True))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert Path("params.yaml").read_bytes() == before
+    assert submit(competition / "alpha", options=SubmitOptions(add=True)).status == "unchanged"
+    assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == ["a", "base", "alpha"]
+
+
+def test_without_params_no_team_is_added(competition: Path):
+    with pytest.raises(ParamsError, match="competition's folder"):
+        submit(competition / "alpha", options=SubmitOptions(add=True))
+    assert not SUBMISSIONS.exists()
 
 
 def test_teams_in_a_form_that_cannot_be_edited_are_left(competition: Path):

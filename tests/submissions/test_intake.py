@@ -314,10 +314,12 @@ def test_the_deadline_holds_for_one_too(inbox: Path, capsys: pytest.CaptureFixtu
     assert "--received" in capsys.readouterr().err
     assert main(["submit", *one, "--received", "2026-08-01T12:00:01Z"]) == 2
     assert main(["submit", *one, "--received", "at noon"]) == 2
-    assert not SUBMISSIONS.exists()
+    assert not (SUBMISSIONS / "alpha").exists()
     assert main(["submit", *one, "--received", "2026-08-01T12:00", "--json"]) == 0
     receipt = json.loads(capsys.readouterr().out)["receipt"]
     assert (receipt["received"], receipt["result"]) == ("2026-08-01T12:00:00Z", "filed")
+    assert main(["submit", *one, "--add"]) == 0  # the same files, as they were received
+    assert load_params().teams == ("base", "alpha")
     assert main(["submit", str(inbox / "two.zip"), "--team", "base", "--as-baseline"]) == 0
 
 

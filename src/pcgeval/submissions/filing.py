@@ -38,6 +38,9 @@ LOCK = Path(".pcgeval", "locks", "submit.lock")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
+FilingStatus = Literal["filed", "replaced", "unchanged", "refused"]
+
+
 class FilingError(PcgevalError):
     """A submission cannot be filed under this name, or not now."""
 
@@ -79,7 +82,7 @@ class FiledSubmission:
     team: str
     check: SubmissionCheck
     folder: Path | None
-    status: Literal["filed", "replaced", "unchanged", "refused"]
+    status: FilingStatus
     to_do: tuple[str, ...]
     receipt: Receipt
 
@@ -121,7 +124,8 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
     check_team(team)
     folder = SUBMISSIONS / team
     limits = limits_of(PARAMS)
-    received = _time_received(path, options)
+    received = options.received or datetime.now(UTC).replace(microsecond=0)
+    is_new = options.add and team not in load_params(PARAMS).teams
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(folder, LOCK), opened(path) as listing, _staging(team) as staging:
         is_there = os.path.lexists(folder)
@@ -129,6 +133,8 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
         found = check(listing, limits, staging)
         digest = tree_sha256(staging)
         is_same = is_there and digest == tree_sha256(folder)
+        if not is_same:
+            _check_deadline(path, received, options)
         decisions = _decisions(found, kept.findings_accepted if is_same else (), options.accept)
         found = replace(found, findings=accepted(found.findings, {each.code: each.reason for each in decisions}))
         receipt = Receipt(
@@ -147,26 +153,18 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
         is_same = is_same and own.of_participant == kept.of_participant
         # a decision on flags is about the trials of one submission, so one with other files needs another
         earlier = kept if is_same else kept.model_copy(update={"flags_accepted": None})
-        notes = _take_over(own, earlier, options).model_copy(update={"findings_accepted": decisions})
-        status: Literal["filed", "replaced", "unchanged"] = "filed"
-        if is_same and notes == kept:
-            status = "unchanged"
-        else:
-            if is_there:
-                status = "replaced"
-                if not is_same and not options.replace:
-                    _check_owner(staging, folder, kept, is_named=is_named)
-                if not options.force:
-                    _check_kept_by_git(folder)
-            if notes != own:
-                text = yaml.safe_dump(
-                    notes.model_dump(mode="json", exclude_defaults=True), allow_unicode=True, sort_keys=False
-                )
-                write_text(staging / NOTES_FILE, text)
-            with _not_evaluated(team, folder):
-                _publish(staging, folder, with_lock=is_same)
-        if options.add:
-            add_team(team, PARAMS)
+        notes = _take_over(own, earlier.model_copy(update={"findings_accepted": decisions}), options, staging)
+        status: FilingStatus = "unchanged" if is_same and notes == kept else "replaced" if is_there else "filed"
+        if status == "replaced" and not is_same and not options.replace:
+            _check_owner(staging, folder, kept, is_named=is_named)
+        if status == "replaced" and not options.force:
+            _check_kept_by_git(folder)
+        if status != "unchanged" or is_new:
+            with _not_evaluated(team, folder, is_new=is_new):
+                if status != "unchanged":
+                    _publish(staging, folder, with_lock=is_same)
+                if is_new:
+                    add_team(team, PARAMS)
     if is_same and options.received is None:
         receipt = last_filed(team, receipt.tree_sha256 or "") or receipt  # it keeps its time
     receipt.write()
@@ -174,17 +172,14 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
     return FiledSubmission(team, found, folder, status, tuple(to_do(team)), receipt)
 
 
-def _time_received(path: Path, options: SubmitOptions) -> datetime:
-    """Return when a submission was handed in; refuse a late one, unless it is a baseline."""
-    received = options.received or datetime.now(UTC).replace(microsecond=0)
+def _check_deadline(path: Path, received: datetime, options: SubmitOptions) -> None:
+    """Refuse a submission that was handed in late, unless it is a baseline."""
     deadline = deadline_of_params()
     if deadline is not None and received > deadline and not options.as_baseline:
-        when = show_time(received) if options.received else f"now ({show_time(received)})"
         raise FilingError(
-            f"{path}: received {when}, after the deadline {show_time(deadline)} (intake.deadline in {PARAMS}). If it "
-            "came earlier, give its time with --received."
+            f"{path}: received {show_time(received)}{'' if options.received else ' (now)'}, after the deadline "
+            f"{show_time(deadline)} (intake.deadline in {PARAMS}). If it came earlier, give its time with --received."
         )
-    return received
 
 
 def deadline_of_params() -> datetime | None:
@@ -292,10 +287,14 @@ def _staging(team: str) -> Iterator[Path]:
             shutil.rmtree(folder)
 
 
-def _take_over(own: Notes, kept: Notes, options: SubmitOptions) -> Notes:
-    """Return the participant's notes with the organiser's keys of the earlier ones."""
+def _take_over(own: Notes, kept: Notes, options: SubmitOptions, staging: Path) -> Notes:
+    """Write the participant's notes with the organiser's keys of the earlier ones, and return them."""
     decided = kept.model_copy(update={"role": "baseline"} if options.as_baseline else {})
-    return decided.model_copy(update={"title": own.title, "kind": own.kind, "entry": own.entry})
+    notes = decided.model_copy(update={"title": own.title, "kind": own.kind, "entry": own.entry})
+    if notes != own:
+        values = notes.model_dump(mode="json", exclude_defaults=True)
+        write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
+    return notes
 
 
 def _decisions(
@@ -317,11 +316,12 @@ def _kept_findings(kept: Notes) -> list[SubmissionFinding]:
 
 
 @contextmanager
-def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
+def _not_evaluated(team: str, folder: Path, *, is_new: bool) -> Iterator[None]:
     """Keep evaluations of the team from starting; refuse if one is running.
 
     Between two models no process holds a lock of the team. So where params.yaml names it, the evaluation of any team
-    counts: the submission would be evaluated with some models and its predecessor with the others.
+    counts: the submission would be evaluated with some models and its predecessor with the others. So does one that
+    a team is added to: the ranking would wait for trials that nobody has done.
     """
     with ExitStack() as locks:
         for lock in sorted(Path().glob(str(evaluation_lock("*", team)))):
@@ -331,7 +331,7 @@ def _not_evaluated(team: str, folder: Path) -> Iterator[None]:
                 raise FilingError(
                     f"{error} It evaluates the submission that is there, with {lock.parent.name}. Then submit again."
                 ) from error
-        if PARAMS.exists() and team in load_params(PARAMS).teams:
+        if is_new or (PARAMS.exists() and team in load_params(PARAMS).teams):
             for lock in sorted(Path().glob(str(evaluation_lock("*", "*")))):
                 process, _ = lock_holder(lock) or (None, None)
                 if process not in {None, os.getpid()}:
