@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import SubmitOptions
 from pcgeval.submissions.intake import IntakeError, IntakeResult, submit_many
@@ -421,3 +422,55 @@ def test_killed_at_any_moment_another_run_ends_the_same(inbox: Path):
 def test_no_stage_depends_on_the_deadline():
     stages = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())["stages"]
     assert not [name for name, stage in stages.items() for each in stage.get("params", []) if "intake" in str(each)]
+
+
+GOOD_ROW = ["alpha", "one.zip", "2026-08-01T10:00Z", "x"]
+CELL = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(
+        [
+            *(
+                "alpha",
+                "team",
+                "file",
+                "received",
+                "contact",
+                "one.zip",
+                "in",
+                "..",
+                "a/../b",
+                "\0",
+                '"',
+                "'",
+                "\r",
+                "\n",
+            ),
+            *("2026-08-01T10:00Z", "9999-12-31T23:59:59-14:00", "2026-02-30T00:00", "T", "\ufeff", "\u2028", "\ud800"),
+        ]
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.lists(st.lists(CELL, max_size=5) | st.just(GOOD_ROW), max_size=4),
+    sign=st.sampled_from(",;\t"),
+    has_header=st.booleans(),
+)
+def test_no_table_ends_in_a_traceback(
+    rows: list[list[str]], sign: str, has_header: bool, tmp_path_factory: pytest.TempPathFactory
+):
+    folder = tmp_path_factory.getbasetemp() / "fuzz"
+    write_zip(folder / "in" / "one.zip", PROMPT_FILES)
+    header = [["team", "file", "received", "contact"]] if has_header else []
+    text = "\n".join(sign.join(row) for row in header + rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for left in (Path("data"), Path(".pcgeval")):
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            results = many(folder / "in", text.encode(errors="surrogatepass"))
+        except PcgevalError:
+            return
+        assert [each.line for each in results] == sorted(each.line for each in results)
+        assert {path.name for path in folder.iterdir()} <= {"in", "list.csv", "data", ".pcgeval"}
