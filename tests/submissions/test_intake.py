@@ -135,7 +135,7 @@ def test_all_faults_of_rows_are_listed_by_line(inbox: Path):
     )
     results = many(inbox, table)
     words = {
-        2: "'a b'.*'nowhere.zip'.*missing.*'yesterday'.*ISO 8601",
+        2: "'a b'.*a-b.*'nowhere.zip'.*missing.*'yesterday'.*ISO 8601",
         4: "without a time of day",
         5: "ISO 8601",
         6: "reserved",

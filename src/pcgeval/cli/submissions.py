@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,12 +87,12 @@ def try_command(
         print_stderr(f"all files are in {folder}")
 
 
-def _time(text: str | None) -> str | None:
-    """Refuse what is no time; typer has no type for one with a time zone."""
+def _time(text: str) -> datetime:
+    """Return an option's time; typer's own type has no time zone."""
     from pcgeval.core.params import parse_time
 
     try:
-        return text and parse_time(text).isoformat()
+        return parse_time(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} {error}.") from error
 
@@ -111,9 +112,9 @@ def submit(
         ),
     ] = None,
     received: Annotated[
-        str | None,
+        datetime | None,
         typer.Option(
-            metavar="TIME", help="When it was handed in, ISO 8601, UTC without a zone; default: now.", callback=_time
+            metavar="TIME", help="When it was handed in, ISO 8601, UTC without a zone; default: now.", parser=_time
         ),
     ] = None,
     replace: Annotated[
@@ -133,8 +134,6 @@ def submit(
     A receipt for each team lies in .pcgeval/receipts. Of several submissions of a team in the CSV file, the last one
     received by `intake.deadline` of params.yaml that passes the check counts.
     """
-    from datetime import datetime
-
     from pydantic import ValidationError
 
     from pcgeval.submissions.filing import SubmitOptions
@@ -142,14 +141,15 @@ def submit(
     from pcgeval.submissions.findings import printable_findings
     from pcgeval.submissions.load import AcceptedFinding
 
-    time = datetime.fromisoformat(received) if received else None
     if bool(accept) != bool(reason):
         raise typer.BadParameter("--accept CODE and --reason TEXT belong together.")
     try:
         decisions = tuple(AcceptedFinding(code=code, reason=reason or "") for code in accept or ())
     except ValidationError as error:
         raise typer.BadParameter("--accept takes a code, and --reason a text of at most 2000 characters.") from error
-    options = SubmitOptions(replace, force, as_baseline, add, time, decisions)
+    options = SubmitOptions(
+        replace=replace, force=force, as_baseline=as_baseline, add=add, received=received, accept=decisions
+    )
     if csv is not None:
         if team or received or as_baseline or accept:
             raise typer.BadParameter("--csv takes no --team, --received, --as-baseline or --accept: file one of these.")

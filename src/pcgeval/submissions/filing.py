@@ -6,7 +6,6 @@ must be in git's history before it is replaced.
 
 import ctypes
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +29,7 @@ from pcgeval.submissions.load import AcceptedFinding, Notes, load_notes
 from pcgeval.submissions.names import NOTES_FILE, name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
-from pcgeval.submissions.team_names import is_one_of, name_findings, team_in_readme
+from pcgeval.submissions.team_names import is_one_of, name_findings, possible, team_in_readme
 from pcgeval.submissions.validate import SubmissionCheck, check, limits_of, opened
 
 PARAMS = Path("params.yaml")
@@ -216,9 +215,8 @@ def tree_sha256(folder: Path) -> str:
 def check_team(team: str) -> None:
     """Refuse a name that cannot be a team's, or that cannot stand beside the others."""
     if fault := team_name_fault(team) or name_fault(team):
-        likely = re.sub(r"[^A-Za-z0-9_-]+", "-", team).strip("_-")[:64] or "NAME"
         raise FilingError(
-            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {likely}."
+            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {possible(team)}."
         )
     if PARAMS.exists():
         params = load_params(PARAMS)

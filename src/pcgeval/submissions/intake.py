@@ -34,7 +34,7 @@ from pcgeval.submissions.filing import (
 from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.names import name_fault
 from pcgeval.submissions.receipts import Receipt, show_time
-from pcgeval.submissions.team_names import is_one_of, team_in_listing, team_in_readme
+from pcgeval.submissions.team_names import is_one_of, possible, team_in_listing, team_in_readme
 from pcgeval.submissions.validate import opened
 
 CONTACTS = STATE / "contacts.csv"  # outside git
@@ -176,7 +176,7 @@ def _checked_row(line: int, values: dict[str, str], folder: Path) -> IntakeRow:
     team, file, received = (values.get(name, "") for name in _COLUMNS[:3])
     try:
         if fault := team_name_fault(team) or name_fault(team):
-            raise IntakeError(f"team {printable_name(team, 80)!r}: {fault}.")
+            raise IntakeError(f"team {printable_name(team, 80)!r}: {fault}. Write it as {possible(team)}, perhaps.")
         check_team(team)
     except PcgevalError as error:
         faults.append(str(error))

@@ -35,6 +35,12 @@ def team_in_listing(listing: HandInListing) -> str | None:
     return _team_in_text(content.decode(errors="replace"))
 
 
+def possible(name: str) -> str:
+    """Return a name like this one that a team can have."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("_-")[:64] or "NAME"
+
+
 def is_one_of(name: str, *others: str | None) -> bool:
     """Return whether a name differs from one of others in no more than case, accents, signs and the word team."""
 
