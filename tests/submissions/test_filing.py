@@ -452,6 +452,18 @@ def test_an_added_name_stays_a_name(competition: Path, team: str):
     assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == ["a", "base", team]
 
 
+def test_no_team_of_the_competition_is_replaced_while_its_levels_are_classified(competition: Path):
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    submit(competition / "alpha", "a")
+    Path(".pcgeval/evaluating").write_text(f"{os.getppid()}\n")  # as `make final-eval` does
+    write_folder(competition / "alpha", {"prompt.txt": "The <OBJECT>"})
+    with pytest.raises(FilingError, match=rf"process {os.getppid()} evaluates"):
+        submit(competition / "alpha", "a")
+    Path(".pcgeval/evaluating").write_text("999999999\n")  # killed
+    assert submit(competition / "alpha", "a").replaced
+
+
 def test_no_team_is_added_while_another_is_evaluated(competition: Path):
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
     before = Path("params.yaml").read_bytes()

@@ -20,7 +20,7 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_text
-from pcgeval.core.layout import SUBMISSIONS, evaluation_lock, recording_file
+from pcgeval.core.layout import EVALUATING, SUBMISSIONS, evaluation_lock, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import files_below, printable_name, walk
@@ -317,8 +317,9 @@ def _kept_findings(kept: Notes) -> list[SubmissionFinding]:
 def _not_evaluated(team: str, folder: Path, *, is_new: bool) -> Iterator[None]:
     """Keep evaluations of the team from starting; refuse if one is running.
 
-    Between two models no process holds a lock of the team. So where params.yaml names it, the evaluation of any team
-    counts: the submission would be evaluated with some models and its predecessor with the others. So does one that
+    Between two models no process holds a lock of the team, and while levels are simulated and classified none holds a
+    lock of any. So where params.yaml names it, the evaluation of any team counts, and `make final-eval` from its start
+    to its end: the submission would be evaluated with some models and its predecessor with the others. So does one that
     a team is added to: the ranking would wait for trials that nobody has done.
     """
     with ExitStack() as locks:
@@ -330,12 +331,13 @@ def _not_evaluated(team: str, folder: Path, *, is_new: bool) -> Iterator[None]:
                     f"{error} It evaluates the submission that is there, with {lock.parent.name}. Then submit again."
                 ) from error
         if is_new or (PARAMS.exists() and team in load_params(PARAMS).teams):
-            for lock in sorted(Path().glob(str(evaluation_lock("*", "*")))):
+            for lock in (*sorted(Path().glob(str(evaluation_lock("*", "*")))), EVALUATING):
                 process, _ = lock_holder(lock) or (None, None)
                 if process not in {None, os.getpid()}:
+                    now = "" if lock == EVALUATING else f", at this moment {lock.stem} with {lock.parent.name}"
                     raise FilingError(
-                        f"{folder}: process {process} evaluates the teams of {PARAMS}, at this moment {lock.stem} with "
-                        f"{lock.parent.name}. Wait until it ends, or stop it with `kill {process}`; then submit again."
+                        f"{folder}: process {process} evaluates the teams of {PARAMS}{now}. Wait until it ends, or "
+                        f"stop it with `kill {process}`; then submit again."
                     )
         yield
 
