@@ -377,19 +377,19 @@ def _ignored_by_git(folder: Path) -> list[SubmissionFinding]:
 
 
 def to_do(*teams: str) -> Iterator[str]:
-    """Yield the organiser's next steps for teams whose submissions are filed."""
-    folders = [f"{SUBMISSIONS / team}" for team in teams]
-    if teams and git_output("status", "--porcelain", "--", *folders):
-        yield f"commit it: git add {' '.join(folders)} && git commit -m 'Submission of {', '.join(teams)}'"
+    """Yield the organiser's next steps for one or more teams whose submissions are filed."""
+    names = ", ".join(teams[:5]) + (f" and {len(teams) - 5} more" if len(teams) > 5 else "")
+    folder = SUBMISSIONS / teams[0] if len(teams) == 1 else SUBMISSIONS
+    if teams and git_output("status", "--porcelain", "--", str(folder)):
+        yield f"commit it: git add {folder} && git commit -m 'Submission of {names}'"
     if PARAMS.exists():
         params = load_params(PARAMS)
         if new := [team for team in teams if team not in params.teams]:
             yield f"add the team to {PARAMS}: teams: [{', '.join([*params.teams, *new])}]"
         recorded = [model for model, settings in params.models.items() if settings.backend == "recorded"]
-        for team in teams:
-            if missing := [model for model in recorded if not recording_file(model, team).is_file()]:
-                whose = "this team" if len(teams) == 1 else team
-                yield f"generate its trials: there are no recordings of {whose} with {', '.join(missing)}"
+        if missing := [model for model in recorded if not all(recording_file(model, team).is_file() for team in teams)]:
+            whose = "this team" if len(teams) == 1 else f"all of {names}"
+            yield f"generate the trials: there are no recordings of {whose} with {', '.join(missing)}"
 
 
 def git_output(*words: str) -> bytes | None:
