@@ -355,6 +355,7 @@ def test_the_command_lists_rows_and_findings_on_stdout(inbox: Path, capsys: pyte
     assert main(["submit", str(inbox), "--csv", str(file), "--json"]) == 1
     values = json.loads(capsys.readouterr().out)
     assert [each["result"] for each in values["rows"]] == ["filed", "refused", "faulty"]
+    assert [each.get("status") for each in values["rows"]] == ["unchanged", "refused", None]
     assert values["taken_as_utc"] == [2]
     assert "findings" not in values["rows"][0]["receipt"]
     assert main(["submit", str(inbox), "--csv", str(file), "--team", "x"]) == 2

@@ -189,8 +189,9 @@ def _submit_many(folder: Path, csv: Path, options: "SubmitOptions", *, json: boo
     else:
         for each in results:
             team = f"{each.row.team}: " if each.row else ""
-            where = each.filed.folder if each.filed else None
-            words = f"{each.result} {where}" if where else f"{each.result}, {each.reason}"
+            words = f"{each.result}, {each.reason}"
+            if each.filed and each.filed.folder:
+                words = f"{each.filed.status} {each.filed.folder}"
             sys.stdout.write(printable_name(f"{csv.name}:{each.line}: {team}{words}", 2000) + "\n")
             findings = each.filed.check.findings if each.filed else ()
             sys.stdout.writelines(f"  {line}\n" for line in printable_findings(findings))
