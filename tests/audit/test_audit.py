@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +17,11 @@ from mini_competition import ODD_NAME, PARAMS, run, write
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
 from pcgeval.audit.text import audit_text
-from pcgeval.core.files import sha256_bytes
+from pcgeval.core.files import sha256_bytes, to_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.core.trials import TrialRecord, record_path, write_trial
+from pcgeval.generation.failed_trials import TRIAL_HISTORY, TrialDecision
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import load_submission
 
@@ -246,13 +248,15 @@ def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
     assert count_lines(tmp_path / "file") == lines
 
 
-def write_record(workspace: Path, digest: str = "ab" * 32) -> Path:
+def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None = None) -> Path:
     """Write the record of a trial as it is made now, and let dvc.lock agree with it."""
     params, folder = load_params(workspace / "params.yaml"), workspace / "data/raw/m1/aa"
     submission, model, trial = load_submission(workspace / "data/submissions/aa"), params.models["m1"], Trial("I", 1)
     task = GenerationTask(submission, model, digest, params.limits, params.competition.seed)
     seed, fingerprint = task.job(trial).seed, task.fingerprint(trial)
     record = TrialRecord(fingerprint, seed, model.name, digest, (), sha256_bytes(b""), reason="no reply")
+    if accepted:
+        record = replace(record, cause="server", accepted=accepted)
     write_trial(folder, "aa", trial, "", record)
     run(workspace, "dvc", "commit", "--quiet", "--force")
     return record_path(Path("data/raw/m1/aa"), "aa", trial)
@@ -282,6 +286,19 @@ def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agre
 def test_a_trial_of_another_model_than_the_pinned_one_is_named(workspace: Path) -> None:
     path = write_record(workspace, digest="cd" * 32)
     assert [(fault.kind, fault.path) for fault in audit(workspace).faults] == [("record", path.as_posix())]
+
+
+def test_an_accepted_failure_without_a_decision_in_the_history_is_named(workspace: Path) -> None:
+    path = write_record(workspace, accepted="Eve: it always fails")
+    (fault,) = audit(workspace).faults
+    assert (fault.kind, fault.path) == ("record", path.as_posix())
+    assert "trial_history.jsonl" in fault.message
+    decision = TrialDecision("2026-08-01", "Eve", "m1", "aa", "I", 1, "0" * 64, "no reply", "server", "it always fails")
+    history = workspace / TRIAL_HISTORY
+    history.write_text('{"torn\n' + to_json(asdict(replace(decision, trial=2)), indent=None) + "\n")
+    assert audit(workspace).faults == (fault,)
+    history.write_text(to_json(asdict(decision), indent=None) + "\n")
+    assert audit(workspace).faults == ()
 
 
 def test_a_record_that_is_none_is_named(workspace: Path) -> None:

@@ -91,3 +91,16 @@ def test_a_ranking_of_an_earlier_run_says_so(demo: Path, capsys: pytest.CaptureF
     (demo / "params.yaml").write_text((ROOT / "params.yaml").read_text())
     assert main(["ranking"]) == 1
     assert "one-example with smollm2-135m" in capsys.readouterr().err
+
+
+def test_a_decision_needs_no_name_of_the_user(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that is started with `--user 12345`."""
+
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["retry"]) == 0
+    assert not (demo / "data/trial_history.jsonl").exists()

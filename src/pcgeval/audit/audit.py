@@ -20,6 +20,7 @@ from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, stage_dir
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
 from pcgeval.core.trials import record_path
+from pcgeval.generation.failed_trials import TRIAL_HISTORY, unknown_decisions
 from pcgeval.generation.tasks import stale_records
 from pcgeval.submissions.load import SubmissionError, load_submission
 
@@ -103,7 +104,7 @@ def audit(root: Path, team: str | None = None) -> Audit:
     checker = Checker(pipeline, workspace, git, params)
     checker.check()
     environment, package_notes = read_environment(root)
-    faults = [*checker.faults, *_stale_trials(root, params)]
+    faults = [*checker.faults, *_check_records(root, params)]
     ranked: tuple[RankedTeam, ...] = ()
     try:
         ranked = RankingFile.read(root / RANKING_JSON).teams
@@ -147,12 +148,16 @@ def audit(root: Path, team: str | None = None) -> Audit:
     )
 
 
-def _stale_trials(root: Path, params: Params) -> Iterator[AuditFinding]:
-    """Recompute the fingerprint of each trial from the submission and params as they are now, whatever DVC recorded."""
+def _check_records(root: Path, params: Params) -> Iterator[AuditFinding]:
+    """Recompute each trial's fingerprint from the submission and params as they are now, whatever DVC recorded.
+
+    A failure that counts by decision must have that in the history.
+    """
     for model, team in product(params.models, params.teams):
         folder = stage_dir("raw", model, team)
         try:
             stale = stale_records(params, model, load_submission(root / SUBMISSIONS / team), root / folder)
+            unknown = unknown_decisions(params, model, team, root / folder, root / TRIAL_HISTORY)
         except SubmissionError:  # it is not what was evaluated: the comparison with dvc.lock says so
             continue
         except FileError as error:
@@ -162,6 +167,10 @@ def _stale_trials(root: Path, params: Params) -> Iterator[AuditFinding]:
             message = "was made from another submission, model, seed or limits than are there now"
             path = record_path(folder, team, trial).as_posix()
             yield finding("record", path, f"{message}. {AGAIN.capitalize()} to do the trial again.")
+        for trial in unknown:
+            message = f"its failure counts by a decision that {TRIAL_HISTORY} does not hold. Restore that file from git"
+            path = record_path(folder, team, trial).as_posix()
+            yield finding("record", path, f"{message}, or delete the record and {AGAIN}.")
 
 
 def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:

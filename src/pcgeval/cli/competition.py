@@ -131,7 +131,11 @@ def retry(
         raise ParamsError(f"{team}: none of the teams in params.yaml. Use one of {', '.join(params.teams)}.")
     if accept is not None and not accept.strip():
         raise ParamsError("--accept: say why the failures count.")
-    decided = decide_failed_trials(params, getpass.getuser(), team=team, reason=reason, accept=accept)
+    try:
+        who = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        who = f"user {os.getuid()}"
+    decided = decide_failed_trials(params, who, team=team, reason=reason, accept=accept)
     if json:
         print_json([asdict(each) for each in decided])
     else:

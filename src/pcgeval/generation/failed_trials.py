@@ -7,9 +7,12 @@ from the call log, so only what failed is asked anew: nobody gets another draw.
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import DATA, STATE, Trial, evaluation_lock, stage_dir, trials
@@ -47,6 +50,9 @@ class TrialDecision:
     reason: str
     cause: FaultCause | None
     accepted: str | None
+
+
+_DECISION = TypeAdapter(TrialDecision)
 
 
 def decide_failed_trials(
@@ -103,6 +109,30 @@ def decide_failed_trials(
     return decided
 
 
+def unknown_decisions(
+    params: Params, model: str, team: str, folder: Path, history: Path = TRIAL_HISTORY
+) -> list[Trial]:
+    """Return the trials whose records tell of an accepted failure that the history does not hold.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        team: The team.
+        folder: The raw folder of the model and team.
+        history: The file of all decisions; a line that is none, as of a run that was killed, vouches for nothing.
+
+    Raises:
+        FileError: A record cannot be read.
+    """
+    known = set()
+    for line in history.read_bytes().splitlines() if history.exists() else []:
+        with suppress(ValidationError):
+            each = _DECISION.validate_json(line)
+            known.add((each.model, each.team, Trial(each.letter, each.trial), f"{each.who}: {each.accepted}"))
+    failed = [(trial, record.accepted) for trial, record in _failed(params, folder, team) if record.accepted]
+    return [trial for trial, accepted in failed if (model, team, trial, accepted) not in known]
+
+
 def _failed(params: Params, folder: Path, team: str) -> Iterator[tuple[Trial, TrialRecord]]:
     for trial in trials(params):
         path = record_path(folder, team, trial)
@@ -111,7 +141,8 @@ def _failed(params: Params, folder: Path, team: str) -> Iterator[tuple[Trial, Tr
 
 
 def _append(decision: TrialDecision) -> None:
+    is_torn = TRIAL_HISTORY.exists() and not TRIAL_HISTORY.read_bytes().endswith(b"\n")  # the disk was full
     with TRIAL_HISTORY.open("a", encoding="utf-8") as file:
-        file.write(to_json(asdict(decision), indent=None) + "\n")
+        file.write("\n" * is_torn + to_json(asdict(decision), indent=None) + "\n")
         file.flush()
         os.fsync(file.fileno())
