@@ -46,6 +46,23 @@ def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Except
     assert sorted(begun) == [0, 1]
 
 
+def test_the_error_that_stopped_all_is_raised_and_not_one_that_follows_from_it():
+    class Stopping(threading.Event):
+        def set(self) -> None:
+            super().set()
+            time.sleep(0.2)  # the others go on first
+
+    def work(item: int) -> None:
+        if item == 0:
+            raise PcgevalError("three faults of the server")
+        stopping.wait(30)
+        raise PcgevalError("was stopped")
+
+    stopping = Stopping()
+    with pytest.raises(PcgevalError, match="three faults"):
+        list(map_in_threads(work, range(8), 8, stopping))
+
+
 def test_the_work_beside_a_fault_is_yielded():
     both_in = threading.Barrier(2, timeout=30)
 

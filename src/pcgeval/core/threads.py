@@ -66,7 +66,8 @@ def _work_off(
         try:
             end.set_result(work(item))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            stopping.set()
             end.set_exception(error)
         ends.put(end)
+        if end.exception():  # only now: an error of the others because they are stopped comes after this one
+            stopping.set()
     ends.put(None)
