@@ -49,8 +49,10 @@ def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Except
 def test_the_error_that_stopped_all_is_raised_and_not_one_that_follows_from_it():
     class Stopping(threading.Event):
         def set(self) -> None:
+            is_first = not self.is_set()
             super().set()
-            time.sleep(0.2)  # the others go on first
+            if is_first:
+                time.sleep(0.2)  # the others go on before this thread
 
     def work(item: int) -> None:
         if item == 0:
