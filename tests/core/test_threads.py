@@ -54,7 +54,10 @@ def test_the_error_that_stopped_all_is_raised_and_not_one_that_follows_from_it()
             if is_first:
                 time.sleep(0.2)  # the others go on before this thread
 
+    all_in = threading.Barrier(8, timeout=30)
+
     def work(item: int) -> None:
+        all_in.wait()
         if item == 0:
             raise PcgevalError("three faults of the server")
         stopping.wait(30)
