@@ -72,6 +72,8 @@ def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str
         "/etc/passwd",
         "x-1.0-py3-none-any.whl",
         "numpy==${SECRET}",
+        "numpy===${SECRET}",  # any text is a version here, and pip's message would show it
+        'numpy; platform_version == "${SECRET}"',
         "numpy --global-option=x",
         "numpy --hash=md5:abc",
         "numpy --config-settings x=y",

@@ -186,6 +186,8 @@ def _parsed(line: str) -> list[str]:
     hashes = [f"--{option.strip()}" for option in options]
     if len(named) > MAX_LINE_CHARACTERS or not all(map(_HASH.fullmatch, hashes)):
         raise ValueError("is too long or has options. Name the package only.")
+    if "${" in named:  # pip would put the organiser's environment there, and its messages are told to the team
+        raise ValueError("has a variable of the environment. Write the version itself.")
     try:
         requirement = Requirement(named)
         fault = "the name of a file" if requirement.name.endswith(_ARCHIVES) else None
