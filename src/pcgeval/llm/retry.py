@@ -111,7 +111,7 @@ class ServedModel:
         errors: list[TransientError] = []
         for host in self._hosts:
             try:
-                found[host.server.address] = self._listed_digest(host.server, _LIST_REQUESTS)
+                found[host.server.address] = self._listed_digest(host.server)
             except TransientError as error:
                 errors.append(error)
                 self._leave_out(host, error)
@@ -177,10 +177,10 @@ class ServedModel:
             time.sleep(wait)
             pause *= 2
 
-    def _listed_digest(self, server: Server, requests: int) -> str:
+    def _listed_digest(self, server: Server) -> str:
         deadline = time.monotonic() + _LIST_SECONDS
         pause = self._policy.pause
-        for _ in range(1, min(requests, self._policy.requests)):
+        for _ in range(1, min(_LIST_REQUESTS, self._policy.requests)):
             try:
                 return server.digest(deadline)
             except TransientError as error:
@@ -217,7 +217,7 @@ class ServedModel:
     def _ask(self, host: _Host, request: ChatRequest, deadline: float) -> ChatReply:
         try:
             reply = host.unchecked.pop(request.key, None) or host.server.ask(request, deadline)
-            self._check_digest(host, request, reply)
+            self._check_digest(host, request, reply, deadline)
         except TransientError as error:
             if time.monotonic() < deadline:  # else it is the call's time that ended
                 with self._lock:
@@ -235,12 +235,12 @@ class ServedModel:
             self._report(f"model {self.name}, server {host.server.address}: answers again")
         return reply
 
-    def _check_digest(self, host: _Host, request: ChatRequest, reply: ChatReply) -> None:
-        """Look whether the model is still the one that was to be asked; a reply for which that fails is put aside."""
+    def _check_digest(self, host: _Host, request: ChatRequest, reply: ChatReply, deadline: float) -> None:
+        """Look whether the model is still the one that was to be asked; the reply is put aside if the look fails."""
         if request.digest.startswith(UNPINNED):
             return
         try:
-            found = self._listed_digest(host.server, self._policy.requests)
+            found = host.server.digest(deadline)
         except TransientError:
             host.unchecked[request.key] = reply
             raise
