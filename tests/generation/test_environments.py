@@ -285,6 +285,14 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
     assert not marker.exists()
 
 
+def test_the_reason_of_a_conflict_names_no_folder_of_this_machine(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {}, "1.0", requires="example==2.0")
+    write_wheel(wheels, {}, "2.0")
+    with pytest.raises(RequirementsError, match=r"Cannot install.* -r requirements\.txt \(line 1\)") as caught:
+        lock_requirements(program(tmp_path, "example==1.0\n"))
+    assert "resolved-" not in str(caught.value)
+
+
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
     marker = tmp_path / "marker"
     source = tmp_path / "example-1.0"

@@ -4,11 +4,12 @@ import zipfile
 from pathlib import Path
 
 
-def write_wheel(folder: Path, files: dict[str, str], version: str = "1.0") -> None:
-    """Write a version of `example`, a wheel with some files."""
+def write_wheel(folder: Path, files: dict[str, str], version: str = "1.0", requires: str = "") -> None:
+    """Write a version of `example`, a wheel with some files, which may require another package."""
     about = f"example-{version}.dist-info"
     own = {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: example\nVersion: {version}\n",
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: example\nVersion: {version}\n"
+        + (f"Requires-Dist: {requires}\n" if requires else ""),
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     with zipfile.ZipFile(folder / f"example-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:

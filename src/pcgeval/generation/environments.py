@@ -152,7 +152,7 @@ def _lock_of(folder: Path, source: Path, most_bytes: int) -> RequirementsLock:
         try:
             told = _run_pip(*resolve, scratch=resolved, most_bytes=most_bytes)
             if told is not None:
-                raise _resolution_error(source, told)
+                raise _resolution_error(source, told.replace(str(wanted), REQUIREMENTS))  # the team reads it
             lock = lock.model_copy(update={"packages": _packages(report)})
         except (_TooLargeError, ValidationError) as error:
             raise RequirementsError(f"{source}: {error}") from error
