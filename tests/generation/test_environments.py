@@ -285,6 +285,13 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
     assert not marker.exists()
 
 
+def test_a_wheel_cannot_show_a_program_the_packages_of_this_machine(tmp_path: Path, wheels: Path) -> None:
+    own = "home = /usr/bin\ninclude-system-site-packages = true\n"
+    write_wheel(wheels, {"example.py": "", "example-1.0.data/data/pyvenv.cfg": own})
+    settings = interpreter_for(program(tmp_path, "example\n")).parents[1] / "pyvenv.cfg"
+    assert "include-system-site-packages = false" in settings.read_text()
+
+
 def test_the_reason_of_a_conflict_names_no_folder_of_this_machine(tmp_path: Path, wheels: Path) -> None:
     write_wheel(wheels, {}, "1.0", requires="example==2.0")
     write_wheel(wheels, {}, "2.0")

@@ -83,6 +83,8 @@ def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: i
         told = _run_module("venv", "--without-pip", str(environment), scratch=environment, most_bytes=most_bytes)
         if told is not None:
             raise InstallError(f"{environment}: no environment of Python can be made there: {_errors(told)}.")
+        settings = environment / "pyvenv.cfg"
+        content = settings.read_bytes()
         if packages:
             wanted = environment.with_suffix(".txt")
             lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in lock.packages]
@@ -101,6 +103,7 @@ def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: i
                 f"cannot be installed with Python {platform.python_version()} on {_machine()}: {_errors(told)}. Run "
                 "where the package index has them, or remove the lock to resolve the versions again."
             )
+        settings.write_bytes(content)  # a wheel may bring its own, which shows the packages of this machine
         write_json(record, {"python": platform.python_version(), "packages": packages})
     return python
 
