@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
+from handed_in_for_tests import write_folder
 from slow_ollama import SlowOllama
 from wheels_for_tests import write_wheel
 
@@ -111,7 +112,7 @@ def test_all_problems_are_found_at_once(server: SlowOllama, capsys: pytest.Captu
     assert code == 2
     assert [(group, severity) for group, severity, _ in found] == [
         ("submissions", "error"),
-        *[("recordings", "error")] * 5,
+        *[("recordings", "error")] * 4,
         ("rubric", "error"),
         ("models", "error"),
         ("classifier", "error"),
@@ -119,17 +120,47 @@ def test_all_problems_are_found_at_once(server: SlowOllama, capsys: pytest.Captu
         ("programs", "failing team"),
     ]
     for words, (_, _, text) in zip(
-        ["absent", *["no such recording"] * 5, "nonesuch", "ollama serve", "pin", "no-such-package", "broken.*numpy"],
+        ["absent", *["no such recording"] * 4, "nonesuch", "ollama serve", "pin", "no-such-package", "broken.*numpy"],
         found,
         strict=True,
     ):
         assert all(word in text for word in words.split(".*")), text
+    assert not Path("data/recordings/r/absent").exists()
     assert main(["check"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert [line for line in lines if line.endswith(":")] == [
         f"{group}:" for group in ("submissions", "recordings", "rubric", "models", "classifier", "packages", "programs")
     ]
     assert sum(line.startswith(("  error: ", "  failing team: ")) for line in lines) == len(found)
+
+
+@pytest.mark.usefixtures("competition")
+def test_one_fault_of_several_models_and_teams_is_said_once(
+    server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.__exit__()
+    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
+    change(
+        models={**models, "other": models["m"]},
+        rubric={"judge": "simple", "model": {"backend": "recorded", "name": "r:1", "digest": "b" * 64}},
+    )
+    _, found = check(capsys)
+    assert [(group, severity) for group, severity, _ in found] == [("recordings", "warning"), ("models", "error")]
+    assert all(team in found[0][2] for team in ("alpha", "beta"))
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_submission_filed_before_the_deadline_was_set_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for team in ("late", "early"):
+        write_folder(tmp_path / team, {**PROMPT, "README.md": f"# {team}\n"})
+        time = "2026-08-02T10:00Z" if team == "late" else "2026-08-01T10:00Z"
+        assert main(["submit", str(tmp_path / team), "--received", time, "--add"]) == 0
+    change(intake={"deadline": "2026-08-02T00:00:00Z"})
+    code, found = check(capsys)
+    assert (code, [(group, severity) for group, severity, _ in found]) == (0, [("submissions", "warning")])
+    assert "data/submissions/late" in found[0][2]
 
 
 @pytest.mark.usefixtures("competition")

@@ -191,6 +191,14 @@ def test_a_later_table_with_older_rows_replaces_nothing(inbox: Path):
     assert (result.filed.status, prompts()) == ("replaced", {"alpha": "Draw <OBJECT> three"})
 
 
+def test_one_in_time_replaces_one_that_came_before_the_deadline_was_set(inbox: Path):
+    many(inbox, f"{HEADER}alpha,two.zip,2026-08-02T10:00Z,\n")
+    set_params(deadline="2026-08-01T12:00:00Z")
+    table = f"{HEADER}alpha,one.zip,2026-08-01T10:00Z,\nalpha,two.zip,2026-08-02T10:00Z,\n"
+    assert [each.result for each in many(inbox, table)] == ["filed", "late"]
+    assert prompts() == {"alpha": "Draw <OBJECT> one"}
+
+
 def test_one_with_errors_is_refused_and_the_one_before_counts(inbox: Path):
     write_zip(inbox / "bad.zip", {"prompt.txt": "x"})
     (inbox / "damaged.zip").write_bytes(b"PK\x03\x04 no more")

@@ -69,7 +69,7 @@ def check(
     except PcgevalError as error:
         findings = _faults("params.yaml", error)
     else:
-        findings = list(_all_findings(params, full=full, rehearsal=do_rehearse))
+        findings = list(dict.fromkeys(_all_findings(params, full=full, rehearsal=do_rehearse)))
         competition = params.competition
         summary = (
             f"{competition.name} {competition.edition}, {competition.round}: {len(params.teams)} submissions x "
@@ -142,7 +142,8 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
             submissions[team] = load_submission(SUBMISSIONS / team)
         except PcgevalError as error:
             yield from _faults("submissions", error)
-    yield from _recording_findings(params)
+    yield from _deadline_findings(params, submissions)
+    yield from _recording_findings(params, submissions)
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
     yield from _attempt("rubric", JudgeSettings.checked, dict(params.rubric))
     to_do = _trials_to_do(params)
@@ -170,22 +171,42 @@ def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list
     return []
 
 
-def _recording_findings(params: "Params") -> Iterator[CheckFinding]:
+def _deadline_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
+    """Name the submissions that were filed before the deadline was set, and came after it."""
+    from pcgeval.core.layout import SUBMISSIONS
+    from pcgeval.submissions.filing import filed_at
+    from pcgeval.submissions.receipts import show_time
+
+    deadline = params.intake.deadline
+    for team in [team for team, each in submissions.items() if deadline is not None and each.notes.role != "baseline"]:
+        try:
+            received = filed_at(team)
+        except PcgevalError as error:
+            yield from _faults("submissions", error)
+            continue
+        if deadline is not None and received is not None and received > deadline:
+            text = f"received {show_time(received)}, after the deadline {show_time(deadline)}, and takes part"
+            remedy = "Submit an earlier one, or take the team out of params.yaml."
+            yield CheckFinding("submissions", "warning", f"{SUBMISSIONS / team}: {text}. {remedy}")
+
+
+def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
     from pcgeval.core.layout import judge_recording_file, recording_file
 
     judge = params.rubric.model if params.rubric.judge == "simple" else None
-    for team in params.teams:
+    for team in submissions:  # none is made for a name that is misspelt
         for name, model in params.models.items():
             path = recording_file(name, team)
             if model.backend == "recorded" and not path.is_file():
                 text = f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file."
                 yield CheckFinding("recordings", "error", text)
             _make_recording_folder(path.parent)
-        path = judge_recording_file(team)
-        _make_recording_folder(path.parent)
-        if judge and judge.backend == "recorded" and not path.is_file():
-            text = f"{path}: no such recording, so the leaves of {team} that a model judges get no grade."
-            yield CheckFinding("recordings", "warning", text)
+        _make_recording_folder(judge_recording_file(team).parent)
+    missing = [team for team in submissions if not judge_recording_file(team).is_file()]
+    if judge and judge.backend == "recorded" and missing:
+        text = f"the judge has no recordings of {', '.join(missing)}: the leaves that a model judges get no grade"
+        path = judge_recording_file("TEAM")
+        yield CheckFinding("recordings", "warning", f"{text}. Set rubric.model.backend to ollama, or add {path}.")
 
 
 def _make_recording_folder(folder: Path) -> None:
@@ -265,11 +286,12 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
     from pcgeval.generation.environments import interpreter_for, lock_requirements
     from pcgeval.generation.rehearsal import start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, SandboxError, open_sandbox
-    from pcgeval.submissions.requirements import LOCK, RequirementsError
+    from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsError
 
     ready = {}
     for team, program in programs.items():
-        print_stderr(f"installing what {team} requires")
+        if (program.folder / REQUIREMENTS).exists():
+            print_stderr(f"installing what {team} requires")
         try:
             is_new = not (program.folder / LOCK).exists()
             if (lock := lock_requirements(program.folder)) and is_new:
@@ -282,7 +304,7 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
             yield from _faults("packages", error)
     if not programs:
         return
-    print_stderr(f"starting {len(ready)} programs")
+    print_stderr(f"starting {', '.join(ready)}" if ready else "no program can be started")
     try:
         with open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox:
             if not sandbox.contained:

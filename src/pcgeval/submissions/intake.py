@@ -265,7 +265,7 @@ def _file_last(
             yield IntakeResult(row.line, row, "faulty", reason)
         elif blocked is not None:
             yield IntakeResult(row.line, row, "faulty", f"line {blocked} is later and could not be filed.")
-        elif counted is not None and row.received < counted:
+        elif counted is not None and row.received < counted and (deadline is None or counted <= deadline):
             yield _not_filed(row, folder, "superseded", f"the one received {show_time(counted)} counts")
         else:
             try:
