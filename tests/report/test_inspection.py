@@ -8,7 +8,7 @@ from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import Trial, stage_dir, trial_file
+from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trial_file
 from pcgeval.core.trials import ChatReply, Exchange, FailedCall, Flag, Message, TrialRecord, write_trial
 from pcgeval.report.inspection import LONGEST_MESSAGE, MOST_MESSAGES, inspected_trials
 
@@ -51,6 +51,17 @@ def test_a_named_trial_is_shown_whatever_became_of_it(capsys):
     assert [each["speaker"] for each in found["conversation"]] == ["prompt", "model"]
     assert "Build T with" in found["conversation"][0]["text"]
     assert found["answer"] == found["conversation"][1]["text"]
+
+
+def test_trials_of_another_submission_are_named(capsys):
+    arguments = ["inspect", "builders", "--letter", "T", "--trial", "1", "--model", "large"]
+    assert main(arguments) == 0
+    assert "warning" not in capsys.readouterr().err
+    (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
+    assert main([*arguments, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "T1 with large: made from another submission" in said.err
+    assert len(json.loads(said.out)) == 1
 
 
 def test_the_conversation_of_a_program_is_put_together_again():

@@ -11,6 +11,7 @@ from pcgeval.cli.options import Anonymous, Json, group, print_json, print_rankin
 from pcgeval.core.console import duration, print_stderr
 
 if TYPE_CHECKING:
+    from pcgeval.core.params import Params
     from pcgeval.report.inspection import InspectedTrial
     from pcgeval.report.status import RunStatus
 
@@ -117,6 +118,7 @@ def inspect(
     ]
     named = letter is not None and trial is not None
     found = [each for each in every if (each.flags if flagged else named or each.stands_out)]
+    _warn_of_stale_trials(params, team, found)
     if json:
         print_json([each.to_json() for each in found])
         return
@@ -127,6 +129,22 @@ def inspect(
     print_stderr(f"{team}: {len(every)} trials, {failed} failed, {marked} flagged; {len(found)} shown")
     if len(found) > MOST_SHOWN:
         print_stderr(f"conversations of the first {MOST_SHOWN} only: choose others with --model, --letter and --trial")
+
+
+def _warn_of_stale_trials(params: "Params", team: str, found: list["InspectedTrial"]) -> None:
+    """Name the trials beside whose replies a prompt is shown that they may not have had."""
+    from pcgeval.core.layout import SUBMISSIONS, stage_dir
+    from pcgeval.generation.tasks import stale_records
+    from pcgeval.submissions.load import load_submission
+
+    for model in dict.fromkeys(each.model for each in found):
+        stale = stale_records(params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team))
+        shown = [each.trial for each in found if each.model == model and each.trial in stale]
+        if names := ", ".join(f"{trial.letter}{trial.number}" for trial in shown):
+            print_stderr(
+                f"warning: {names} with {model}: made from another submission, model, seed or limits than are there "
+                "now; a prompt that is shown is that of now"
+            )
 
 
 def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
