@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from page_for_tests import Page
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import RANKING_JSON, STATE, SUBMISSIONS
+from pcgeval.core.layout import EVALUATING, RANKING_JSON, STATE, SUBMISSIONS
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.pseudonyms import Pseudonyms
 from pcgeval.submissions.load import Notes, load_submission
@@ -162,6 +162,15 @@ def test_the_ranking_is_printed_with_pseudonyms(folder, capsys):
     assert RankingFile.read(folder / RANKING_JSON).winners == ("builders",)
     assert main(["ranking", "--anonymous"]) == 0
     assert "builders" not in capsys.readouterr().out
+
+
+def test_letters_of_an_earlier_run_say_so(folder, capsys):
+    assert main(["letter"]) == 0
+    marker = folder / EVALUATING
+    marker.parent.mkdir(exist_ok=True)
+    marker.touch()  # as `make final-eval` does until it has come to its end
+    assert main(["letter"]) == 1
+    assert "earlier run" in capsys.readouterr().err
 
 
 def test_a_letter_to_nobody_or_before_the_results_says_what_to_do(folder, capsys):

@@ -19,6 +19,7 @@ from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
+    from pcgeval.core.stage_files import RankingFile
 
 app = group()
 export = group()
@@ -35,11 +36,10 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.decimals import round_totals
-    from pcgeval.scoring.ranking_files import ranking_doubts
 
     found = RankingFile.read(RANKING_JSON)
     params = load_params()
-    doubts = [*ranking_doubts(params, found), *_stale_trials(params)]
+    doubts = doubts_of(params, found)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
@@ -52,6 +52,18 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
         print_ranking(found.teams)
         print_stderr(round_totals(found.reason))
         print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+    fail_if_doubtful(doubts)
+
+
+def doubts_of(params: "Params", ranking: "RankingFile") -> list[str]:
+    """Return why a ranking may not be that of what is there now, a sentence each; the records of trials are read."""
+    from pcgeval.scoring.ranking_files import ranking_doubts
+
+    return [*ranking_doubts(params, ranking), *_stale_trials(params)]
+
+
+def fail_if_doubtful(doubts: list[str]) -> None:
+    """Print the doubts about a ranking and end with exit code 1, if there are any."""
     for doubt in doubts:
         print_stderr(f"warning: this is the ranking of an earlier run: {doubt}")
     if doubts:

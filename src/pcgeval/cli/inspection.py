@@ -189,10 +189,13 @@ def letter(
 ) -> None:
     """Write each team a letter of results: Markdown and a page.
 
-    It tells a team all about its own trials, and of the others what the ranking says.
+    It tells a team all about its own trials, and of the others what the ranking says. Exit code 1 means that this may
+    not be the ranking of what is there now; the reasons are named.
     """
-    from pcgeval.core.layout import LETTERS
+    from pcgeval.cli.competition import doubts_of, fail_if_doubtful
+    from pcgeval.core.layout import LETTERS, RANKING_JSON
     from pcgeval.core.params import load_params
+    from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.letter import write_letters
     from pcgeval.report.pseudonyms import read_pseudonyms
 
@@ -203,7 +206,8 @@ def letter(
     files = write_letters(params, Path(), out or LETTERS, [team] if team else params.teams, names)
     if json:
         print_json({"files": [str(file) for file in files], "pseudonyms": names.of_team if names else None})
-        return
-    sys.stdout.writelines(f"{file}\n" for file in files)
-    if names:
-        names.print_mapping()
+    else:
+        sys.stdout.writelines(f"{file}\n" for file in files)
+        if names:
+            names.print_mapping()
+    fail_if_doubtful(doubts_of(params, RankingFile.read(RANKING_JSON)))
