@@ -216,6 +216,18 @@ def test_a_server_may_be_away_once_its_trials_are_done(
     assert (code, group, severity) == (0, "models", "warning")
 
 
+def test_a_server_is_needed_for_trials_that_are_done_again(
+    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(teams=["alpha"])
+    competition.generate()
+    server.__exit__()
+    with Path("data/submissions/alpha/main.py").open("a") as program:
+        program.write("# another program\n")
+    _, found = check(capsys)
+    assert [severity for group, severity, _ in found if group == "models"] == ["error"]
+
+
 @pytest.mark.usefixtures("competition")
 def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     recorded = {"backend": "recorded", "name": "j:1", "digest": "c" * 64}

@@ -216,19 +216,11 @@ def _make_recording_folder(folder: Path) -> None:
 
 
 def _trials_to_do(params: "Params") -> dict[str, int]:
-    """Return by model how many trials are not on the disk, of all teams together."""
-    from pcgeval.core.layout import stage_dir, trials
-    from pcgeval.core.trials import record_path
+    """Return by model how many trials the run will do, of all teams together; it does some again."""
+    from pcgeval.report.status import run_status
 
-    all_trials = list(trials(params))
-    return {
-        model: sum(
-            not record_path(stage_dir("raw", model, team), team, trial).exists()
-            for team in params.teams
-            for trial in all_trials
-        )
-        for model in params.models
-    }
+    teams = run_status(params).teams
+    return {model: sum(each.trials - each.done for each in teams if each.model == model) for model in params.models}
 
 
 def _disk_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:
