@@ -158,6 +158,10 @@ def test_a_folder_a_program_and_a_prompt_can_be_tried(tmp_path: Path) -> None:
     assert load_submission_or_file(ROOT / "data/submissions" / TEAM).team == TEAM
     with pytest.raises(SettingsError, match="no such submission"):
         load_submission_or_file(tmp_path / "nothing")
+    for name in ("README.md", "submission.zip"):
+        (tmp_path / name).write_text("Build <OBJECT>.")
+        with pytest.raises(SettingsError, match="Name the submission's folder"):
+            load_submission_or_file(tmp_path / name)
 
 
 def all_files(folder: Path) -> dict[str, bytes]:

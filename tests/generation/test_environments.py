@@ -300,6 +300,13 @@ def test_the_reason_of_a_conflict_names_no_folder_of_this_machine(tmp_path: Path
     assert "resolved-" not in str(caught.value)
 
 
+def test_the_reason_of_a_missing_version_lists_no_others(tmp_path: Path, wheels: Path) -> None:
+    write_wheel(wheels, {}, "1.0")
+    with pytest.raises(RequirementsError, match=r"example==9.*No matching distribution") as caught:
+        lock_requirements(program(tmp_path, "example==9\n"))
+    assert "1.0" not in str(caught.value)
+
+
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
     marker = tmp_path / "marker"
     source = tmp_path / "example-1.0"

@@ -67,6 +67,8 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert found.ranking is None
     assert {each.state for each in found.teams} == {"to do"}
     assert any("cheats" in note for note in found.notes)
+    twins = run_status(LIVE.model_copy(update={"models": dict.fromkeys(("small", "twin"), LIVE.models["small"])}))
+    assert row(twins, "small", "zero-shot").seconds_left == row(twins, "twin", "zero-shot").seconds_left == 4 * 3.0
 
 
 def test_several_calls_a_trial_and_several_trials_at_once_count(workspace):

@@ -154,7 +154,8 @@ def retry(
         for each in decided:
             sys.stdout.write(f"{each.model} {each.team} {each.letter}{each.trial}: {printable_line(each.reason)}\n")
     what = "are done again by the next run" if accept is None else "count as failed"
-    print_stderr(f"{len(decided)} failed trials {what}" + (f"; noted in {TRIAL_HISTORY}" if decided else ""))
+    why = "a response without a level is final" if accept is None else "a submission's own failures count anyway"
+    print_stderr(f"{len(decided)} failed trials {what}; {f'noted in {TRIAL_HISTORY}' if decided else why}")
 
 
 @app.command()

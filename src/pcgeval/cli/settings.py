@@ -45,7 +45,7 @@ def load_submission_or_file(path: Path) -> Submission:
     """Read a submission's folder, the file that starts a program, or a prompt.
 
     Raises:
-        SettingsError: There is no such file or folder.
+        SettingsError: There is no such file or folder, or it is a file of another kind.
         SubmissionError: It cannot be read, or is none of them.
     """
     path = path.resolve()
@@ -53,6 +53,9 @@ def load_submission_or_file(path: Path) -> Submission:
         raise SettingsError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
     if path.is_dir():
         return load_submission(path)
+    if path.suffix not in {".py", ".txt"}:
+        remedy = "Unpack a zip file. Name the submission's folder, its .py file or its prompt.txt."
+        raise SettingsError(f"{path}: is neither a program nor the text of a prompt. {remedy}")
     folder = path.parent
     is_program = path.suffix == ".py" and path.is_file()
     work = Program(folder, path.name) if is_program else Prompt(load_prompt(path))

@@ -42,6 +42,7 @@ INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
 _WATCH_SECONDS = 0.2
 # pip's words where the index or this machine failed, verbose ones too; a package that is not there has none of them
+_OTHER_VERSIONS = re.compile(r" \(from versions: [^)]*\)")  # in pip's words, hundreds
 _NOT_THE_PROGRAM = re.compile(
     r"^\s*(WARNING: Retrying|(WARNING: )?Could not fetch URL (?!.*: 404 )|ERROR: HTTP error|ERROR: .*\bOSError\b)",
     re.MULTILINE,
@@ -194,7 +195,7 @@ def _resolution_error(source: Path, told: str) -> PcgevalError:
 def _errors(told: str) -> str:
     """Return pip's error messages in one line."""
     lines = told.strip().splitlines()
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    errors = [_OTHER_VERSIONS.sub("", line.removeprefix("ERROR: ")) for line in lines if line.startswith("ERROR: ")]
     return printable_line("; ".join(errors[:5] or lines[-1:]), 1_000).rstrip(".")
 
 

@@ -323,10 +323,10 @@ def _known_costs(
         if any(each.calls for each in found)
     }
     if len(costs) < len(finished):
-        keys = {model.name: key for key, model in params.models.items()}
-        logged = [(keys.get(call.model or ""), call.team, call) for call in _logged_calls(CALLS.glob("*.jsonl"))]
+        logged = list(_logged_calls(CALLS.glob("*.jsonl")))
         for model, team in finished:
-            calls = [call for named, of, call in logged if (named, of) == (model, team)]
+            asked = (params.models[model].name, team)  # by its name: several entries may ask one model
+            calls = [call for call in logged if (call.model, call.team) == asked]
             calls = calls or list(_logged_calls([recording_file(model, team)]))
             seconds = math.fsum(call.reply.seconds for call in calls if call.reply)
             if calls and (model, team) not in costs:

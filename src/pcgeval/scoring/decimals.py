@@ -37,8 +37,12 @@ def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
 
 
 def rounded(value: Decimal | str, digits: int = 6) -> str:
-    """Return a score as people read it everywhere: rounded half to even to a number of decimal places."""
-    return f"{Decimal(value):.{digits}f}"
+    """Return a score as people read it everywhere: rounded half to even to a number of decimal places.
+
+    One that these places do not show is written as `3.1e-8`; only 0 is shown as 0.
+    """
+    number = Decimal(value)
+    return f"{number:.1e}" if 0 < number < Decimal(10) ** -digits else f"{number:.{digits}f}"
 
 
 def round_totals(sentence: str) -> str:
