@@ -30,6 +30,7 @@ INCOMPLETE := The evaluation is not complete: the stages named above failed, or 
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
 	@$(BIN)/pcgeval check --allow-failing-teams
 	@mkdir -p .pcgeval && echo $$PPID > .pcgeval/evaluating
+	@$(BIN)/pcgeval generate || echo "The stages try again what failed above." >&2
 	@$(BIN)/dvc repro --keep-going || { echo "$(INCOMPLETE)" >&2; exit 1; }
 	@rm -f .pcgeval/evaluating
 	@$(BIN)/pcgeval ranking

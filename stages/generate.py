@@ -9,11 +9,10 @@ import os
 from contextlib import suppress
 
 from pcgeval.core.console import Progress, run_stage
-from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
+from pcgeval.core.layout import SUBMISSIONS, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
-from pcgeval.core.trials import TrialRecord
 from pcgeval.generation.environments import lock_requirements
-from pcgeval.generation.generate import check_unchanged, generate_stage
+from pcgeval.generation.generate import check_unchanged, generate_stage, report_to
 from pcgeval.llm.backends import open_backend
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
 from pcgeval.submissions.load import Program, load_submission
@@ -24,17 +23,6 @@ def main(model: str, team: str, *options: str) -> None:
     """Write data/raw/<model>/<team>."""
     trust_programs = os.environ.get(TRUST_PROGRAMS) == "1" or "--trust-programs" in options
     params = load_params()
-    progress = Progress(f"generate {team} with {model}", len(list(trials(params))))
-
-    def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
-        what_happened = record.reason or ("new" if is_new else "kept")
-        progress.step(
-            f"{trial.letter}{trial.number}: {what_happened}",
-            tokens=record.tokens,
-            failed=record.reason is not None,
-            kept=not is_new,
-        )
-
     submission = load_submission(SUBMISSIONS / team)
     if isinstance(submission.work, Program) and params.models[model].backend != "recorded":
         with suppress(RequirementsError):  # its trials fail with the reason
@@ -45,7 +33,7 @@ def main(model: str, team: str, *options: str) -> None:
         submission,
         open_backend(params.models[model], recording_file(model, team)),
         stage_dir("raw", model, team),
-        report,
+        report_to(Progress(f"generate {team} with {model}", len(list(trials(params))))),
         trust_programs=trust_programs,
         recorded_trials=recorded_trials_file(model, team),
     )

@@ -149,3 +149,28 @@ def test_a_retry_makes_dvc_run_the_stage_again(workspace: Workspace, server: Slo
     server.asked.clear()
     assert workspace.repro(*stage) == ["generate@m-alpha"]
     assert len(server.asked) == 2
+
+
+def test_the_teams_are_asked_in_turn_and_no_stage_asks_again(workspace: Workspace, server: SlowOllama):
+    asked = []
+    server.status = lambda text: asked.append(text) or 200
+    workspace.change_params("competition", "trials", value=2)
+    done = workspace.python("-m", "pcgeval", "generate")
+    assert done.returncode == 0, done.stderr
+    teams = ["alpha" if text.startswith("Build") else "beta" for text in asked]
+    assert teams == ["alpha", "alpha", "beta", "beta"] * 2  # two trials of each letter
+    assert len(workspace.repro("generate")) == 2
+    assert len(asked) == 8
+
+
+def test_a_server_that_fails_ends_the_turns_of_its_model_alone(workspace: Workspace, server: SlowOllama):
+    server.status = lambda _: 500
+    workspace.change_params("limits", "seconds", value=0.5)
+    workspace.change_params("limits", "call_seconds", value=0.5)
+    done = workspace.python("-m", "pcgeval", "generate")
+    assert done.returncode == 2
+    assert "CUDA out of memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    server.status = lambda _: 200
+    assert workspace.python("-m", "pcgeval", "generate").returncode == 0
+    assert workspace.python("-m", "pcgeval", "generate", "--model", "none").returncode == 2

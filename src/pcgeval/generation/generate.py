@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
@@ -58,6 +59,20 @@ class InputsChangedError(PcgevalError):
 
 
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
+
+
+def report_to(progress: Progress) -> Report:
+    """Return a report that counts trials in a progress line, and the failed and the kept ones among them."""
+
+    def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
+        progress.step(
+            f"{trial.letter}{trial.number}: {record.reason or ('new' if is_new else 'kept')}",
+            tokens=record.tokens,
+            failed=record.reason is not None,
+            kept=not is_new,
+        )
+
+    return report
 
 
 class Runner(Protocol):
