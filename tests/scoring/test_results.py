@@ -214,6 +214,13 @@ def test_a_folder_without_teams_is_refused(tmp_path):
         read_source(tmp_path, RULES)
 
 
+def test_a_folder_of_models_is_not_taken_for_one_of_teams(tmp_path):
+    (tmp_path / "model/team/stability").mkdir(parents=True)
+    with pytest.raises(ScoringError, match="one model"):
+        read_source(tmp_path, ScoringRules())
+    assert read_source(tmp_path / "model", ScoringRules()).keys() == {"team"}
+
+
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ScoringError, match="cannot be read"):
         read_source(tmp_path / "nowhere", RULES)

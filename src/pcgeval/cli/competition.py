@@ -208,6 +208,7 @@ def rescore(
     Exit code 1 means that the published figures differ.
     """
     from pcgeval.core.layout import RANKING_JSON
+    from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.decimals import round_totals
     from pcgeval.scoring.inputs import ScoringRules
     from pcgeval.scoring.rescore import rescore as rescore_folders
@@ -216,6 +217,8 @@ def rescore(
     found = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
     if json:
         print_json(read_json(out / RANKING_JSON.name))
+    else:
+        print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
     for each in found.reproductions:
         compared = ", ".join(f"{count} {kind}" for kind, count in each.compared.items())
         print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")

@@ -60,6 +60,13 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         raise ScoringError(
             f"{source}: has no team folders. Name the folder that holds <TEAM>/stability/<C>.json and so on."
         )
+    if not any((source / team / stage).is_dir() for team in results for stage in STAGE_DIRS) and any(
+        each.is_dir() for team in results for each in (source / team).iterdir()
+    ):
+        raise ScoringError(
+            f"{source}: its folders hold no results of teams. Name the folder of one model, which holds "
+            "<TEAM>/stability/<C>.json and so on."
+        )
     return results
 
 
