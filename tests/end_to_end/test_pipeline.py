@@ -203,6 +203,7 @@ def test_a_mistake_is_named_before_anything_runs(workspace: Workspace, tmp_path:
     assert "Traceback" not in done.stderr
 
 
+@soak_only  # the short form is in tests/soak/test_dvc.py: teams asked in turn
 def test_models_that_were_asked_at_once_by_hand_are_not_asked_again(tmp_path: Path):
     workspace = make_workspace(tmp_path)
     with SlowOllama(0.002) as small, SlowOllama(0.002) as large:
