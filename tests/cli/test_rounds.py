@@ -1,5 +1,6 @@
 """A round has a workspace and a seed of its own; what a model was asked is not asked again."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,13 @@ import yaml
 from competition_folder import PROMPT, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
-from pcgeval.cli.rounds import INPUTS, prepare_round
+from pcgeval.cli.main import main
+from pcgeval.cli.rounds import INPUTS, ROUNDS, prepare_round
 from pcgeval.core.errors import FileError
+from pcgeval.core.layout import STATE, SUBMISSIONS, state_name
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError
+from pcgeval.submissions.filing import LOCK
 
 
 def with_round(competition: CompetitionFolder, letters: str, **values: object) -> Path:
@@ -77,3 +82,16 @@ def test_a_folder_that_no_round_made_stays_as_it_is(tmp_path: Path):
         prepare_round("midterm", params)
     assert mine.read_text() == "mine"
     assert not (params.parent / "rounds/midterm/params.yaml").exists()
+
+
+def test_a_round_is_not_made_again_while_it_is_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    with_round(competition_folder(tmp_path, "http://127.0.0.1:9", PROMPT, letters="AB", trials=2), "AB")
+    monkeypatch.chdir(tmp_path)
+    with lock_folder(ROUNDS / "midterm", STATE / "locks" / f"round-{state_name(ROUNDS / 'midterm')}.lock"):
+        assert main(["round", "midterm"]) == 2
+    assert f"process {os.getpid()}" in capsys.readouterr().err
+    with lock_folder(SUBMISSIONS, LOCK):  # as `pcgeval submit` holds it
+        assert main(["round", "midterm"]) == 2
+    assert not ROUNDS.exists()

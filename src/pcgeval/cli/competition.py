@@ -92,28 +92,32 @@ def run_round(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A key of `rounds` in params.yaml, such as midterm.")],
 ) -> None:
     """Evaluate another round of params.yaml in rounds/NAME."""
-    from pcgeval.cli.rounds import prepare_round
-    from pcgeval.core.layout import EVALUATING
+    from pcgeval.cli.rounds import ROUNDS, prepare_round
+    from pcgeval.core.layout import EVALUATING, STATE, SUBMISSIONS, state_name
+    from pcgeval.core.locks import lock_folder
+    from pcgeval.submissions.filing import LOCK
 
-    workspace = prepare_round(name)
-    print_stderr(f"evaluating the round {name} in {workspace}")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str((workspace / "src").resolve()),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-    }
-    marker = workspace / EVALUATING
-    for words in (
-        ["pcgeval", "check", "--allow-failing-teams"],
-        ["dvc", "repro", "--keep-going"],
-        ["pcgeval", "ranking"],
-    ):
-        if words[0] == "dvc":
-            write_bytes(marker, b"")
-        if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
-            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
-            raise typer.Exit(EXIT_BAD_INPUT)
-        marker.unlink(missing_ok=True)
+    with lock_folder(ROUNDS / name, STATE / "locks" / f"round-{state_name(ROUNDS / name)}.lock"):
+        with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
+            workspace = prepare_round(name)
+        print_stderr(f"evaluating the round {name} in {workspace}")
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str((workspace / "src").resolve()),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        marker = workspace / EVALUATING
+        for words in (
+            ["pcgeval", "check", "--allow-failing-teams"],
+            ["dvc", "repro", "--keep-going"],
+            ["pcgeval", "ranking"],
+        ):
+            if words[0] == "dvc":
+                write_bytes(marker, b"")
+            if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
+                print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
+                raise typer.Exit(EXIT_BAD_INPUT)
+            marker.unlink(missing_ok=True)
 
 
 @app.command()
