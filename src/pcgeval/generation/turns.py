@@ -5,15 +5,18 @@ stages find the finished trials and ask nothing again.
 """
 
 from contextlib import suppress
+from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import SUBMISSIONS, recording_file, stage_dir
+from pcgeval.core.layout import SUBMISSIONS, recording_file, stage_dir, trials
 from pcgeval.core.params import Params
-from pcgeval.generation.environments import lock_requirements
+from pcgeval.core.trials import read_record, record_path
+from pcgeval.generation.environments import InstallError, lock_requirements
 from pcgeval.generation.generate import FAULTS_IN_A_ROW, Report, TrialFaultError, generate_stage
+from pcgeval.generation.tasks import stale_records
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.protocol import LlmError
-from pcgeval.submissions.load import Program, load_submissions
+from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.requirements import RequirementsError
 
 
@@ -41,7 +44,7 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
     faults_in_a_row = 0
     for team, submission in submissions.items():
         if isinstance(submission.work, Program):
-            with suppress(RequirementsError):  # its trials fail with the reason
+            with suppress(RequirementsError, InstallError):  # its trials fail with the reason, or its stage says so
                 lock_requirements(SUBMISSIONS / team)
     for letter in params.competition.characters:
         one_letter = params.competition.model_copy(update={"characters": letter})
@@ -49,6 +52,8 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
         for team, submission in list(submissions.items()):
             folder = stage_dir("raw", model, team)
             try:
+                if _is_done(part, model, submission, folder, report):
+                    continue
                 generate_stage(
                     part, model, submission, backend, folder, report, trust_programs=trust_programs, keep_others=True
                 )
@@ -64,3 +69,16 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
                 errors.append(error)
                 del submissions[team]
     return errors
+
+
+def _is_done(params: Params, model: str, submission: Submission, folder: Path, report: Report) -> bool:
+    """Return whether all trials are finished, which are then reported: their stage need not be run again."""
+    paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}
+    if not all(path.exists() for path in paths.values()) or stale_records(params, model, submission, folder):
+        return False
+    records = {trial: read_record(path) for trial, path in paths.items()}
+    if not all(record.is_final for record in records.values()):
+        return False
+    for trial, record in records.items():
+        report(trial, record, False)
+    return True
