@@ -61,6 +61,20 @@ def test_ranking_warns_of_trials_of_another_submission(demo: Path, capsys: pytes
     assert "1 trials of one-example with smollm2-135m were made from another" in capsys.readouterr().err
 
 
+def test_ranking_warns_of_rules_and_decisions_after_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(ROOT / "data" / "submissions", demo / "data" / "submissions")
+    (demo / "results").mkdir()
+    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
+    params = (demo / "params.yaml").read_text()
+    (demo / "params.yaml").write_text(params.replace("official_quirks: false", "official_quirks: true"))
+    assert main(["ranking"]) == 1
+    assert "official_quirks" in capsys.readouterr().err
+    (demo / "params.yaml").write_text(params)
+    (demo / "data/submissions/one-example/submission.yaml").write_text("disqualified: it was copied\n")
+    assert main(["ranking"]) == 1
+    assert "one-example is ranked in it" in capsys.readouterr().err
+
+
 def test_ranking_prints_the_last_run(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (demo / "results").mkdir()
     shutil.copy(ROOT / "results" / "ranking.json", demo / "results")

@@ -59,7 +59,9 @@ def doubts_of(params: "Params", ranking: "RankingFile") -> list[str]:
     """Return why a ranking may not be that of what is there now, a sentence each; the records of trials are read."""
     from pcgeval.scoring.ranking_files import ranking_doubts
 
-    return [*ranking_doubts(params, ranking), *_stale_trials(params)]
+    return list(
+        dict.fromkeys([*ranking_doubts(params, ranking), *_other_decisions(params, ranking), *_stale_trials(params)])
+    )
 
 
 def fail_if_doubtful(doubts: list[str]) -> None:
@@ -69,6 +71,28 @@ def fail_if_doubtful(doubts: list[str]) -> None:
     if doubts:
         print_stderr("Run `make final-eval` to its end for the ranking of what is there now.")
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _other_decisions(params: "Params", ranking: "RankingFile") -> Iterator[str]:
+    """Yield what params.yaml and the notes of submissions decide otherwise than the ranking does."""
+    from pcgeval.core.layout import SUBMISSIONS
+    from pcgeval.scoring.stages import entrant_of
+    from pcgeval.submissions.load import load_submission
+
+    scoring, drawn = params.scoring, ranking.intervals
+    made_by = (ranking.baseline, ranking.rules.official_quirks, drawn.resamples if drawn else 0)
+    if made_by != (scoring.baseline, scoring.official_quirks, scoring.bootstrap):
+        yield "params.yaml has another baseline, official_quirks or bootstrap below scoring"
+    there = [each for each in ranking.teams if each.team in params.teams and (SUBMISSIONS / each.team).is_dir()]
+    for team in there:
+        flagged = {model: each.flagged_trials or 0 for model, each in team.models.items()}
+        try:
+            now = entrant_of(params, load_submission(SUBMISSIONS / team.team), flagged)
+        except PcgevalError as error:
+            yield str(error)
+            continue
+        if (now.status, now.disqualified, now.flags_accepted) != (team.status, team.disqualified, team.flags_accepted):
+            yield f"{team.team} is {team.status} in it, and by params.yaml and its submission.yaml now {now.status}"
 
 
 def _stale_trials(params: "Params") -> Iterator[str]:

@@ -40,6 +40,15 @@ class Entrant:
     flags_accepted: str | None = None
     held: bool = False
 
+    @property
+    def status(self) -> Literal["disqualified", "baseline", "held", "ranked"]:
+        """What it is in the ranking."""
+        if self.disqualified is not None:
+            return "disqualified"
+        if self.role == "baseline":
+            return "baseline"
+        return "held" if self.held else "ranked"
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -131,17 +140,10 @@ def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal 
 
 def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | None) -> RankedTeam:
     """Return a team's line, still without its rank."""
-    status: Literal["disqualified", "baseline", "held", "ranked"] = "ranked"
-    if entrant.disqualified is not None:
-        status = "disqualified"
-    elif entrant.role == "baseline":
-        status = "baseline"
-    elif entrant.held:
-        status = "held"
     total = next((each for each in scores.totals if each.team == entrant.team), None)
     return RankedTeam(
         team=entrant.team,
-        status=status,
+        status=entrant.status,
         rank=None,
         winner=False,
         total=total.total if total else None,
