@@ -73,6 +73,14 @@ def test_a_round_that_is_not_in_params_is_named(tmp_path: Path):
         prepare_round("finals", params)
 
 
+@pytest.mark.parametrize("content", [None, "rounds: [\nx: y\n"])
+def test_a_params_file_that_cannot_be_read_is_named(tmp_path: Path, content: str | None):
+    if content:
+        (tmp_path / "params.yaml").write_text(content)
+    with pytest.raises(ParamsError, match=r"params\.yaml"):
+        prepare_round("midterm", tmp_path / "params.yaml")
+
+
 def test_a_folder_that_no_round_made_stays_as_it_is(tmp_path: Path):
     params = with_round(competition_folder(tmp_path, "http://127.0.0.1:1", PROMPT), "A")
     mine = params.parent / "rounds/midterm/data/submissions/notes.txt"

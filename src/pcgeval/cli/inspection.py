@@ -171,7 +171,7 @@ def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
         lines.append(f"  {each.picture}")
     for line in lines:
         console.print(Text(one_line(line)), soft_wrap=True)
-    if with_conversation:
+    if with_conversation and (each.conversation or each.answer):
         said = "\n".join(f"{message.speaker}:\n{message.text.rstrip()}\n" for message in each.conversation)
         table = Table("conversation", "answer", header_style="")
         table.add_row(Text(printable_text(said)), Text(printable_text(each.answer or "(nothing)")))

@@ -12,7 +12,7 @@ import yaml
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
 from pcgeval.core.layout import CALLS
-from pcgeval.core.params import ParamsError, parse_params
+from pcgeval.core.params import ParamsError, load_params
 
 ROUNDS = Path("rounds")
 INPUTS = (
@@ -40,8 +40,8 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
         FileError: An input is missing, or the folder exists and pcgeval did not make it.
     """
     root = params_file.parent
+    rounds = load_params(params_file).rounds
     values = yaml.safe_load(params_file.read_bytes())
-    rounds = parse_params(values, str(params_file)).rounds
     if name not in rounds:
         known = ", ".join(rounds) or "none"
         raise ParamsError(

@@ -305,7 +305,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
     try:
-        values = yaml.safe_load(path.read_bytes())
+        with path.open("rb") as file:  # YAML names the file in its messages
+            values = yaml.safe_load(file)
     except OSError as error:
         raise ParamsError(
             f"{path}: cannot be read ({error.strerror}). Run this in the competition's folder."

@@ -50,7 +50,8 @@ class Pseudonyms:
         """Print on stderr who is who, for the organiser alone."""
         print_stderr(f"do not publish these lines, nor {KEY_FILE}, from which they follow:")
         for team, pseudonym in self.of_team.items():
-            print_stderr(f"  {pseudonym} is {team}")
+            if pseudonym != team:  # a baseline keeps its name
+                print_stderr(f"  {pseudonym} is {team}")
 
 
 def read_pseudonyms(teams: Iterable[str]) -> Pseudonyms:
