@@ -37,8 +37,8 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.decimals import round_totals
 
-    params = load_params()
     found = RankingFile.read(RANKING_JSON)
+    params = load_params()
     doubts = doubts_of(params, found)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
