@@ -48,8 +48,8 @@ class FlagDecision(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    by: Annotated[str, Field(min_length=1, max_length=200)]
-    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+    by: Annotated[str, Field(pattern=r"\S", max_length=200)]
+    reason: Annotated[str, Field(pattern=r"\S", max_length=2000)]
 
 
 class AcceptedFinding(BaseModel):
@@ -58,7 +58,7 @@ class AcceptedFinding(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: Annotated[str, Field(min_length=1, max_length=100)]
-    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+    reason: Annotated[str, Field(pattern=r"\S", max_length=2000)]
 
 
 class Notes(BaseModel):
