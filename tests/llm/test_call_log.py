@@ -334,3 +334,9 @@ def test_a_recording_that_is_missing_is_named(tmp_path: Path):
     for path in (tmp_path / "none.jsonl", tmp_path):
         with pytest.raises(FileError, match="cannot be read"):
             list(read_recording(path))
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_call_is_paid_for(tmp_path: Path):
+    (tmp_path / "asking").write_text("no folder")
+    with pytest.raises(LlmError, match="cannot be kept"):
+        CallLog(tmp_path).answer("k", lambda: pytest.fail("the model was asked"))

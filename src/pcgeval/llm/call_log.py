@@ -25,7 +25,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -157,8 +157,12 @@ class CallLog:
         if known := self.find(key):
             return known
         self.check_room()
-        lock = nullcontext() if self._folder is None else lock_briefly(self._folder / "asking" / key)
-        with lock:
+        with ExitStack() as stack:
+            if self._folder is not None:
+                try:
+                    stack.enter_context(lock_briefly(self._folder / "asking" / key))
+                except OSError as error:
+                    raise self._cannot_keep(error.strerror) from error
             return self.find(key) or self.append(ask())
 
     def check_room(self) -> None:
