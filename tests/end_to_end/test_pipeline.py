@@ -120,6 +120,7 @@ def test_the_rubric_changes(workspace: Workspace, first_run: list[str]):
     assert set(workspace.repro()) == {"grade@alpha", "grade@beta", "report"}
 
 
+@soak_only
 def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run: list[str], tmp_path: Path):
     assert first_run
     before = workspace.outputs()
@@ -128,6 +129,7 @@ def test_a_run_from_scratch_gives_the_same_bytes(workspace: Workspace, first_run
     assert scratch.outputs() == before
 
 
+@soak_only
 def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, first_run: list[str], tmp_path: Path):
     assert first_run
     for words in (["remote", "add", "--local", "--default", "store", str(tmp_path / "store")], ["push"]):

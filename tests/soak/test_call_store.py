@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
+from soak import shortened
 
 SIZE: dict[str, Any] = {"letters": "AB", "trials": 2}
 CALLS = ".pcgeval/calls"
@@ -83,7 +84,7 @@ def test_a_faulty_server_leaves_nothing_that_answers(tmp_path: Path, server: Slo
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize("work", [PROMPT, PROGRAM, REPEATING], ids=["prompt", "program", "repeating"])
+@pytest.mark.parametrize("work", shortened([PROMPT, PROGRAM, REPEATING], 1))
 def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
     tmp_path: Path, server: SlowOllama, work: dict[str, str]
 ):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
-from soak import SOAK
+from soak import SOAK, shortened
 
 OTHER_PROGRAM = {"main.py": PROGRAM["main.py"].replace("Build", "Construct")}
 OTHER_PROMPT = {"prompt.txt": PROMPT["prompt.txt"].replace("Build", "Construct")}
@@ -36,9 +36,7 @@ def first_words(competition: CompetitionFolder) -> set[str]:
     return {word for word in ("Build", "Construct") if f'"content": "{word} ' in log}
 
 
-@pytest.mark.parametrize(
-    ("work", "other"), [(PROGRAM, OTHER_PROGRAM), (PROMPT, OTHER_PROMPT)], ids=["program", "prompt"]
-)
+@pytest.mark.parametrize(("work", "other"), shortened([(PROGRAM, OTHER_PROGRAM), (PROMPT, OTHER_PROMPT)], 0))
 def test_a_submission_that_is_replaced_while_it_is_evaluated(
     tmp_path: Path, work: dict[str, str], other: dict[str, str]
 ):
@@ -65,7 +63,8 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
 
 
 @pytest.mark.parametrize(
-    ("section", "values"), [("competition", {"seed": 1}), ("competition", {"trials": 2}), ("limits", {"tokens": 9_000})]
+    ("section", "values"),
+    shortened([("competition", {"seed": 1}), ("competition", {"trials": 2}), ("limits", {"tokens": 9_000})], 0),
 )
 def test_params_that_are_changed_while_a_submission_is_evaluated(
     tmp_path: Path, section: str, values: dict[str, object]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, PROMPT, competition_folder
 from slow_ollama import SlowOllama
-from soak import SOAK
+from soak import SOAK, shortened
 
 BRANCHING = Path(__file__).parents[1] / "generation" / "examples" / "branching"
 TREE_OF_THOUGHT = {path.relative_to(BRANCHING).as_posix(): path.read_text() for path in BRANCHING.rglob("*.*")}
@@ -45,8 +45,7 @@ STUBBORN = {
 
 @pytest.mark.parametrize(
     ("work", "seconds"),
-    [(PROMPT, 6), (PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3)],
-    ids=["prompt, endless call", "endless call", "endless program", "program that asks again whatever happens"],
+    shortened([(PROMPT, 6), (PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3)], 1, 2),
 )
 def test_the_hard_end_names_the_limit(tmp_path: Path, work: dict[str, str], seconds: float):
     with SlowOllama(seconds) as server:

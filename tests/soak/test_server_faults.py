@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
+from soak import shortened
 
 SIZE = {"letters": "ABCDEF", "trials": 2}
 
@@ -24,8 +25,9 @@ def reasons(made: CompetitionFolder) -> Counter[str | None]:
     return Counter(record.reason for record in made.records())
 
 
-@pytest.mark.parametrize("work", [PROMPT, PROGRAM], ids=["prompt", "program"])
-@pytest.mark.parametrize("status", [500, 0], ids=["out of memory", "hangs"])
+@pytest.mark.parametrize(
+    ("work", "status"), shortened([(PROMPT, 500), (PROGRAM, 500), (PROMPT, 0), (PROGRAM, 0)], 1, 2)
+)
 def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     tmp_path: Path, work: dict[str, str], status: int
 ):
@@ -83,7 +85,7 @@ def history(made: CompetitionFolder) -> list[dict[str, object]]:
     return [json.loads(line) for line in (made.folder / "data/trial_history.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("work", [PROMPT, PROGRAM], ids=["prompt", "program"])
+@pytest.mark.parametrize("work", shortened([PROMPT, PROGRAM], 1))
 def test_a_prompt_that_crashes_the_server_each_time_can_be_counted_as_failed(tmp_path: Path, work: dict[str, str]):
     with SlowOllama(0.002, status=lambda text: 500 if text in {CRASHING, "Build C"} else 200) as server:
         made = competition(tmp_path, server, work)
