@@ -44,14 +44,17 @@ report: $(READY)  ## make the page results/report/index.html
 audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered
 	@$(BIN)/pcgeval audit
 
+# many tests wait for other processes, so that one more than there are cores keeps them busy
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 test: $(READY)  ## run all tests on all cores; PCGEVAL_SOAK=1 runs the long ones in full
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY)  ## run the tests that need no other process, model or DVC: for the inner loop
-	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
 
 test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
-	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/ruff check .
