@@ -135,6 +135,10 @@ def test_a_lock_file_that_a_killed_dvc_left_half_written_is_restored(tmp_path: P
         lock.write_bytes(whole[:kept])
         checked = workspace.python("-m", "pcgeval", "check")
         assert (checked.returncode, "dvc.lock" in checked.stderr) == (0, True), checked.stderr
+    rwlock = workspace.folder / ".dvc" / "tmp" / "rwlock"
+    rwlock.write_text('{"read')
+    checked = workspace.python("-m", "pcgeval", "check")
+    assert (checked.returncode, "rwlock" in checked.stderr) == (0, True), checked.stderr
     assert len(workspace.repro("generate")) == 1  # the stage whose end was being written
     assert lock.read_bytes() == whole
 

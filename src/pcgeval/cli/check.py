@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import typer
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import write_bytes
+from pcgeval.core.files import read_json, write_bytes
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
@@ -63,6 +65,7 @@ def check(
     from pcgeval.core.params import load_params
 
     _restore_dvc_lock()
+    _remove_torn_rwlock()
     summary = None
     try:
         params = load_params()
@@ -123,6 +126,20 @@ def _restore_dvc_lock() -> None:
             )
         write_bytes(DVC_LOCK, DVC_LOCK_COPY.read_bytes())
         print_stderr(f"{DVC_LOCK}: DVC was killed while it wrote it. Its copy from the stage before was put back.")
+
+
+def _remove_torn_rwlock() -> None:
+    """Remove DVC's list of what its processes read and write, if a DVC that was killed has left half of it."""
+    path = Path(".dvc", "tmp", "rwlock")
+    for _ in range(2):  # a DVC that runs may be writing it
+        if not path.is_file():
+            return
+        with suppress(FileError):
+            read_json(path)
+            return
+        time.sleep(1)
+    path.unlink(missing_ok=True)
+    print_stderr(f"{path}: DVC was killed while it wrote it. It was removed; DVC makes it anew.")
 
 
 def _faults(name: str, error: PcgevalError | OSError, severity: Severity = "error") -> list[CheckFinding]:
