@@ -1,4 +1,4 @@
-"""What asking a language model costs besides the model, in CPU time; one figure a line."""
+"""Measure what asking a language model costs besides the model, in CPU time; one figure a line."""
 
 import http.client
 import json

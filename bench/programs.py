@@ -1,4 +1,4 @@
-"""What running a program adds to asking the model: wall time per trial and per call, a figure a line.
+"""Measure what running a program adds to asking the model: wall time per trial and per call, a figure a line.
 
 The model answers at once, so that all that is measured is ours: the sandbox, a fresh Python, the interface packages,
 the pipe and the broker. What a program itself imports would take as long in any harness; this one imports nothing.

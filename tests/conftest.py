@@ -1,4 +1,4 @@
-"""What all tests share: a profile for hypothesis, Ctrl-C, and one line about what this machine could not test."""
+"""Shared by all tests: a profile for hypothesis, Ctrl-C, and one line about what this machine could not test."""
 
 import shutil
 import signal

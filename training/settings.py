@@ -1,4 +1,4 @@
-"""What the training stages share: places, sizes, and training/params.yaml as frozen models."""
+"""Shared by the training stages: places, sizes, and training/params.yaml as frozen models."""
 
 import string
 from pathlib import Path

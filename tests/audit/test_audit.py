@@ -1,4 +1,4 @@
-"""What an audit shows: for each line its own inputs, for all the shared ones, and what it refuses."""
+"""An audit shows for each line its own inputs, for all the shared ones, and what it refuses."""
 
 import hashlib
 import json

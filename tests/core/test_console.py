@@ -1,4 +1,4 @@
-"""What a person sees while a stage runs."""
+"""Progress and messages while a stage runs."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""What a requirements.txt may ask for, and environments made from wheels that are written here."""
+"""The packages that a requirements.txt may ask for, and environments made from wheels that are written here."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a program sees of the competition's packages: every import form, getter and kind of loop."""
+"""The competition's packages as a program sees them: every import form, getter and kind of loop."""
 
 import json
 import os

@@ -95,7 +95,7 @@ def reply(model, team, trial):
 
 @dataclass(frozen=True)
 class Noted:
-    """What is recorded about a trial besides its reply; each flag is a kind and a detail."""
+    """The record of a trial besides its reply; each flag is a kind and a detail."""
 
     calls: int = 1
     flags: tuple[tuple[str, str], ...] = ()

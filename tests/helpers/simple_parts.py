@@ -126,5 +126,5 @@ def sent(call, context=4096, counter=PLAIN):
 
 
 def outside_tags(text):
-    """What is left of a prompt without the material between its tags."""
+    """Return a prompt without the material between its tags."""
     return re.sub(r"<(\S+ [0-9a-f]{6,64})>\n.*?\n</\1>", "", text, flags=re.DOTALL)

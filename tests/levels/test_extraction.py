@@ -15,7 +15,7 @@ PIECES = st.sampled_from(MARKS + PARTS + CALLS)
 
 
 def block_bodies(text):
-    """What lies between three backticks and the next three, without a backtick and not empty: found step by step."""
+    """Find what lies between three backticks and the next three, without a backtick and not empty, step by step."""
     bodies, at = [], 0
     while at < len(text):
         if text.startswith(FENCE, at):

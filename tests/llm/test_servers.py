@@ -1,4 +1,4 @@
-"""What both HTTP backends bear: each test asks a scripted server through the client of Ollama's and of OpenAI's API."""
+"""Faults that both HTTP backends bear: each test asks a scripted server as a client of Ollama's and of OpenAI's API."""
 
 import asyncio
 import json

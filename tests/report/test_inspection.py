@@ -56,7 +56,9 @@ def test_a_named_trial_is_shown_whatever_became_of_it(capsys):
 def test_trials_of_another_submission_are_named(capsys):
     arguments = ["inspect", "builders", "--letter", "T", "--trial", "1", "--model", "large"]
     assert main(arguments) == 0
-    assert "warning" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "warning" not in said
+    assert "1 trial, " in said
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
     assert main([*arguments, "--json"]) == 0
     said = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What the tests with `verifiers` share: traces made by hand, and whole episodes without a network."""
+"""Shared by the tests with `verifiers`: traces made by hand, and whole episodes without a network."""
 
 import asyncio
 import sys

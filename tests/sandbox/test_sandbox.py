@@ -478,7 +478,7 @@ def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monk
 def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
     monkeypatch: pytest.MonkeyPatch, limits: ResourceLimits, verdict: str, trust_programs: bool
 ) -> None:
-    """What went over a limit ran in the sandbox: more rights would not help, nor would doing without a sandbox."""
+    """It went over a limit inside the sandbox: more rights would not help, nor would doing without a sandbox."""
     monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SECONDS", 0.001)  # a program that does nothing ends soon
     monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SHARE", 1)
     if verdict == "stopped after":

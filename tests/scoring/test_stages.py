@@ -1,4 +1,4 @@
-"""What the stages call, on a small competition in the pipeline's folders."""
+"""The functions that the stages call, on a small competition in the pipeline's folders."""
 
 import json
 import shutil

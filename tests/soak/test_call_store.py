@@ -1,4 +1,4 @@
-"""What is never paid for twice: the requests that reach a scripted server, counted."""
+"""Nothing is paid for twice: the requests that reach a scripted server, counted."""
 
 import shutil
 import time

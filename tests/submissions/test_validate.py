@@ -1,4 +1,4 @@
-"""What participants are told about their submissions, all at once."""
+"""Participants are told every problem of a submission at once."""
 
 import json
 import os

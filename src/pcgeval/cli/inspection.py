@@ -97,6 +97,7 @@ def inspect(
     With --letter and --trial the trial is shown whatever became of it.
     """
     from pcgeval.core.params import load_params
+    from pcgeval.report.formats import count
     from pcgeval.report.inspection import inspected_trials
 
     params = load_params()
@@ -126,7 +127,7 @@ def inspect(
         _print_trial(each, with_conversation=number < MOST_SHOWN)
     failed = sum(each.failed_stage is not None for each in every)
     marked = sum(bool(each.flags) for each in every)
-    print_stderr(f"{team}: {len(every)} trials, {failed} failed, {marked} flagged; {len(found)} shown")
+    print_stderr(f"{team}: {count(len(every), 'trial')}, {failed} failed, {marked} flagged; {len(found)} shown")
     if len(found) > MOST_SHOWN:
         print_stderr(f"conversations of the first {MOST_SHOWN} only: choose others with --model, --letter and --trial")
 

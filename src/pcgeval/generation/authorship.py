@@ -12,7 +12,7 @@ _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
 
 class Transcript:
-    """What the model and the program said so far in one trial."""
+    """Collect the words of the model and of the program in one trial."""
 
     def __init__(self) -> None:
         """Begin with an empty trial."""

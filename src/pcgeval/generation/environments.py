@@ -208,7 +208,7 @@ def _this_machine() -> tuple[str, str, str]:
 
 
 class _TooLargeError(Exception):
-    """What is downloaded or installed is more than an environment may hold; the text follows requirements.txt."""
+    """The packages exceed what an environment may hold; the text follows the name requirements.txt."""
 
 
 def _run_pip(*words: str, scratch: Path, most_bytes: int) -> str | None:

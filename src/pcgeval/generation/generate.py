@@ -143,14 +143,11 @@ def generate_stage(
     if faults:
         shown = [f"{trial.letter}{trial.number} ({faults[trial]})" for trial in sorted(faults)[:_SHOWN_FAULTS]]
         more = "" if len(faults) == len(shown) else f", and {len(faults) - len(shown)} more"
+        accept = f" If one always fails: `pcgeval retry {submission.team} --accept WHY` counts it."
         raise TrialFaultError(
             f"{submission.team} with {model}: {len(faults)} of {len(trial_list)} trials failed through no fault of the "
             f"submission: {', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again."
-            + (
-                ""
-                if keep_others
-                else f" If one always fails: `pcgeval retry {submission.team} --accept WHY` counts it."
-            )
+            f"{'' if keep_others else accept}"
         )
 
 

@@ -1,7 +1,8 @@
 """Describe the work of one model and team: the requests, the seeds, and the fingerprint of each trial."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
@@ -82,6 +83,21 @@ class GenerationTask:
         return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
 
 
+def present_fingerprint(params: Params, model: str, submission: Submission) -> Callable[[Trial, str], str]:
+    """Return a function that gives the fingerprint which a kept trial has if nothing changed since it was made.
+
+    Its arguments are the trial and the digest of the model in the trial's record, which counts where params.yaml names
+    none. The files of a program are read once for each digest.
+    """
+    settings = params.models[model]
+
+    @cache
+    def task(digest: str) -> GenerationTask:
+        return GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
+
+    return lambda trial, digest: task(settings.digest or digest).fingerprint(trial)
+
+
 def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
     """Return the trials whose records tell that they were made from another submission, model, seed or limits.
 
@@ -94,18 +110,13 @@ def stale_records(params: Params, model: str, submission: Submission, folder: Pa
     Raises:
         FileError: A record is not what the stage writes.
     """
-    settings = params.models[model]
-    tasks: dict[str, GenerationTask] = {}  # by the model's digest
+    fingerprint = present_fingerprint(params, model, submission)
     stale = []
     for trial in trials(params):
         path = record_path(folder, submission.team, trial)
         if path.exists():
             record = read_record(path)
-            digest = settings.digest or record.digest
-            if digest not in tasks:
-                seed = params.competition.seed
-                tasks[digest] = GenerationTask(submission, settings, digest, params.limits, seed)
-            if tasks[digest].fingerprint(trial) != record.fingerprint:
+            if fingerprint(trial, record.digest) != record.fingerprint:
                 stale.append(trial)
     return stale
 

@@ -13,7 +13,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.generation.environments import InstallError, lock_requirements
 from pcgeval.generation.generate import FAULTS_IN_A_ROW, Report, TrialFaultError, generate_stage
-from pcgeval.generation.tasks import stale_records
+from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.protocol import LlmError
 from pcgeval.submissions.load import Program, Submission, load_submissions
@@ -73,12 +73,15 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
 
 def _is_done(params: Params, model: str, submission: Submission, folder: Path, report: Report) -> bool:
     """Return whether all trials are finished, which are then reported: their stage need not be run again."""
-    paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}
-    if not all(path.exists() for path in paths.values()) or stale_records(params, model, submission, folder):
-        return False
-    records = {trial: read_record(path) for trial, path in paths.items()}
-    if not all(record.is_final for record in records.values()):
-        return False
+    fingerprint = present_fingerprint(params, model, submission)
+    records = {}
+    for trial in trials(params):
+        path = record_path(folder, submission.team, trial)
+        if not path.exists():
+            return False
+        records[trial] = record = read_record(path)
+        if not record.is_final or record.fingerprint != fingerprint(trial, record.digest):
+            return False
     for trial, record in records.items():
         report(trial, record, False)
     return True

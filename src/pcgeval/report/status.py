@@ -22,7 +22,7 @@ from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.core.untrusted import printable_line
-from pcgeval.generation.tasks import GenerationTask
+from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.llm.call_log import LoggedCall
 from pcgeval.report.render import render_template
 from pcgeval.scoring.inputs import ScoringError
@@ -167,7 +167,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class _KnownTrial:
-    """What counts of a trial on the disk; `seconds` is what its calls took the model.
+    """The part of a trial's record that the status needs; `seconds` is the time its calls took the model.
 
     `fault` is why it failed if that was not the submission's fault and nobody accepted it.
     """
@@ -280,16 +280,11 @@ def _final(
     params: Params, model: str, submission: Submission | None, found: Mapping[Trial, _KnownTrial]
 ) -> dict[Trial, _KnownTrial]:
     """Return the trials that the stage will keep, by the rule of the stage."""
-    settings, seed = params.models[model], params.competition.seed
-    tasks: dict[str, GenerationTask] = {}  # by the model's digest
-    final = {}
-    for trial, each in found.items():
-        digest = settings.digest or each.digest
-        if submission and digest not in tasks:
-            tasks[digest] = GenerationTask(submission, settings, digest, params.limits, seed)
-        if each.fault is None and (not submission or tasks[digest].fingerprint(trial) == each.fingerprint):
-            final[trial] = each
-    return final
+    finished = {trial: each for trial, each in found.items() if each.fault is None}
+    if submission is None:
+        return finished
+    fingerprint = present_fingerprint(params, model, submission)
+    return {trial: each for trial, each in finished.items() if fingerprint(trial, each.digest) == each.fingerprint}
 
 
 @cache

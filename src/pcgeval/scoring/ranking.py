@@ -42,7 +42,7 @@ class Entrant:
 
     @property
     def status(self) -> Literal["disqualified", "baseline", "held", "ranked"]:
-        """What it is in the ranking."""
+        """Its place in the ranking or why it has none."""
         if self.disqualified is not None:
             return "disqualified"
         if self.role == "baseline":

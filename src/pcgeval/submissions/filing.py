@@ -46,7 +46,7 @@ class FilingError(PcgevalError):
 
 @dataclass(frozen=True)
 class SubmitOptions:
-    """What the organiser decides about a submission.
+    """The organiser's decisions about a submission.
 
     Attributes:
         replace: Replace a baseline, or a team whose name nothing but the file's name or another team's README gives.

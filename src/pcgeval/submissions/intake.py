@@ -72,7 +72,7 @@ class IntakeRow(BaseModel):
 
 @dataclass(frozen=True)
 class IntakeResult:
-    """What became of a row.
+    """The outcome of one row.
 
     Attributes:
         line: The line of the CSV file where it begins.

@@ -20,7 +20,7 @@ RECEIPTS = STATE / "receipts"
 
 
 class Receipt(BaseModel):
-    """What became of a submission.
+    """The outcome of handing in a submission, as its team is told.
 
     Attributes:
         team: The team.
