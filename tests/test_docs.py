@@ -6,12 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 import pcgeval
 from pcgeval.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
+WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
 STAGE_FOLDERS = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity", "evidence")
 MADE = (*STAGE_FOLDERS, "trial_history.jsonl")  # below data/
 
@@ -37,20 +40,37 @@ def test_files_and_folders_of_the_sources_exist(document: Path) -> None:
 
 def test_commands_have_the_options_that_are_named(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for line in re.findall(r"^pcgeval (\S.*)$", document.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE):
-        words = shlex.split(line, comments=True)
-        command = [word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
-        while command and main([*command, "--help"]):
-            command.pop()  # the last word was an argument
-        capsys.readouterr()
-        assert main([*command, "--help"]) == 0, line
-        shown = capsys.readouterr().out
-        assert all(word in shown for word in words if word.startswith("--")), line
+        check_options(shlex.split(line, comments=True), capsys)
+
+
+def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Compare the words behind `pcgeval` with the help of the command."""
+    command = [word for word in words[:2] if re.fullmatch(r"[a-z-]+", word) and not word.startswith("-")]
+    while command and main([*command, "--help"]):
+        command.pop()  # the last word was an argument
+    capsys.readouterr()
+    assert main([*command, "--help"]) == 0, words
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in words if word.startswith("--")), words
 
 
 def test_make_targets_exist(document: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
     for line in re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document.read_text("utf-8"), flags=re.MULTILINE):
         assert set(line.split()) <= targets, line
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
+    scripts = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert scripts
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
+    for script in scripts:
+        assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0, script
+        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= targets
+        for command in re.findall(r"(?:^|[ /])pcgeval ([^;|>&\n]+)", script):
+            check_options(shlex.split(command), capsys)
 
 
 def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
