@@ -1,4 +1,4 @@
-"""The commands that look at a run, at its trials, and tell teams about them: `status`, `inspect`, `letter`."""
+"""The commands that look at a run and its trials, and tell teams: `status`, `inspect`, `explain`, `letter`."""
 
 import sys
 import time
@@ -101,16 +101,7 @@ def inspect(
     from pcgeval.report.inspection import inspected_trials
 
     params = load_params()
-    competition = params.competition
-    numbers = [str(number) for number in range(1, competition.trials + 1)]
-    for what, value, known in (
-        ("team", team, params.teams),
-        ("model", model, params.models),
-        ("letter", letter, competition.characters),
-        ("trial", None if trial is None else str(trial), numbers),
-    ):
-        if value is not None and value not in list(known):
-            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(known)}.")
+    _check_known(params, team, model, letter, trial)
     every = [
         each
         for name in ([model] if model else params.models)
@@ -130,6 +121,20 @@ def inspect(
     print_stderr(f"{team}: {count(len(every), 'trial')}, {failed} failed, {marked} flagged; {len(found)} shown")
     if len(found) > MOST_SHOWN:
         print_stderr(f"conversations of the first {MOST_SHOWN} only: choose others with --model, --letter and --trial")
+
+
+def _check_known(params: "Params", team: str, model: str | None, letter: str | None, trial: int | None) -> None:
+    """Refuse a name that params.yaml does not have, and say which it has."""
+    competition = params.competition
+    for what, value, known in (
+        ("team", team, params.teams),
+        ("model", model, params.models),
+        ("letter", letter, competition.characters),
+        ("trial", None if trial is None else str(trial), map(str, range(1, competition.trials + 1))),
+    ):
+        names = list(known)
+        if value is not None and value not in names:
+            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(names)}.")
 
 
 def _warn_of_stale_trials(params: "Params", team: str, found: list["InspectedTrial"]) -> None:
@@ -177,6 +182,42 @@ def _print_trial(each: "InspectedTrial", *, with_conversation: bool) -> None:
         table = Table("conversation", "answer", header_style="")
         table.add_row(Text(printable_text(said)), Text(printable_text(each.answer or "(nothing)")))
         console.print(table)
+
+
+@app.command()
+def explain(
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of params.yaml.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model of params.yaml.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="One of its letters.")],
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", help="The number of the trial, from 1.")],
+    long: Annotated[bool, typer.Option("--long", help="Show whole messages and hashes, and all calls.")] = False,
+    json: Json = False,
+) -> None:
+    """Explain a trial: from prompt to its share of the total.
+
+    One screen: what was asked and answered, which blocks fell, what the classifier saw, every formula with its figures,
+    computed again from the measurements, and the SHA-256 of each step's file. Exit code 1 means that the ranking has
+    other figures than the measurements make.
+    """
+    import shutil
+
+    from pcgeval.cli.explain_output import explain_text
+    from pcgeval.core.console import EXIT_CHECK_FAILED
+    from pcgeval.core.layout import Trial
+    from pcgeval.core.params import load_params
+    from pcgeval.report.explanation import explain as explain_trial
+
+    params = load_params()
+    _check_known(params, team, model, letter, trial)
+    found = explain_trial(params, team, model, Trial(letter, trial))
+    _warn_of_stale_trials(params, team, [found.trial])
+    if json:
+        print_json(found.to_json())
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+        sys.stdout.write(explain_text(found, width, long=long) + "\n")
+    if found.differences:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command()

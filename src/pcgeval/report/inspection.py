@@ -3,7 +3,7 @@
 All texts are those of strangers: they are cut, and whoever shows them makes them printable.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -107,8 +107,16 @@ class InspectedTrial:
         }
 
 
-def inspected_trials(params: Params, team: str, model: str) -> Iterator[InspectedTrial]:
+def inspected_trials(
+    params: Params, team: str, model: str, wanted: Iterable[Trial] | None = None
+) -> Iterator[InspectedTrial]:
     """Yield the trials of a team with a model that are on the disk, in order; a run may be writing others.
+
+    Args:
+        params: The competition.
+        team: One of its teams.
+        model: One of its models.
+        wanted: Only these trials; all of them if None.
 
     Raises:
         SubmissionError: The team's submission cannot be read.
@@ -117,13 +125,14 @@ def inspected_trials(params: Params, team: str, model: str) -> Iterator[Inspecte
     raw, images = stage_dir("raw", model, team), stage_dir("images", model, team)
     outcomes = _last_outcomes(model, team)
     scores = _scores(model, team)
+    chosen = list(trials(params) if wanted is None else wanted)
     stabilities, similarities = {}, {}
-    for letter in params.competition.characters:
-        if stability := _if_whole(StabilityFile, letter_file(stage_dir("stability", model, team), letter)):
+    for letter in dict.fromkeys(each.letter for each in chosen):
+        if stability := if_whole(StabilityFile, letter_file(stage_dir("stability", model, team), letter)):
             stabilities[letter] = by_trial(stability.levels)
-        if similarity := _if_whole(SimilarityFile, letter_file(stage_dir("similarity", model, team), letter)):
+        if similarity := if_whole(SimilarityFile, letter_file(stage_dir("similarity", model, team), letter)):
             similarities[letter] = by_trial(similarity.trials)
-    for trial in trials(params):
+    for trial in chosen:
         try:
             answer = read_text(trial_file(raw, "raw", team, trial))
             path = record_path(raw, team, trial)
@@ -210,7 +219,8 @@ def _scores(model: str, team: str) -> dict[Trial, Decimal]:
     return {Trial(each.letter, each.trial): each.score for each in rows if each.team == team}
 
 
-def _if_whole(kind: type[_Kind], path: Path) -> _Kind | None:
+def if_whole(kind: type[_Kind], path: Path) -> _Kind | None:
+    """Read a stage's file; None if it is not there yet, or only half."""
     try:
         return kind.read(path)
     except FileError:

@@ -26,7 +26,7 @@ def score_stage(params: Params, model: str, out_folder: Path) -> None:
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams).values()
-    results = _read(params, (model,), submissions)
+    results = read_measured(params, (model,), submissions)
     baselines = [each.team for each in submissions if each.notes.role == "baseline"]
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
 
@@ -43,7 +43,7 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams).values()
-    results = _read(params, params.models, submissions)
+    results = read_measured(params, params.models, submissions)
     scores = score_competition(results, rules)
     drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
@@ -88,7 +88,13 @@ def rules_of(params: Params) -> ScoringRules:
     )
 
 
-def _read(params: Params, models: Iterable[str], submissions: Iterable[Submission]) -> CompetitionResults:
+def read_measured(params: Params, models: Iterable[str], submissions: Iterable[Submission]) -> CompetitionResults:
+    """Read what the stages measured of every team that is not disqualified, with some models.
+
+    Raises:
+        FileError: A file is there but is not what a stage writes.
+        ScoringError: Results are absent, or all teams are disqualified.
+    """
     teams = [each.team for each in submissions if each.notes.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")

@@ -1,0 +1,209 @@
+"""The output of `pcgeval explain`: one screen from a trial's prompt to its share of the team's total."""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import zip_longest
+
+from pcgeval.cli.try_output import drawing
+from pcgeval.core.stage_files import plain
+from pcgeval.core.untrusted import printable_line, printable_text
+from pcgeval.report.explanation import CalledBlock, Explanation, StepFile
+from pcgeval.scoring.shares import TrialShare
+
+NARROWEST = 60  # columns that the text is made for at least
+MOST_LINES = 5  # of a message
+MOST_CALLS = 16
+MOST_LETTERS = 5
+_HASH = 12  # hexadecimal digits of a hash that are shown
+_INDENT = "  "
+
+
+def explain_text(found: Explanation, width: int, *, long: bool = False) -> str:
+    """Return an explanation as text.
+
+    Args:
+        found: The trial.
+        width: The columns of the terminal.
+        long: Show whole messages, all calls and whole hashes.
+    """
+    width = max(width, NARROWEST)
+    place = f"{found.trial.trial.letter}{found.trial.trial.number}"
+    lines = [f"{place} of {found.team} with {found.model}{_standing(found)}"]
+    if found.model_name is not None and found.digest is not None:
+        lines.append(f"{printable_line(found.model_name)}, digest {_hash(found.digest, long=long)}")
+    for title, part in (
+        (f"Asked by a {found.kind}", _asked(found, width, long=long)),
+        ("Answered", _answered(found, width, long=long)),
+        ("Built", _built(found, width, long=long)),
+        ("Seen by the classifier", _seen(found)),
+        (f"From this trial to the total of {found.team}", _arithmetic(found)),
+        ("Files, by SHA-256", _files(found.files, long=long)),
+    ):
+        lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
+    lines += ["", *_verdict(found)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _standing(found: Explanation) -> str:
+    if found.row is None:
+        return ""
+    place = found.row.status if found.row.rank is None else f"rank {found.row.rank}"
+    return f" ({place})"
+
+
+def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    messages = found.trial.conversation
+    if not messages:
+        yield "there is no record of the conversation"
+        return
+    if found.kind == "program" and not long:
+        calls = found.trial.calls or 0
+        yield f"{calls} call{'' if calls == 1 else 's'} to the model; the messages of the last one:"
+        last = next((number for number in range(len(messages) - 1, -1, -1) if messages[number].speaker == "model"), 0)
+        messages = messages[max(0, last - 1) : last + 1]
+    if found.trial.answer and messages[-1].text.startswith(found.trial.answer.rstrip()[:200]):
+        messages = messages[:-1]  # it follows as the answer
+    for each in messages:
+        speaker = "" if each.speaker == "prompt" else f"{each.speaker}: "
+        yield from _message(speaker + each.text, width, long=long)
+
+
+def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    trial = found.trial
+    if trial.answer:
+        yield from _message(trial.answer, width, long=long)
+    if trial.calls is not None:
+        yield f"({trial.calls} call{'' if trial.calls == 1 else 's'}, {trial.tokens} tokens, seed {trial.seed})"
+    if trial.failed_stage == "generate":
+        yield _failure(found)
+    yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in trial.flags)
+
+
+def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
+    """Yield a text's lines, broken at the width; without `long` the first few."""
+    lines = [
+        part
+        for line in printable_text(text.strip()).splitlines()
+        for part in textwrap.wrap(line, width - len(_INDENT), replace_whitespace=False) or [""]
+    ]
+    shown = lines if long else lines[:MOST_LINES]
+    yield from shown
+    if len(lines) > len(shown):
+        yield f"... and {len(lines) - len(shown)} lines more"
+
+
+def _failure(found: Explanation) -> str:
+    trial = found.trial
+    fault = "" if trial.cause is None else f"; a fault of the {trial.cause}"
+    counted = "" if trial.accepted is None else f", accepted by {printable_line(trial.accepted)}"
+    return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}{counted}"
+
+
+def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    """Yield the calls with what became of their blocks, beside the level as it ended."""
+    trial, blocks = found.trial, found.blocks
+    if trial.failed_stage == "generate":
+        yield "nothing: there is no answer"
+        return
+    if trial.failed_stage in {"extract", "convert", "simulate"}:
+        yield _failure(found)
+    calls = [_call(each) for each in blocks]
+    if not long and len(blocks) > MOST_CALLS:
+        fell = [each for each in blocks if each.fate in {"moved", "broke"}]
+        first = sorted(
+            [*fell, *(each for each in blocks if each not in fell)][:MOST_CALLS], key=lambda each: each.number
+        )
+        calls = [*(_call(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
+    picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
+    across = max((len(each) for each in picture), default=0)
+    if picture and across + 3 + max(len(each) for each in calls) <= width - len(_INDENT):
+        yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
+    else:
+        yield from (*calls, *picture)
+    if trial.stability is not None:
+        fallen = sum(each.fate in {"moved", "broke"} for each in blocks)
+        which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
+        yield f"{len(blocks) - fallen} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
+
+
+def _call(each: CalledBlock) -> str:
+    text = f"{each.number:2} {printable_line(each.call)}  {each.fate}"
+    if each.fate != "moved" or each.distance is None or each.fell is None or each.turned is None:
+        return text
+    fell = f", {each.fell:.2f} m down" if each.fell >= 0.01 else ""
+    return f"{text} {each.distance:.2f} m{fell}{f', turned {each.turned:.0f}°' if each.turned >= 1 else ''}"
+
+
+def _seen(found: Explanation) -> Iterator[str]:
+    letter, similarity = found.trial.trial.letter, found.trial.similarity
+    if found.trial.failed_stage == "classify":
+        yield _failure(found)
+    if not found.probabilities or similarity is None:
+        yield "nothing: there is no picture of a level"
+        return
+    likeliest = ", ".join(f"{each.label} {100 * each.probability:.2f} %" for each in found.probabilities[:MOST_LETTERS])
+    place = next(number for number, each in enumerate(found.probabilities, start=1) if each.label == letter)
+    yield f"likeliest: {likeliest}"
+    yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
+
+
+def _arithmetic(found: Explanation) -> Iterator[str]:
+    share = found.share
+    if share is None:
+        yield printable_line(found.unscored or "")
+        return
+    steps = list(_steps(share))
+    names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
+    yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
+    yield f"This trial is {_figure(share.share)} of the total, {_figure(share.percent)} % of it."
+
+
+def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
+    """Yield each formula: its name, the figures in it, and its result."""
+    weight, trial, letter, prompt = share.weight, share.trial, share.letter, share.prompt
+    factors = f"{_figure(weight.stability)} stability x {_figure(weight.similarity)} similarity"
+    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
+    measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
+    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
+    others = [each.score for each in letter.trials if each.trial != trial.trial]
+    yield "mean of its trials", _mean(trial.score, others, "other"), _figure(share.mean)
+    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
+    others = [each.score for each in prompt.letters if each.letter != letter.letter]
+    yield f"model {share.model}", _mean(letter.score, others, "other letter"), _figure(prompt.score)
+    rest = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
+    yield "total", " + ".join([_figure(prompt.score), *rest]), _figure(share.total.total)
+    whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
+    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
+
+
+def _mean(own: Decimal, others: Sequence[Decimal], word: str) -> str:
+    if not others:
+        return f"{_figure(own)} / 1"
+    named = f"{len(others)} {word}s" if len(others) > 1 else f"the {word}"
+    return f"({_figure(own)} + {_figure(sum(others, Decimal(0)))} of {named}) / {1 + len(others)}"
+
+
+def _figure(value: Decimal) -> str:
+    """Return a figure with six significant digits; the exact ones are in the JSON."""
+    return f"{float(value):.6g}"
+
+
+def _files(files: Sequence[StepFile], *, long: bool) -> Iterator[str]:
+    for each in files:
+        yield f"{each.step:10}  {_hash(each.sha256, long=long) if each.sha256 else 'not there':{_HASH}}  {each.path}"
+
+
+def _hash(value: str, *, long: bool) -> str:
+    return value if long else value[:_HASH]
+
+
+def _verdict(found: Explanation) -> Iterator[str]:
+    if found.differences:
+        yield from (f"DIFFERS: {printable_line(each)}" for each in found.differences)
+        yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
+    elif found.share and found.row:
+        total = plain(found.share.total.total)
+        yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."
+    elif found.share:
+        yield "There is no ranking to compare with yet."

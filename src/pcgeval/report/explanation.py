@@ -1,0 +1,310 @@
+"""Explain one trial: from the prompt and the reply over calls, level and classifier to its share of the team's total.
+
+The figures are computed again from what the stages measured, and must add up to what `ranking.json` says. All texts are
+those of strangers: whoever shows them makes them printable.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import read_text, sha256_file
+from pcgeval.core.layout import (
+    CLASSIFIER_FILE,
+    OFFICIAL_RESULTS,
+    RANKING_JSON,
+    SIMULATIONS_FILE,
+    SUBMISSIONS,
+    Trial,
+    letter_file,
+    stage_dir,
+    trial_file,
+)
+from pcgeval.core.params import Params
+from pcgeval.core.stage_files import (
+    LabelProbability,
+    RankedTeam,
+    RankingFile,
+    SimilarityFile,
+    SimulatedTrial,
+    SimulationsFile,
+    by_trial,
+    plain,
+)
+from pcgeval.core.trials import read_record, record_path
+from pcgeval.levels.blocks import Block, level_blocks
+from pcgeval.levels.calls import Call, read_calls
+from pcgeval.report.collect import read_program
+from pcgeval.report.inspection import InspectedTrial, if_whole, inspected_trials
+from pcgeval.scoring.formulas import score_competition
+from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
+from pcgeval.scoring.shares import TrialShare, trial_share
+from pcgeval.scoring.stages import read_measured, rules_of
+from pcgeval.submissions.load import Program, Submission, load_submission, load_submissions
+
+Fate = Literal["stayed", "moved", "broke", "not simulated"]
+
+
+@dataclass(frozen=True)
+class CalledBlock:
+    """A call of the answer and what became of its block; call and block have the same number, from 1.
+
+    Attributes:
+        call: The line of code, cut if it is long.
+        distance: Metres between the block's places before and after the simulation; None if it was not simulated or
+            broke.
+        fell: Metres of it downwards; negative upwards.
+        turned: Degrees by which it turned, from 0 to 180.
+    """
+
+    number: int
+    call: str
+    fate: Fate
+    distance: float | None = None
+    fell: float | None = None
+    turned: float | None = None
+
+
+@dataclass(frozen=True)
+class StepFile:
+    """The file that a step of the evaluation wrote, or for a program its folder; `sha256` is None if it is not there.
+
+    That of a program is the hash of all its names and contents, as its receipt and the page have it.
+    """
+
+    step: str
+    path: str
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that there is to say about one trial.
+
+    Attributes:
+        kind: Whether the team handed in a prompt or a program.
+        model_name: The model's name where it was asked, with the digest of its bytes; None without a record.
+        blocks: The calls in order; none if nothing was extracted.
+        best_of: Which of the simulations counts, from 1, and how many there were; None if it was not simulated.
+        probabilities: All letters, the likeliest first; none if it was not classified.
+        row: The team's line of the ranking; None if nothing is ranked yet.
+        share: The figures up to the team's total, computed anew; None if there is no score, and `unscored` says why.
+        differences: Where the ranking's figures differ from these, a sentence each.
+        files: The file of each step, in order.
+    """
+
+    team: str
+    title: str
+    kind: Literal["prompt", "program"]
+    model: str
+    model_name: str | None
+    digest: str | None
+    trial: InspectedTrial
+    blocks: tuple[CalledBlock, ...]
+    best_of: tuple[int, int] | None
+    probabilities: tuple[LabelProbability, ...]
+    row: RankedTeam | None
+    share: TrialShare | None
+    unscored: str | None
+    differences: tuple[str, ...]
+    files: tuple[StepFile, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values for JSON; exact figures are texts."""
+        values = {name: getattr(self, name) for name in ("team", "title", "kind", "model", "model_name", "digest")}
+        return {
+            **values,
+            **self.trial.to_json(),
+            "blocks": [asdict(each) for each in self.blocks],
+            "best_of": None if self.best_of is None else {"simulation": self.best_of[0], "of": self.best_of[1]},
+            "probabilities": {each.label: each.probability for each in self.probabilities},
+            "rank": self.row and self.row.rank,
+            "status": self.row and self.row.status,
+            "arithmetic": None if self.share is None else _figures(self.share),
+            "unscored": self.unscored,
+            "differences": list(self.differences),
+            "files": [asdict(each) for each in self.files],
+        }
+
+
+def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
+    """Explain a trial of a competition in the present folder, as far as it was evaluated.
+
+    Args:
+        params: The competition.
+        team: One of its teams.
+        model: One of its models.
+        trial: One of its letters and trials.
+
+    Raises:
+        FileError: There is no reply yet, or a file of a stage is broken or does not belong to the others.
+        SubmissionError: The team's submission cannot be read.
+    """
+    submission = load_submission(SUBMISSIONS / team)
+    inspected = next(inspected_trials(params, team, model, [trial]), None)
+    if inspected is None:
+        path = trial_file(stage_dir("raw", model, team), "raw", team, trial)
+        raise FileError(f"{path}: there is no reply yet. Run `make final-eval`; `pcgeval status` says how far it is.")
+    path = record_path(stage_dir("raw", model, team), team, trial)
+    record = read_record(path) if path.exists() else None
+    simulations = if_whole(SimulationsFile, stage_dir("stability", model, team) / SIMULATIONS_FILE)
+    simulated = next(
+        (each for each in (simulations.trials if simulations else ()) if Trial(each.letter, each.trial) == trial), None
+    )
+    row, ranking_fault = _ranked(team)
+    share, unscored = _share(params, team, model, trial)
+    return Explanation(
+        team=team,
+        title=submission.title,
+        kind="program" if isinstance(submission.work, Program) else "prompt",
+        model=model,
+        model_name=record.model if record else None,
+        digest=record.digest if record else None,
+        trial=inspected,
+        blocks=tuple(_blocks(model, team, trial, simulated)),
+        best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
+        probabilities=_probabilities(model, team, trial),
+        row=row,
+        share=share,
+        unscored=unscored,
+        differences=tuple([ranking_fault] if ranking_fault else _differences(share, row, inspected)),
+        files=tuple(_files(submission, model, trial)),
+    )
+
+
+def _ranked(team: str) -> tuple[RankedTeam | None, str | None]:
+    """Return a team's line of the ranking, or why there is none; before the first ranking neither."""
+    if not RANKING_JSON.exists():
+        return None, None
+    row = next((each for each in RankingFile.read(RANKING_JSON).teams if each.team == team), None)
+    return row, None if row else f"{RANKING_JSON}: has no team {team}; it is the ranking of an earlier run"
+
+
+def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialShare | None, str | None]:
+    """Return the figures up to the team's total, or why there are none."""
+    submissions = load_submissions(params.teams)
+    if reason := submissions[team].notes.disqualified:
+        return None, f"the team is disqualified, so it has no scores: {reason}"
+    try:
+        results = read_measured(params, params.models, submissions.values())
+        scores = score_competition(results, rules_of(params))
+    except PcgevalError as error:  # a letter's weight needs what all teams got
+        return None, f"not all teams are evaluated yet: {error}"
+    return trial_share(scores, model, team, trial.letter, trial.number), None
+
+
+def _differences(share: TrialShare | None, row: RankedTeam | None, trial: InspectedTrial) -> Iterator[str]:
+    """Yield where published figures are others than those that the measurements make."""
+    if share is None or row is None:
+        return
+    compared: list[tuple[str, Decimal | None, Decimal]] = [
+        (f"{RANKING_JSON}: the total of {row.team}", row.total, share.total.total),
+        (f"{RANKING_JSON}: the normalised total of {row.team}", row.normalised, share.total.normalised),
+    ]
+    for model, score in share.prompts.items():
+        said = row.models[model].score if model in row.models else None
+        compared.append((f"{RANKING_JSON}: the score of {row.team} with {model}", said, score))
+    place = f"{trial.trial.letter}{trial.trial.number}"
+    path = OFFICIAL_RESULTS / share.model / TRIAL_SCORES
+    compared.append((f"{path}: the score of {row.team}'s trial {place}", trial.score, share.trial.score))
+    for what, said, computed in compared:
+        if said != computed:
+            yield f"{what} is {'not there' if said is None else plain(said)}; the measurements make {plain(computed)}"
+
+
+def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | None) -> Iterator[CalledBlock]:
+    """Yield each call with the fate of its block: the stages keep their order."""
+    code = trial_file(stage_dir("intermediate", model, team), "intermediate", team, trial)
+    calls: list[Call] = list(read_calls(read_text(code))) if code.exists() else []
+    if simulated is None:
+        yield from (CalledBlock(number, each.text, "not simulated") for number, each in enumerate(calls, start=1))
+        return
+    level = trial_file(stage_dir("levels", model, team), "levels", team, trial)
+    blocks: tuple[Block, ...] = level_blocks(read_text(level)) if level.exists() else ()
+    if not len(calls) == len(blocks) == len(simulated.types):
+        raise FileError(
+            f"{code}, {level}: {len(calls)} calls and {len(blocks)} blocks, of which {len(simulated.types)} were "
+            "simulated: the files do not belong together. Run `make final-eval` to make them again."
+        )
+    ends = zip(simulated.positions, simulated.moved, simulated.dead, strict=True)
+    for number, (call, block, (place, moved, dead)) in enumerate(zip(calls, blocks, ends, strict=True), start=1):
+        if dead:
+            yield CalledBlock(number, call.text, "broke")
+            continue
+        x, y, angle = place
+        turned = abs((math.degrees(angle) - block.rotation + 180) % 360 - 180)
+        yield CalledBlock(
+            number=number,
+            call=call.text,
+            fate="moved" if moved else "stayed",
+            distance=round(math.hypot(x - block.x, y - block.y), 6),
+            fell=round(block.y - y, 6),
+            turned=round(turned, 3),
+        )
+
+
+def _probabilities(model: str, team: str, trial: Trial) -> tuple[LabelProbability, ...]:
+    file = if_whole(SimilarityFile, letter_file(stage_dir("similarity", model, team), trial.letter))
+    found = by_trial(file.predictions).get(trial.number) if file else None
+    return tuple(sorted(found.probabilities if found else (), key=lambda each: (-each.probability, each.label)))
+
+
+def _files(submission: Submission, model: str, trial: Trial) -> Iterator[StepFile]:
+    """Yield the files that decide a trial's score, by the step that wrote them."""
+    team, work = submission.team, submission.work
+    if isinstance(work, Program):
+        yield StepFile("submission", (SUBMISSIONS / team).as_posix(), read_program(work).sha256)
+    else:
+        yield _file("submission", SUBMISSIONS / team / "prompt.txt")
+    folder = {
+        name: stage_dir(name, model, team)
+        for name in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
+    }
+    yield _file("generate", record_path(folder["raw"], team, trial))
+    yield _file("generate", trial_file(folder["raw"], "raw", team, trial))
+    yield _file("extract", trial_file(folder["intermediate"], "intermediate", team, trial))
+    yield _file("convert", trial_file(folder["levels"], "levels", team, trial))
+    yield _file("simulate", folder["stability"] / SIMULATIONS_FILE)
+    yield _file("simulate", letter_file(folder["stability"], trial.letter))
+    yield _file("simulate", trial_file(folder["images"], "images", team, trial))
+    yield _file("classify", folder["similarity"] / CLASSIFIER_FILE)
+    yield _file("classify", letter_file(folder["similarity"], trial.letter))
+    yield _file("diversity", letter_file(folder["diversity"], trial.letter))
+    yield _file("score", OFFICIAL_RESULTS / model / CONSTANTS)
+    yield _file("score", OFFICIAL_RESULTS / model / TRIAL_SCORES)
+    yield _file("rank", RANKING_JSON)
+
+
+def _file(step: str, path: Path) -> StepFile:
+    return StepFile(step, path.as_posix(), sha256_file(path) if path.is_file() else None)
+
+
+def _figures(share: TrialShare) -> dict[str, Any]:
+    """Return the exact figures as texts in plain notation, in the order of the formulas."""
+    weight = share.weight
+    return {
+        "weight": {
+            "stability": plain(weight.stability),
+            "similarity": plain(weight.similarity),
+            "diversity": plain(weight.diversity),
+            "product": plain(weight.weight),
+        },
+        "trial_score": plain(share.trial.score),
+        "trials": {each.trial: plain(each.score) for each in share.letter.trials},
+        "mean": plain(share.mean),
+        "diversity": plain(share.letter.diversity),
+        "letter_score": plain(share.letter.score),
+        "letters": {each.letter: plain(each.score) for each in share.prompt.letters},
+        "model_score": plain(share.prompt.score),
+        "models": {model: plain(score) for model, score in share.prompts.items()},
+        "total": plain(share.total.total),
+        "all_totals": plain(share.all_totals),
+        "teams": share.teams,
+        "normalised": plain(share.total.normalised),
+        "share": plain(share.share),
+        "percent": plain(share.percent),
+    }

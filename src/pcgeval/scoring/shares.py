@@ -1,0 +1,63 @@
+"""One trial's way into its team's total: the figures of each formula between them, and the trial's share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
+from pcgeval.scoring.formulas import CompetitionScores, LetterScore, LetterWeight, PromptScore, TeamTotal, TrialScore
+
+
+@dataclass(frozen=True)
+class TrialShare:
+    """The figures between one trial and its team's total, as `score_competition` computed them.
+
+    Attributes:
+        mean: The mean score of the letter's trials, before its diversity.
+        prompts: The team's score with each model; their sum is the total.
+        all_totals: The sum of all teams' totals.
+        teams: The number of teams that are scored.
+        share: What of the total comes from this trial. The shares of all trials sum up to the total, but for the
+            rounding of the means at the 20th decimal place.
+        percent: The share in percent of the total; 0 if that is 0.
+    """
+
+    model: str
+    weight: LetterWeight
+    trial: TrialScore
+    letter: LetterScore
+    mean: Decimal
+    prompt: PromptScore
+    prompts: Mapping[str, Decimal]
+    total: TeamTotal
+    all_totals: Decimal
+    teams: int
+    share: Decimal
+    percent: Decimal
+
+
+def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
+    """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
+    of_model = next(each for each in scores.models if each.model == model)
+    weight = next(each for each in of_model.weights if each.letter == letter)
+    prompt = next(each for each in of_model.prompts if each.team == team)
+    of_letter = next(each for each in prompt.letters if each.letter == letter)
+    of_trial = next(each for each in of_letter.trials if each.trial == trial)
+    total = next(each for each in scores.totals if each.team == team)
+    trials = len(of_letter.trials)
+    with exact_arithmetic():
+        share = divide(divide(of_trial.score, trials) * of_letter.diversity, len(prompt.letters))
+        return TrialShare(
+            model=model,
+            weight=weight,
+            trial=of_trial,
+            letter=of_letter,
+            mean=divide(sum((each.score for each in of_letter.trials), ZERO), trials),
+            prompt=prompt,
+            prompts={each.model: found.score for each in scores.models for found in each.prompts if found.team == team},
+            total=total,
+            all_totals=sum((each.total for each in scores.totals), ZERO),
+            teams=len(scores.totals),
+            share=share,
+            percent=divide(share, total.total or ONE) * 100,
+        )

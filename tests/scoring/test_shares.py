@@ -1,0 +1,50 @@
+"""The shares of all trials make up every team's total."""
+
+from decimal import Decimal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.scoring.decimals import divide, exact_arithmetic
+from pcgeval.scoring.formulas import score_competition
+from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
+from pcgeval.scoring.shares import trial_share
+
+RULES = ScoringRules(letters="ABC", trials=3)
+VALUES = st.decimals(0, 1, places=6)
+
+
+@st.composite
+def results(draw):
+    def entries():
+        return tuple(Entry(number, draw(VALUES)) for number in range(1, RULES.trials + 1))
+
+    return CompetitionResults(
+        {
+            model: {
+                team: TeamResults({each: LetterResults(entries(), entries(), draw(VALUES)) for each in RULES.letters})
+                for team in ("one", "two")
+            }
+            for model in ("m", "n")
+        }
+    )
+
+
+@given(results())
+def test_the_shares_of_all_trials_sum_up_to_the_total(results):
+    scores = score_competition(results, RULES)
+    for total in scores.totals:
+        shares = [
+            trial_share(scores, model, total.team, letter, number)
+            for model in results.models
+            for letter in RULES.letters
+            for number in range(1, RULES.trials + 1)
+        ]
+        assert abs(sum(each.share for each in shares) - total.total) < Decimal("1e-17")
+        with exact_arithmetic():  # each figure follows from those before it, in all digits
+            for each in shares:
+                assert each.trial.score == each.weight.weight * each.trial.stability * each.trial.similarity
+                assert each.letter.score == each.mean * each.letter.diversity
+                assert each.prompt.score == divide(sum(letter.score for letter in each.prompt.letters), 3)
+                assert each.total.total == sum(each.prompts.values())
+                assert each.total.normalised == divide(each.total.total, each.all_totals or 1) * 100
