@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,28 @@ def test_make_targets_exist(document: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
     for line in re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document.read_text("utf-8"), flags=re.MULTILINE):
         assert set(line.split()) <= targets, line
+
+
+def test_the_drawn_stages_are_those_of_the_pipeline() -> None:
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
+
+    def folders(paths: list[str | dict[str, object]]) -> list[str]:
+        """Return the paths up to the first part that the matrix fills in."""
+        return [(each if isinstance(each, str) else next(iter(each))).split("/$")[0] for each in paths]
+
+    outs = {name: folders([*stage["outs"], *stage.get("metrics", [])]) for name, stage in stages.items()}
+    edges = {
+        (other, name)
+        for name, stage in stages.items()
+        for dep in folders(stage["deps"])
+        for other, made in outs.items()
+        if other != name and any(out == dep or out.startswith(f"{dep}/") for out in made)
+    }
+    (drawn,) = re.findall(
+        r"^```mermaid$(.*?)^```$", (ROOT / "docs/architecture.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    chains = [line.split(" --> ") for line in drawn.split("\n") if "-->" in line]
+    assert {(one.strip(), other.strip()) for chain in chains for one, other in pairwise(chain)} == edges
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

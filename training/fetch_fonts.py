@@ -1,6 +1,6 @@
 """Fetch the Debian font packages that `fonts.txt` pins, check their SHA-256 and unpack them below `.cache/fonts`.
 
-Run once before `dvc repro training/dvc.yaml`, on Debian 12 or in a container of it. Nothing is installed.
+Run once before `cd training && dvc repro`, on Debian 12 or in a container of it. Nothing is installed.
 """
 
 import shutil

@@ -34,7 +34,7 @@ def page(markup):
 def test_the_page_is_written_where_it_belongs(workspace):
     path = write_report(PARAMS, workspace, workspace / REPORT)
     assert path == workspace / "results" / "report" / "index.html"
-    assert [each.name for each in path.parent.iterdir()] == ["index.html"]
+    assert {each.name for each in path.parent.iterdir()} == {"index.html", "plots"}
 
 
 def test_every_link_has_a_target_and_every_id_is_unique(page):

@@ -21,6 +21,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.untrusted import printable_text
 from pcgeval.report import formats
 from pcgeval.report.collect import collect
+from pcgeval.report.plots import write_plots
 from pcgeval.report.results import FAILURE_WORDS, Evaluation
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
@@ -35,7 +36,7 @@ LONGEST_MESSAGE = 1_000
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
-    """Write the page of an evaluated round and return its file.
+    """Write the page of an evaluated round, with plots for DVC beside it, and return its file.
 
     The same files give the same bytes; the page says nothing about when or where it was made.
 
@@ -48,8 +49,9 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
         FileError: A file of an earlier stage is missing, is broken, or is about something else.
         SubmissionError: A team's submission cannot be read.
     """
-    page = out / PAGE
-    write_text(page, render_page(collect(params, root)))
+    page, evaluation = out / PAGE, collect(params, root)
+    write_text(page, render_page(evaluation))
+    write_plots(evaluation, out / "plots", environment())
     return page
 
 
