@@ -133,16 +133,44 @@ def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
     assert script.locked
 
 
-def test_text_says_what_a_person_asks(workspace: Path) -> None:
-    lines = audit_text(audit(workspace)).splitlines()
-    assert "rank 1  aa: total 0.123457, normalised 50.000 (ranked)" in lines
+def test_text_begins_with_the_verdict_and_has_a_block_for_each_team(workspace: Path) -> None:
+    found = audit(workspace)
+    lines = audit_text(found).splitlines()
+    assert lines[0].startswith("mini 2026, final: workspace, dvc.lock and cache agree (")
+    block = lines[lines.index("rank 1  aa: total 0.123457, normalised 50.000 (ranked)") :]
+    recordings = [each for each in found.lines[0].inputs if each.kind == "exchanges"]
+    assert [each.split() for each in block[1 : block.index("")]] == [
+        ["submission", "2", "files,", "sha256", block[1][-12:]],
+        f"m1 4 trials, 3 failed, 1 flagged, score 0.062500; 2 exchanges, sha256 {recordings[0].sha256[:12]}".split(),
+        f"m2 4 trials, 3 failed, 1 flagged, score 0.062500; 3 exchanges, sha256 {recordings[1].sha256[:12]}".split(),
+    ]
     assert "unranked  bb: total 0.123457, normalised 50.000 (baseline)" in lines
-    prompt = sha256(workspace / "data/submissions/aa/prompt.txt")[:12]
-    assert [line for line in lines if "data/submissions/aa/prompt.txt" in line and f"sha256 {prompt}" in line]
+    assert [line for line in lines if "physics" in line and "jitter 1e-05" in line]
+    assert [line for line in lines if "name one:1b, digest abababababab, backend recorded" in line]
+    assert not [line for line in lines if "data/submissions/aa/prompt.txt" in line]
+    write(workspace, "data/submissions/aa/prompt.txt", "another")
+    other = audit_text(audit(workspace)).splitlines()
+    assert other[0].startswith("mini 2026, final: 1 fault")
+    assert other[1].startswith("FAULT: data/submissions/aa/prompt.txt")
+    assert block[1] not in other
+
+
+def test_the_long_text_names_each_file_with_whole_hashes(workspace: Path) -> None:
+    lines = audit_text(audit(workspace), long=True).splitlines()
+    prompt = sha256(workspace / "data/submissions/aa/prompt.txt")
+    assert [line for line in lines if f"data/submissions/aa/prompt.txt  sha256 {prompt}, locked md5 " in line]
     assert [line for line in lines if "data/recordings/m2/aa/calls.jsonl  3 exchanges" in line]
     assert [line for line in lines if "two\\nlines" in line]
-    assert [line for line in lines if "params" in line and "physics: jitter 1e-05" in line]
-    assert lines[-1].startswith("workspace, dvc.lock and cache agree (")
+    assert [line for line in lines if f"digest {'ab' * 32}" in line]
+    assert [line for line in lines if "generate x 2" in line]
+
+
+def test_lines_are_broken_at_the_width_of_the_terminal(workspace: Path) -> None:
+    found = audit(workspace)
+    whole, broken = (audit_text(found, width=width) for width in (None, 70))
+    assert max(len(line) for line in whole.splitlines() if line.startswith("  ")) > 70
+    assert max(len(line) for line in broken.splitlines() if line.startswith("  ")) <= 70
+    assert broken.split() == whole.split()
 
 
 def test_text_of_many_faults_stays_short(workspace: Path) -> None:
@@ -152,7 +180,7 @@ def test_text_of_many_faults_stays_short(workspace: Path) -> None:
     assert len(found.faults) == 500
     lines = audit_text(found).splitlines()
     assert len(lines) < 80
-    assert lines[-1].startswith("500 faults: workspace, dvc.lock and cache do not agree")
+    assert lines[0].startswith("mini 2026, final: 500 faults: workspace, dvc.lock and cache do not agree")
 
 
 def test_json_holds_everything(workspace: Path) -> None:
@@ -190,7 +218,7 @@ def test_git_may_be_absent(workspace: Path) -> None:
     write(workspace, ".dvc/config", "[core]\n    no_scm = true\n")
     found = audit(workspace)
     assert found.faults == ()
-    assert "commit: no git" in audit_text(found).splitlines()
+    assert "  commit        no git" in audit_text(found).splitlines()
 
 
 def test_packages_are_compared_with_constraints(workspace: Path) -> None:

@@ -79,7 +79,9 @@ for step in steps:
 RANK = """\
 import json, pathlib
 line = {"total": "0.12345678901234567890", "normalised": "50", "winner": False}
-line |= dict.fromkeys(("interval", "prompt_length", "disqualified")) | {"models": {}}
+line |= dict.fromkeys(("interval", "prompt_length", "disqualified"))
+model = {"score": "0.0625", "normalised": "50", "failed_trials": 3, "flagged_trials": 1}
+line |= {"models": {"m1": model, "m2": model}}
 ranked, unranked = {"status": "ranked", "rank": 1}, {"status": "baseline", "rank": None}
 teams = [{"team": "aa", **ranked, **line}, {"team": "bb", **unranked, **line}]
 rules = {"version": 1, "letters": "IL", "trials": 2, "official_quirks": False}

@@ -26,6 +26,18 @@ from pcgeval.submissions.load import SubmissionError, load_submission
 
 
 @dataclass(frozen=True)
+class ModelLine:
+    """A team's result with one model; `flagged` is None where no records lie beside the responses."""
+
+    model: str
+    trials: int
+    failed: int
+    flagged: int | None
+    score: Decimal
+    normalised: Decimal
+
+
+@dataclass(frozen=True)
 class Line:
     """One line of the ranking with the inputs that are its team's own; numbers exact."""
 
@@ -35,6 +47,7 @@ class Line:
     winner: bool
     total: Decimal | None
     normalised: Decimal | None
+    models: tuple[ModelLine, ...]
     stages: tuple[str, ...]
     inputs: tuple[Input, ...]
 
@@ -106,8 +119,10 @@ def audit(root: Path, team: str | None = None) -> Audit:
     environment, package_notes = read_environment(root)
     faults = [*checker.faults, *_check_records(root, params)]
     ranked: tuple[RankedTeam, ...] = ()
+    trials = 0
     try:
-        ranked = RankingFile.read(root / RANKING_JSON).teams
+        ranking = RankingFile.read(root / RANKING_JSON)
+        ranked, trials = ranking.teams, len(ranking.rules.letters) * ranking.rules.trials
     except FileError:
         message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
         faults = [finding("result", RANKING_JSON.as_posix(), message), *faults]
@@ -127,7 +142,13 @@ def audit(root: Path, team: str | None = None) -> Audit:
         used |= set(names)
         shared += [given for given in inputs if owner_of(given.path).team is None]
         own = tuple(given for given in inputs if owner_of(given.path).team is not None)
-        lines.append(Line(each.team, each.status, each.rank, each.winner, each.total, each.normalised, names, own))
+        models = tuple(
+            ModelLine(model, trials, found.failed_trials, found.flagged_trials, found.score, found.normalised)
+            for model, found in each.models.items()
+        )
+        lines.append(
+            Line(each.team, each.status, each.rank, each.winner, each.total, each.normalised, models, names, own)
+        )
     values = _params_used(stage for stage in pipeline.stages if stage.name in used)
     settings = [each for each in values if each.name.startswith("models.")]
     others = [each for each in values if not each.name.startswith("models.")]

@@ -1,96 +1,63 @@
-"""The audit as a person reads it: the lines of the ranking with their inputs, what all share, and the verdict."""
+"""The audit as a person reads it: the verdict, a block for each line of the ranking, and what all lines share.
 
+A hash of several files is the SHA-256 of the canonical JSON of `[[path, SHA-256], ...]` in the order of their paths.
+"""
+
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from pathlib import PurePosixPath
 
-from pcgeval.audit.audit import Audit, Line, ParamUsed
-from pcgeval.audit.environment import Environment
+from pcgeval.audit.audit import Audit, Line, ModelLine, ModelUsed, ParamUsed
 from pcgeval.audit.history import GitState
-from pcgeval.audit.lineage import Input, Locked
+from pcgeval.audit.lineage import Input, owner_of
 from pcgeval.audit.status import AuditFinding
 from pcgeval.audit.workspace import printable
+from pcgeval.core.files import sha256_json
+from pcgeval.core.layout import recorded_trials_file
 from pcgeval.scoring.decimals import rounded
 
+NARROWEST = 60  # columns that lines are broken at, at least
+_TRIALS = recorded_trials_file("", "").name  # its lines are trials, whose calls lie beside it
+_LABEL = 12  # columns of the words that lines begin with, at least
 _HASH = 12  # hexadecimal digits of a hash that are shown
 _MOST = 20  # findings of one kind that are shown; --json has all
 _CHANGED_SHOWN = 5
+_Row = tuple[str, str]  # the word that a line begins with, and the rest
 
 
-def audit_text(audit: Audit) -> str:
-    """Return the whole audit as text; hashes are cut to 12 digits."""
-    parts = [printable(audit.competition), ""]
+def audit_text(audit: Audit, *, long: bool = False, width: int | None = None) -> str:
+    """Return the whole audit as text.
+
+    Args:
+        audit: What was found out.
+        long: Show each file, each param and whole hashes; else hashes are cut to 12 digits.
+        width: The columns at which lines are broken; None breaks none.
+    """
+    label = max(_LABEL, *(len(printable(each.model)) for line in audit.lines for each in line.models), 0)
+    parts = [*_verdict(audit), ""]
     for line in audit.lines:
-        parts += [*_line(line), ""]
+        parts += [_place(line), *_rows(_line(line, long=long), label, width), ""]
     if audit.lines:
-        parts += ["Shared by all lines", *_shared(audit), ""]
-    parts += [*_environment(audit.environment), *_git(audit.git), ""]
-    parts += _verdict(audit)
+        parts += ["shared by all lines: weights and normalised scores are means over all teams, so that each line also"]
+        parts += ["depends on the inputs of the others", *_rows(_shared(audit, long=long), label, width), ""]
+    parts += ["computed here", *_rows(_here(audit), label, width)]
     return "\n".join(parts)
 
 
-def _line(line: Line) -> Iterator[str]:
-    place = "unranked" if line.rank is None else f"rank {line.rank}"
-    scores = "no score"
-    if line.total is not None and line.normalised is not None:
-        scores = f"total {rounded(line.total)}, normalised {rounded(line.normalised, 3)}"
-    yield f"{place}  {printable(line.team)}: {scores} ({'winner' if line.winner else printable(line.status)})"
-    yield from _files(line.inputs)
-    counts = [f"{name} x {len(list(stages))}" for name, stages in groupby(line.stages, lambda name: name.split("@")[0])]
-    yield f"  by stages    {', '.join(counts)}"
-
-
-def _shared(audit: Audit) -> Iterator[str]:
-    yield "  Weights and normalised scores are means over all teams, so every line also depends on the others' inputs."
-    for model in audit.models:
-        settings = ", ".join(_param(each, f"models.{model.model}") for each in model.settings)
-        yield f"  model        {printable(model.model)}: {settings}"
-    for seed in audit.seeds:
-        role = ", from which every trial derives its own" if seed.name == "competition.seed" else ""
-        yield f"  seed         {printable(seed.name)} {printable(str(seed.value))}{role}"
-    yield from _files([each for each in audit.shared if each.kind != "source"])
-    sources = [each for each in audit.shared if each.kind == "source"]
-    for locked, files in groupby(sources, key=lambda each: each.locked[:1]):
-        folder = f" in {printable(locked[0].path)}" if locked else ""
-        yield f"  source       {_counted(len(list(files)), 'file')}{folder}, {_locked(locked)}"
-    for section, params in groupby(audit.params, key=lambda each: each.name.split(".")[0]):
-        yield f"  params       {printable(section)}: {', '.join(_param(each, section) for each in params)}"
-
-
-def _locked(entries: Sequence[Locked]) -> str:
-    """Return the hash of the entry of dvc.lock that is closest to a file."""
-    return f"locked md5 {entries[0].md5[:_HASH]}" if entries else "not in dvc.lock"
-
-
-def _files(inputs: Iterable[Input]) -> Iterator[str]:
-    for each in inputs:
-        count = f"{_counted(each.exchanges, 'exchange')}, " if each.exchanges is not None else ""
-        now = f"sha256 {each.sha256[:_HASH]}" if each.sha256 else "not there"
-        folder = f" of {printable(each.locked[0].path)}" if each.locked and each.locked[0].path != each.path else ""
-        yield f"  {each.kind:12} {printable(each.path)}  {count}{now}, {_locked(each.locked)}{folder}"
-
-
-def _param(param: ParamUsed, section: str) -> str:
-    name = param.name.removeprefix(f"{section}.")
-    value = ", ".join(str(each) for each in param.value) if isinstance(param.value, list) else str(param.value)
-    return printable(f"{name} {value}" if name != section else value)
-
-
-def _environment(found: Environment) -> Iterator[str]:
-    agree = sum(each.agrees for each in found.packages)
-    yield f"Python {found.python} on {found.platform}"
-    absent = ", ".join(printable(each.name) for each in found.packages if each.installed is None)
-    yield f"packages: {agree} of {len(found.packages)} as constraints.txt pins them{absent and f'; not here: {absent}'}"
-
-
-def _git(git: GitState) -> Iterator[str]:
-    if git.commit is None:
-        yield f"commit: {git.reason}"
-    elif not git.changed:
-        yield f"commit {git.commit}, nothing changed since"
-    else:
-        shown = ", ".join(printable(path) for path in git.changed[:_CHANGED_SHOWN])
-        more = f" and {len(git.changed) - _CHANGED_SHOWN} more" if len(git.changed) > _CHANGED_SHOWN else ""
-        yield f"commit {git.commit}, with {_counted(len(git.changed), 'uncommitted change')}: {shown}{more}"
+def _rows(rows: Iterable[_Row], label: int, width: int | None) -> Iterator[str]:
+    for name, text in rows:
+        start = f"  {name:{label}}  "
+        if width is None:
+            yield (start + text).rstrip()
+        else:
+            yield from textwrap.wrap(
+                text,
+                max(width, NARROWEST),
+                initial_indent=start,
+                subsequent_indent=" " * len(start),
+                break_on_hyphens=False,
+            ) or [start.rstrip()]
 
 
 def _verdict(audit: Audit) -> Iterator[str]:
@@ -99,12 +66,14 @@ def _verdict(audit: Audit) -> Iterator[str]:
         f"compared {_counted(checked.files, 'file')} and {_counted(checked.cache_objects, 'cache object')}"
         f" with dvc.lock for {_counted(checked.stages, 'stage')}"
     )
-    yield from _findings("note", audit.notes)
+    what = printable(audit.competition)
     if audit.faults:
-        yield from _findings("FAULT", audit.faults)
-        yield f"{_counted(len(audit.faults), 'fault')}: workspace, dvc.lock and cache do not agree ({compared})"
+        faults = _counted(len(audit.faults), "fault")
+        yield f"{what}: {faults}: workspace, dvc.lock and cache do not agree ({compared})"
     else:
-        yield f"workspace, dvc.lock and cache agree ({compared})"
+        yield f"{what}: workspace, dvc.lock and cache agree ({compared})"
+    yield from _findings("FAULT", audit.faults)
+    yield from _findings("note", audit.notes)
 
 
 def _findings(word: str, findings: Iterable[AuditFinding]) -> Iterator[str]:
@@ -113,6 +82,115 @@ def _findings(word: str, findings: Iterable[AuditFinding]) -> Iterator[str]:
         yield from (f"{word}: {each.message}" for each in found[:_MOST])
         if len(found) > _MOST:
             yield f"{word}: ... and {len(found) - _MOST} more of the kind {kind!r}; --json lists all"
+
+
+def _place(line: Line) -> str:
+    place = "unranked" if line.rank is None else f"rank {line.rank}"
+    scores = "no score"
+    if line.total is not None and line.normalised is not None:
+        scores = f"total {rounded(line.total)}, normalised {rounded(line.normalised, 3)}"
+    return f"{place}  {printable(line.team)}: {scores} ({'winner' if line.winner else printable(line.status)})"
+
+
+def _line(line: Line, *, long: bool) -> Iterator[_Row]:
+    """Yield the inputs that are a team's own, those of a model with the result that they led to."""
+    for kind in dict.fromkeys(each.kind for each in line.inputs if each.kind != "exchanges"):
+        yield from _files(kind, [each for each in line.inputs if each.kind == kind], long=long)
+    exchanges = [each for each in line.inputs if each.kind == "exchanges"]
+    results = {each.model: each for each in line.models}
+    for model in dict.fromkeys(
+        [*results, *(owner.model for each in exchanges if (owner := owner_of(each.path)).model)]
+    ):
+        found = [each for each in exchanges if owner_of(each.path).model == model]
+        yield from _files(model, found, long=long, before=_result(results[model]) if model in results else "")
+    yield from _files("judge", [each for each in exchanges if owner_of(each.path).model is None], long=long)
+    if long:
+        names = groupby(line.stages, lambda name: name.split("@")[0])
+        yield "by stages", ", ".join(f"{name} x {len(list(stages))}" for name, stages in names)
+
+
+def _result(found: ModelLine) -> str:
+    flagged = f", {found.flagged} flagged" if found.flagged else ""
+    return f"{found.trials} trials, {found.failed} failed{flagged}, score {rounded(found.score)}; "
+
+
+def _files(word: str, files: Sequence[Input], *, long: bool, before: str = "") -> Iterator[_Row]:
+    """Yield how many files there are, with one hash over them; in full each file with its own hashes."""
+    if not files and not before:
+        return
+    counted = sum(each.exchanges or 0 for each in files if PurePosixPath(each.path).name != _TRIALS)
+    what = _counted(counted, "exchange") if any(each.exchanges is not None for each in files) else ""
+    what = what or _counted(len(files), "file")
+    yield printable(word), f"{before}{what}, {_hash(_sha256(files), long=long)}" if files else before.rstrip("; ")
+    for each in files if long else ():
+        count = f"{_counted(each.exchanges, 'exchange')}, " if each.exchanges is not None else ""
+        yield "", f"{printable(each.path)}  {count}{_hash(each.sha256, long=True)}, {_locked(each)}"
+
+
+def _sha256(files: Sequence[Input]) -> str | None:
+    """Return a file's SHA-256, of several files that of the list of theirs; None if one is not there."""
+    if any(each.sha256 is None for each in files):
+        return None
+    return files[0].sha256 if len(files) == 1 else sha256_json([[each.path, each.sha256] for each in files])
+
+
+def _hash(value: str | None, *, long: bool) -> str:
+    return "not there" if value is None else f"sha256 {value if long else value[:_HASH]}"
+
+
+def _locked(file: Input) -> str:
+    """Return the hash of the entry of dvc.lock that is closest to a file."""
+    if not file.locked:
+        return "not in dvc.lock"
+    closest = file.locked[0]
+    return f"locked md5 {closest.md5}{f' of {printable(closest.path)}' if closest.path != file.path else ''}"
+
+
+def _shared(audit: Audit, *, long: bool) -> Iterator[_Row]:
+    for model in audit.models:
+        yield printable(model.model), _model(model, long=long)
+    for kind in dict.fromkeys(each.kind for each in audit.shared):
+        yield from _files(kind, [each for each in audit.shared if each.kind == kind], long=long)
+    seeds = ", ".join(f"{printable(each.name)} {printable(str(each.value))}" for each in audit.seeds)
+    yield "seeds", f"{seeds}; every trial derives its own from competition.seed"
+    for section, params in groupby(audit.params, key=lambda each: each.name.split(".")[0]):
+        yield printable(section), ", ".join(_param(each, section, long=long) for each in params)
+
+
+def _model(model: ModelUsed, *, long: bool) -> str:
+    """Return the settings of a model, its name and its digest first."""
+    section = f"models.{model.model}"
+    first = [f"{section}.name", f"{section}.digest"]
+    ordered = sorted(model.settings, key=lambda each: (each.name not in first, each.name != first[0]))
+    return ", ".join(_param(each, section, long=long) for each in ordered)
+
+
+def _param(param: ParamUsed, section: str, *, long: bool) -> str:
+    name = param.name.removeprefix(f"{section}.")
+    value = ", ".join(str(each) for each in param.value) if isinstance(param.value, list) else str(param.value)
+    if name.rpartition(".")[2] == "digest" and not long:
+        value = value[:_HASH]
+    return printable(f"{name} {value}" if name != section else value)
+
+
+def _here(audit: Audit) -> Iterator[_Row]:
+    found = audit.environment
+    agree = sum(each.agrees for each in found.packages)
+    yield "Python", f"{found.python} on {found.platform}"
+    absent = ", ".join(printable(each.name) for each in found.packages if each.installed is None)
+    absent = f"; not here: {absent}" if absent else ""
+    yield "packages", f"{agree} of {len(found.packages)} as constraints.txt pins them{absent}"
+    yield "commit", _git(audit.git)
+
+
+def _git(git: GitState) -> str:
+    if git.commit is None:
+        return git.reason or "none"
+    if not git.changed:
+        return f"{git.commit}, nothing changed since"
+    shown = ", ".join(printable(path) for path in git.changed[:_CHANGED_SHOWN])
+    more = f" and {len(git.changed) - _CHANGED_SHOWN} more" if len(git.changed) > _CHANGED_SHOWN else ""
+    return f"{git.commit}, with {_counted(len(git.changed), 'uncommitted change')}: {shown}{more}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -189,14 +189,19 @@ def retry(
 @app.command()
 def audit(
     team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's line.")] = None,
+    long: Annotated[bool, typer.Option("--long", help="Name each file, with whole hashes.")] = False,
     json: Json = False,
 ) -> None:
-    """Name the ranking's inputs; check that nothing was altered."""
+    """Name the ranking's inputs; check that nothing was altered.
+
+    The verdict comes first, then a block for each team. Exit code 1 means that something was altered.
+    """
     from pcgeval.audit.audit import audit as audit_workspace
     from pcgeval.audit.text import audit_text
 
     found = audit_workspace(Path(), team)
-    sys.stdout.write((found.to_json() if json else audit_text(found)) + "\n")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write((found.to_json() if json else audit_text(found, long=long, width=width)) + "\n")
     if found.faults:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
