@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, STAGE_DIRS, stage_dir, trials
+from pcgeval.core.layout import RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import read_usage
@@ -18,20 +18,20 @@ from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
 
-def score_stage(params: Params, model: str, out_folder: Path) -> None:
-    """Write the four official result files of one model into a folder.
+def score_stage(params: Params, model: str, out_folder: Path, root: Path = Path()) -> None:
+    """Write the four official result files of one model into a folder, from the measurements below `root`.
 
     Raises:
         ScoringError: Results are absent or not as they should be.
         SubmissionError: A team's submission cannot be read.
     """
-    rules, submissions = rules_of(params), load_submissions(params.teams).values()
-    results = read_measured(params, (model,), submissions)
+    rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
+    results = read_measured(params, (model,), submissions, root)
     baselines = [each.team for each in submissions if each.notes.role == "baseline"]
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
 
 
-def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
+def rank_stage(params: Params, results_folder: Path = RESULTS, root: Path = Path()) -> Ranking:
     """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
 
     It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
@@ -42,22 +42,22 @@ def rank_stage(params: Params, results_folder: Path = RESULTS) -> Ranking:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
         SubmissionError: A team's submission cannot be read.
     """
-    rules, submissions = rules_of(params), load_submissions(params.teams).values()
-    results = read_measured(params, params.models, submissions)
+    rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
+    results = read_measured(params, params.models, submissions, root)
     scores = score_competition(results, rules)
     drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
-    entrants = [entrant_of(params, each, _flagged_trials(params, each.team)) for each in submissions]
+    entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
     ranking = rank(scores, entrants, intervals)
     write_ranking(results_folder, ranking, scores, drawn)
     return ranking
 
 
-def _flagged_trials(params: Params, team: str) -> dict[str, int]:
+def _flagged_trials(params: Params, team: str, root: Path) -> dict[str, int]:
     """Count a team's flagged trials by model; a model without any records is left out."""
     flagged = {}
     for model in params.models:
-        usages = [read_usage(stage_dir("raw", model, team), team, trial) for trial in trials(params)]
+        usages = [read_usage(root / stage_dir("raw", model, team), team, trial) for trial in trials(params)]
         if any(usages):
             flagged[model] = sum(bool(usage and usage.flags) for usage in usages)
     return flagged
@@ -88,7 +88,9 @@ def rules_of(params: Params) -> ScoringRules:
     )
 
 
-def read_measured(params: Params, models: Iterable[str], submissions: Iterable[Submission]) -> CompetitionResults:
+def read_measured(
+    params: Params, models: Iterable[str], submissions: Iterable[Submission], root: Path = Path()
+) -> CompetitionResults:
     """Read what the stages measured of every team that is not disqualified, with some models.
 
     Raises:
@@ -99,18 +101,18 @@ def read_measured(params: Params, models: Iterable[str], submissions: Iterable[S
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
     return CompetitionResults(
-        {model: {team: read_measured_team(params, model, team) for team in teams} for model in models}
+        {model: {team: read_measured_team(params, model, team, root) for team in teams} for model in models}
     )
 
 
-def read_measured_team(params: Params, model: str, team: str) -> TeamResults:
-    """Read what the stages measured of a team with a model.
+def read_measured_team(params: Params, model: str, team: str, root: Path = Path()) -> TeamResults:
+    """Read what the stages measured of a team with a model, below a competition's folder.
 
     Raises:
         FileError: A file is there but is not what a stage writes.
         ScoringError: A folder or one of a letter's three files is missing.
     """
-    folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
+    folders = {name: root / stage_dir(name, model, team) for name in STAGE_DIRS}
     results = read_team(folders, rules_of(params))
     if incomplete := [letter for letter, each in results.letters.items() if not each.complete]:
         raise ScoringError(
