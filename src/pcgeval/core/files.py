@@ -5,6 +5,9 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,17 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_formed
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
+_synced: ContextVar[bool] = ContextVar("synced", default=True)
+
+
+@contextmanager
+def unsynced() -> Iterator[None]:
+    """Let what is written meanwhile reach the disk when the system chooses: for folders that go with their process."""
+    token = _synced.set(False)
+    try:
+        yield
+    finally:
+        _synced.reset(token)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -22,7 +36,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if _synced.get():
+                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600; outputs are as readable as any other file
         os.replace(temporary, path)  # noqa: PTH105
     finally:

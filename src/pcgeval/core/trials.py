@@ -153,6 +153,11 @@ class TrialRecord:
         return tuple(calls)
 
     @property
+    def call_outcomes(self) -> tuple[tuple[str, ChatReply | str], ...]:
+        """The key of each call with its reply, or the reason why there is none, in the order of `calls`."""
+        return tuple((each.key, each.reason if isinstance(each, FailedCall) else each.reply) for each in self.calls)
+
+    @property
     def usage(self) -> TrialUsage:
         """Cost and flags of the trial for later stages; long details and many flags of a kind are cut."""
         seen: Counter[FlagKind] = Counter()

@@ -1,10 +1,13 @@
 """The result of simulating one level: which blocks stayed where they were put."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcgeval.core.layout import Trial, tag
+from pcgeval.core.stage_files import SimulationsFile, StabilityEntry, StabilityFile, rate
 from pcgeval.levels.blocks import BlockType
 
 
@@ -45,3 +48,32 @@ class Stability:
         which no later stage can use; the rules give nothing for an empty level.
         """
         return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0
+
+
+def read_simulations(content: SimulationsFile) -> dict[Trial, Stability]:
+    """Return the simulated levels that `simulations.json` holds."""
+    return {
+        Trial(each.letter, each.trial): Stability(
+            each.types, np.array(each.positions).reshape(-1, 3), each.moved, each.dead, each.best_of or 1
+        )
+        for each in content.trials
+    }
+
+
+def stability_file(team: str, letter: str, simulated: Mapping[Trial, Stability]) -> StabilityFile:
+    """Return a letter's file as the Science Birds Evaluator writes it.
+
+    The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
+    every machine.
+    """
+    results = {trial: result for trial, result in sorted(simulated.items()) if trial.letter == letter}
+    levels = tuple(
+        StabilityEntry(
+            name=f"{team}/levels/{letter}/{tag(team, trial)}.xml",
+            score=result.score,
+            total_blocks=result.total_blocks,
+            moving_blocks=result.moving_blocks,
+        )
+        for trial, result in results.items()
+    )
+    return StabilityFile(count=len(levels), rate=rate([each.score for each in levels]), levels=levels)

@@ -11,16 +11,13 @@ from pathlib import Path
 import pymunk
 
 from pcgeval.core.files import empty_folder, write_bytes
-from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, tag, trial_file
+from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, trial_file
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import (
     SimulatedTrial,
     SimulationsFile,
-    StabilityEntry,
-    StabilityFile,
     TrialOutcome,
     failed,
-    rate,
     read_outcomes,
     succeeded,
     write_outcomes,
@@ -28,7 +25,7 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
-from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.stability import Stability, stability_file
 from pcgeval.levels.errors import LevelError
 
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
@@ -90,7 +87,7 @@ def simulate_stage(
         else:
             outcomes[trial] = failed(trial, "simulate", evaluation)
     for letter in sorted({trial.letter for trial in outcomes}):
-        _stability_file(team, letter, simulated).write(letter_file(stability, letter))
+        stability_file(team, letter, simulated).write(letter_file(stability, letter))
     _simulations_file(simulated, physics).write(stability / SIMULATIONS_FILE)
     for folder in (stability, images):
         write_outcomes(folder, outcomes.values())
@@ -160,25 +157,6 @@ def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
     except SimulationError as error:
         return str(error)
     return _Evaluation(stability, png_bytes(render(stability)))
-
-
-def _stability_file(team: str, letter: str, simulated: dict[Trial, Stability]) -> StabilityFile:
-    """Return a letter's file as the Science Birds Evaluator writes it.
-
-    The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
-    every machine.
-    """
-    results = {trial: result for trial, result in sorted(simulated.items()) if trial.letter == letter}
-    levels = tuple(
-        StabilityEntry(
-            name=f"{team}/levels/{letter}/{tag(team, trial)}.xml",
-            score=result.score,
-            total_blocks=result.total_blocks,
-            moving_blocks=result.moving_blocks,
-        )
-        for trial, result in results.items()
-    )
-    return StabilityFile(count=len(levels), rate=rate([each.score for each in levels]), levels=levels)
 
 
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:

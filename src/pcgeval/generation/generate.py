@@ -24,7 +24,7 @@ from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params, load_params
-from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
     FailedCall,
@@ -132,13 +132,10 @@ def generate_stage(
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
         generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded)
         for done in generation.finish(trial_list, settings.concurrency):
-            reason, accepted = done.record.reason, done.record.accepted
-            if accepted:
-                reason = f"{reason}; counted as failed by {accepted}"
-            outcomes.append(succeeded(done.trial) if reason is None else failed(done.trial, "generate", reason))
+            outcomes.append(outcome_of(done.trial, done.record))
             report(done.trial, done.record, done.is_new)
             if not done.record.is_final:
-                faults[done.trial] = reason
+                faults[done.trial] = done.record.reason
         write_outcomes(folder, outcomes)
     if faults:
         shown = [f"{trial.letter}{trial.number} ({faults[trial]})" for trial in sorted(faults)[:_SHOWN_FAULTS]]
@@ -239,11 +236,7 @@ class _Generation:
 
     def _equals_recording(self, record: TrialRecord) -> bool:
         """Tell whether a trial's calls ended as its recording has them; the recording may have been edited since."""
-        if not isinstance(self.backend, RecordedModel):
-            return True
-        return self.backend.replays(
-            (call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in record.calls
-        )
+        return not isinstance(self.backend, RecordedModel) or self.backend.replays(record.call_outcomes)
 
     @contextmanager
     def _opened(self) -> Iterator[Runner]:
@@ -272,20 +265,7 @@ class _Generation:
             run, cause = TrialRun("", (), (), str(error)), "machine"
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
-        response = "" if run.reason else well_formed(run.response)
-        record = TrialRecord(
-            fingerprint=self.task.fingerprint(trial),
-            seed=job.seed,
-            model=job.model.name,
-            digest=job.digest,
-            exchanges=run.exchanges,
-            response_sha256=sha256_bytes(response.encode("utf-8")),
-            reason=run.reason,
-            failures=tuple(backend.failures),
-            flags=run.flags,
-            contained=self.contained,
-            cause=cause,
-        )
+        response, record = _response_and_record(self.task, job, run, backend, cause, contained=self.contained)
         write_trial(self.folder, self.task.submission.team, trial, response, record)
         with self.lock:
             self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
@@ -368,6 +348,62 @@ class TrialBackend:
         if made.reply is None:
             raise (ServerFaultError if made.cause else CallError)(made.reason)
         return made.reply
+
+
+def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: CallLog) -> RecordedTrial:
+    """Return a prompt's trial as the stage makes it from a reply that was given before.
+
+    Args:
+        task: The prompt and the model.
+        trial: The trial.
+        backend: The recorded model; or any, whose reply to this request is in the log.
+        log: The calls that were made before.
+
+    Raises:
+        LlmError: The reply is not recorded.
+    """
+    assert isinstance(task.submission.work, Prompt)  # noqa: S101 - the caller knows
+    calls = TrialBackend(backend, log, task.submission.team, trial, task.limits.overtime)
+    job = task.job(trial)
+    run = PromptRunner(task.submission.work, task.limits).run_trial(job, calls)
+    cause = calls.cause if run.reason else None
+    return RecordedTrial(
+        trial.letter, trial.number, *_response_and_record(task, job, run, calls, cause, contained=True)
+    )
+
+
+def outcome_of(trial: Trial, record: TrialRecord) -> TrialOutcome:
+    """Return what a trial's record says became of it, with the decision that its failure counts."""
+    if record.reason is None:
+        return succeeded(trial)
+    decision = f"; counted as failed by {record.accepted}" if record.accepted else ""
+    return failed(trial, "generate", record.reason + decision)
+
+
+def _response_and_record(
+    task: GenerationTask,
+    job: TrialJob,
+    run: TrialRun,
+    calls: TrialBackend,
+    cause: FaultCause | None,
+    *,
+    contained: bool,
+) -> tuple[str, TrialRecord]:
+    response = "" if run.reason else well_formed(run.response)
+    record = TrialRecord(
+        fingerprint=task.fingerprint(job.trial),
+        seed=job.seed,
+        model=job.model.name,
+        digest=job.digest,
+        exchanges=run.exchanges,
+        response_sha256=sha256_bytes(response.encode("utf-8")),
+        reason=run.reason,
+        failures=tuple(calls.failures),
+        flags=run.flags,
+        contained=contained,
+        cause=cause,
+    )
+    return response, record
 
 
 def _remove_stale_files(folder: Path, team: str, wanted: Iterable[Trial]) -> None:

@@ -33,14 +33,14 @@ class Source:
         return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
 
 
-def check_source(source: str | Path, revision: str | None) -> None:
+def check_source(source: str | Path, revision: str | None, root: Path = Path()) -> None:
     """Check as much as can be checked without the network: a folder's files and labels, a hub id's revision.
 
     Raises:
         ClassifierError: What is wrong and what to do.
     """
-    if _is_folder(source):
-        check_folder(Path(source))
+    if _is_folder(source, root):
+        check_folder(root / source)
     elif revision is None or not _COMMIT.fullmatch(revision):
         raise ClassifierError(
             f"classifier {source}: revision {revision!r} does not pin its bytes. "
@@ -48,14 +48,14 @@ def check_source(source: str | Path, revision: str | None) -> None:
         )
 
 
-def resolve_source(source: str | Path, revision: str | None) -> Source:
-    """Return a classifier's files, fetched from the hub if `source` is a hub id.
+def resolve_source(source: str | Path, revision: str | None, root: Path = Path()) -> Source:
+    """Return a classifier's files, fetched from the hub if `source` is a hub id; a folder is relative to `root`.
 
     Raises:
         ClassifierError: The files cannot be fetched or are no letter classifier.
     """
-    check_source(source, revision)
-    folder = Path(source) if _is_folder(source) else _fetch(str(source), str(revision))
+    check_source(source, revision, root)
+    folder = root / source if _is_folder(source, root) else _fetch(str(source), str(revision))
     check_folder(folder)
     return Source(str(source), revision, folder)
 
@@ -95,10 +95,10 @@ def letter_columns(folder: Path) -> list[int]:
     return [int(found[label]) for label in LABELS]
 
 
-def _is_folder(source: str | Path) -> bool:
-    return (
-        isinstance(source, Path) or Path(source).is_dir() or not _HUB_ID.fullmatch(source) or source.startswith("data/")
-    )
+def _is_folder(source: str | Path, root: Path) -> bool:
+    if isinstance(source, Path) or (root / source).is_dir():
+        return True
+    return not _HUB_ID.fullmatch(source) or source.startswith("data/")
 
 
 def _fetch(hub_id: str, revision: str) -> Path:

@@ -52,7 +52,6 @@ def prediction_file(cache: Path, classifier_sha256: str, picture_sha256: str) ->
 
 @dataclass(frozen=True)
 class _Picture:
-    trial: Trial
     path: Path
     sha256: str
     content: bytes
@@ -65,6 +64,7 @@ def classify_stage(
     trials: Iterable[Trial],
     settings: Similarity,
     cache_root: Path = CACHE,
+    root: Path = Path(),
 ) -> list[TrialOutcome]:
     """Classify every picture of a team once; write the official files, `trials.json` and `classifier.json`.
 
@@ -75,6 +75,7 @@ def classify_stage(
         trials: The trials to go through; a trial that failed before is carried on.
         settings: Which classifier, and how many pictures at once.
         cache_root: Where predictions of earlier runs lie.
+        root: The folder that a classifier's folder is relative to.
 
     Raises:
         ClassifierError: The classifier cannot be fetched.
@@ -82,30 +83,46 @@ def classify_stage(
     """
     wanted = list(trials)
     before = read_outcomes(images)
-    source = resolve_source(settings.model, settings.revision)
+    source = resolve_source(settings.model, settings.revision, root)
     classifier = ClassifierFile(name=source.name, revision=source.revision, sha256=source.sha256)
-    outcomes, pictures = [], []
+    outcomes: list[TrialOutcome] = []
+    pictures: dict[Trial, _Picture] = {}
     for trial in wanted:
         outcome = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
         if outcome.reason is None:
-            found = _read_picture(trial_file(images, "images", team, trial), trial)
+            found = _read_picture(trial_file(images, "images", team, trial))
             if isinstance(found, _Picture):
-                pictures.append(found)
+                pictures[trial] = found
                 outcome = succeeded(trial)
             else:
                 outcome = failed(trial, "classify", found)
         outcomes.append(outcome)
-    predictions = _predict(source, settings, pictures, partial(prediction_file, cache_root, classifier.sha256))
+    kept = partial(prediction_file, cache_root, classifier.sha256)
+    predictions = _predict(source, settings, pictures.values(), kept)
     empty_folder(similarity, keep=images)
     for letter in sorted({trial.letter for trial in wanted}):
-        rows = [(picture, predictions[picture.sha256]) for picture in pictures if picture.trial.letter == letter]
-        _similarity_file(letter, rows).write(letter_file(similarity, letter))
+        found_here = [picture for trial, picture in pictures.items() if trial.letter == letter]
+        rows = [(picture.path.name, predictions[picture.sha256]) for picture in found_here]
+        similarity_file(letter, rows).write(letter_file(similarity, letter))
     classifier.write(similarity / CLASSIFIER_FILE)
     write_outcomes(similarity, outcomes)
     return outcomes
 
 
-def _read_picture(path: Path, trial: Trial) -> _Picture | str:
+def predict_pictures(
+    paths: Iterable[Path], settings: Similarity, cache_root: Path = CACHE, root: Path = Path()
+) -> None:
+    """Put the predictions of pictures of several teams where `classify_stage` looks: the network is loaded once.
+
+    Raises:
+        ClassifierError: The classifier cannot be fetched.
+    """
+    source = resolve_source(settings.model, settings.revision, root)
+    pictures = [found for found in map(_read_picture, paths) if isinstance(found, _Picture)]
+    _predict(source, settings, pictures, partial(prediction_file, cache_root, source.sha256))
+
+
+def _read_picture(path: Path) -> _Picture | str:
     """Return the picture, or the reason why it cannot be classified."""
     try:
         content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
@@ -118,11 +135,11 @@ def _read_picture(path: Path, trial: Trial) -> _Picture | str:
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         return f"{path.name} is a broken PNG ({error})"
-    return _Picture(trial, path, sha256_bytes(content), content)
+    return _Picture(path, sha256_bytes(content), content)
 
 
 def _predict(
-    source: Source, settings: Similarity, pictures: Sequence[_Picture], kept: Callable[[str], Path]
+    source: Source, settings: Similarity, pictures: Iterable[_Picture], kept: Callable[[str], Path]
 ) -> dict[str, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     found: dict[str, Prediction] = {}
@@ -146,22 +163,23 @@ def _predict(
     return found
 
 
-def _similarity_file(letter: str, rows: Sequence[tuple[_Picture, Prediction]]) -> SimilarityFile:
+def similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
+    """Return a letter's file from the names of its pictures and their predictions, in the order of the trials."""
     column = LABELS.index(letter)
     trials = tuple(
-        SimilarityEntry(name=picture.path.name, label=letter, similarity=prediction.probabilities[column])
-        for picture, prediction in rows
+        SimilarityEntry(name=name, label=letter, similarity=prediction.probabilities[column])
+        for name, prediction in rows
     )
     predictions = tuple(
         PicturePrediction(
-            name=picture.path.name,
+            name=name,
             probabilities=tuple(
                 LabelProbability(id=index, label=label, probability=probability)
                 for index, (label, probability) in enumerate(zip(LABELS, prediction.probabilities, strict=True))
             ),
             embedding=prediction.embedding,
         )
-        for picture, prediction in rows
+        for name, prediction in rows
     )
     mean = rate([each.similarity for each in trials])
     return SimilarityFile(count=len(rows), rate=mean, trials=trials, predictions=predictions)

@@ -1,0 +1,408 @@
+"""Recompute what the stages made, from the replies to the ranking, with the stages' own functions.
+
+Each stage is run on the files that are there, into a folder of its own, and what it made is compared with what is there
+value by value. So every difference is named where it was brought in, and if there is none, the ranking follows from the
+replies. Replies, levels, diversity, evidence, scores, ranking and grades take seconds and are compared in full; of the
+simulations and the classifications, which take minutes, a sample is repeated.
+
+What is not there, such as the levels in a bundle, is made from what is, as far as that takes no more than this.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pcgeval.audit.differences import Difference, compare_files, compare_folders
+from pcgeval.audit.measurements import (
+    Derivation,
+    Group,
+    classify_again,
+    derive_similarity,
+    derive_stability,
+    sample_levels,
+    simulate_again,
+)
+from pcgeval.audit.replies import replay_trials
+from pcgeval.checks.gathering import gather_model
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import sha256_file, unsynced, write_json
+from pcgeval.core.layout import (
+    CALLS,
+    DATA,
+    EVIDENCE,
+    METRICS,
+    OFFICIAL_RESULTS,
+    RANKING_CSV,
+    RANKING_JSON,
+    RESULTS,
+    RUBRICS,
+    STAGE_DIRS,
+    SUBMISSIONS,
+    StageDir,
+    Trial,
+    evidence_file,
+    grade_file,
+    judge_recording_file,
+    rubric_file,
+    stage_dir,
+    trial_file,
+    trials,
+)
+from pcgeval.core.params import Model, Params
+from pcgeval.core.stage_files import read_outcomes
+from pcgeval.core.untrusted import printable_line
+from pcgeval.judge.grading import grade
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.judge.stage import competition_task, team_settings
+from pcgeval.levels.stages import convert_stage, extract_stage
+from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.rubric.grades import JudgeOutput, RubricIdentity, Verdict, grade_tree, read_grade
+from pcgeval.scoring.stages import rank_stage, score_stage
+from pcgeval.similarity.diversity import diversity_stage
+from pcgeval.submissions.load import load_submission
+
+_NOT_JUDGED = "not judged: "  # how the reason of a leaf begins that no reply is kept of
+_GROUPS_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """How much was recomputed and compared.
+
+    Attributes:
+        replies: Replies of models, each with its trial's response and record.
+        levels: Trials whose code and level were made again from the response.
+        simulations: Levels that were simulated and drawn again; of `all_levels`.
+        classifications: Pictures that were classified again.
+        all_levels: The levels that there are.
+        diversities: Letters of a model and a team.
+        scores: Trial scores, from which letter scores, totals and ranks were computed again.
+        leaves: Leaves of the teams' grades.
+    """
+
+    replies: int = 0
+    levels: int = 0
+    simulations: int = 0
+    classifications: int = 0
+    all_levels: int = 0
+    diversities: int = 0
+    scores: int = 0
+    leaves: int = 0
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """What a recomputation found.
+
+    Attributes:
+        recomputed: How much was compared.
+        differences: Values that are not those that were recomputed, in the order of the stages.
+        faults: What is there and cannot be recomputed, a sentence each.
+        notes: What was not compared because it is not here, and how to get it, a sentence each.
+    """
+
+    recomputed: Recomputed
+    differences: tuple[Difference, ...]
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def recompute(
+    root: Path,
+    params: Params,
+    *,
+    sample: int | None = 20,
+    seed: int = 0,
+    physics: bool = True,
+    classifier: bool = True,
+) -> Recomputation:
+    """Recompute a competition's folder, in which nothing is changed.
+
+    Args:
+        root: The folder.
+        params: Its params.yaml.
+        sample: How many levels are simulated, drawn and classified again; None means all, 0 none.
+        seed: Which levels these are; the same seed chooses the same ones everywhere.
+        physics: Whether levels are simulated again; it needs pymunk.
+        classifier: Whether pictures are classified again; it needs torch.
+    """
+    with unsynced(), TemporaryDirectory(prefix="pcgeval-recompute-") as folder:
+        work = _Recomputing(root, params, Path(folder))
+        work.replies()
+        work.levels()
+        work.measurements(sample, seed, physics=physics, classifier=classifier)
+        work.diversities()
+        work.results()
+        return work.found()
+
+
+def recompute_results(root: Path, params: Params) -> Recomputation:
+    """Recompute only the files of results/ and data/grades, which git keeps, from the measurements; about a second."""
+    with unsynced(), TemporaryDirectory(prefix="pcgeval-recompute-") as folder:
+        work = _Recomputing(root, params, Path(folder))
+        work.results()
+        return work.found()
+
+
+class _Recomputing:
+    """A recomputation under way; `made` is the temporary folder in which it works."""
+
+    def __init__(self, root: Path, params: Params, made: Path) -> None:
+        self.root, self.params, self.made = root, params, made
+        self.groups = [Group(*each) for each in product(params.models, params.teams)]
+        self.trials = list(trials(params))
+        self.recomputed = Recomputed()
+        self.differences: list[Difference] = []
+        self.faults: list[str] = []
+        self.notes: list[str] = []
+        self.missing: list[Path] = []  # results that are not there
+
+    def found(self) -> Recomputation:
+        """Return what was found."""
+        absent = [DATA / name for name in STAGE_DIRS if not all(self._is_there(name, each) for each in self.groups)]
+        absent += [path for path in self.missing if path.parent.parent not in absent]
+        if absent:
+            shown = ", ".join(path.as_posix() for path in absent)
+            self.notes.insert(0, f"not here, or not whole, and so not compared: {shown}. `make final-eval` makes it.")
+        differences = tuple(dict.fromkeys(self.differences))
+        return Recomputation(self.recomputed, differences, tuple(dict.fromkeys(self.faults)), tuple(self.notes))
+
+    def folder(self, name: StageDir, group: Group) -> Path:
+        """Return where a stage's output lies: in the competition's folder, else where it was made again."""
+        return self.root / stage_dir(name, *group) if self._is_there(name, group) else self.made_folder(name, group)
+
+    def _is_there(self, name: StageDir, group: Group) -> bool:
+        return (self.root / stage_dir(name, *group)).is_dir()
+
+    def made_folder(self, name: StageDir, group: Group) -> Path:
+        """Return where a stage's output is made again, all of it."""
+        return self.made / stage_dir(name, *group)
+
+    def sampled_folder(self, name: StageDir, group: Group) -> Path:
+        """Return where a part of a stage's output is made again."""
+        return self.made / "sample" / stage_dir(name, *group)
+
+    def replies(self) -> None:
+        """Make data/raw again from recordings and the call log."""
+        log = CallLog(self._logged_calls())
+        unknown, not_run = 0, 0
+        for group in self.groups:
+            with self._attempt(f"the trials of {group.team} with {group.model}"):
+                submission = load_submission(self.root / SUBMISSIONS / group.team)
+                made = self.made_folder("raw", group)
+                done = replay_trials(self.root, self.params, group.model, submission, log, made)
+                self.differences += done.differences
+                self._count(replies=done.replies)
+                unknown, not_run = unknown + len(done.unknown), not_run + len(done.not_run)
+                if done.unknown:  # what is here of it is no output
+                    shutil.rmtree(made)
+        if unknown:
+            where = f"{CALLS} of the machine that asked" if not (self.root / CALLS).is_dir() else CALLS
+            self.notes.append(
+                f"{unknown} trials have replies that are neither recorded nor in the call log, so that they were not "
+                f"compared. Copy {where} here, or keep them with `pcgeval record`."
+            )
+        if not_run:
+            self.notes.append(
+                f"{not_run} trials of programs were compared by their calls and replies; what a program made of them "
+                "is not recomputed."
+            )
+
+    def levels(self) -> None:
+        """Make code and levels again from the responses."""
+        for group in self.groups:
+            with self._attempt(f"the levels of {group.team} with {group.model}"):
+                if not self.folder("raw", group).is_dir():
+                    continue
+                code, levels = self.made_folder("intermediate", group), self.made_folder("levels", group)
+                extract_stage(self.folder("raw", group), code, group.team, self.trials)
+                self._compare_with("intermediate", group, "extract")
+                convert_stage(self.folder("intermediate", group), levels, group.team, self.trials)
+                self._compare_with("levels", group, "convert")
+                self._count(levels=len(self.trials))
+
+    def measurements(self, sample: int | None, seed: int, *, physics: bool, classifier: bool) -> None:
+        """Repeat simulations and classifications, and derive what follows from them."""
+        there = []
+        for group in self.groups:
+            with self._attempt(f"the levels of {group.team} with {group.model}"):
+                if (folder := self.folder("levels", group)).is_dir():
+                    outcomes = read_outcomes(folder)
+                    there += [
+                        (group, trial) for trial in self.trials if trial in outcomes and not outcomes[trial].reason
+                    ]
+        self._count(all_levels=len(there))
+        chosen = sample_levels(there, sample, seed)
+        if physics and chosen:
+            self._simulate(chosen, whole=sample is None)
+        if classifier and chosen:
+            self._classify(chosen, whole=sample is None)
+        derivations: dict[StageDir, Derivation] = {"stability": derive_stability, "similarity": derive_similarity}
+        for group in self.groups:
+            for name, derive in derivations.items():
+                with self._attempt(f"the {name} of {group.team} with {group.model}"):
+                    if self._is_there(name, group):
+                        made = self.made / "derived" / stage_dir(name, *group)
+                        self.differences += derive(group, self.trials, self.folder, made)
+
+    def _simulate(self, chosen: Mapping[Group, list[Trial]], *, whole: bool) -> None:
+        made = self.made_folder if whole else self.sampled_folder
+        for group in self.groups if whole else chosen:
+            with self._attempt(f"the simulations of {group.team} with {group.model}"):
+                picked = self.trials if whole else chosen[group]
+                self.differences += simulate_again(group, picked, self.folder, made, self.params.physics, whole=whole)
+                self._count(simulations=len(chosen.get(group, ())))
+
+    def _classify(self, chosen: Mapping[Group, list[Trial]], *, whole: bool) -> None:
+        from pcgeval.similarity.stage import predict_pictures  # noqa: PLC0415 - only here is the classifier needed
+
+        settings = self.params.similarity.model_copy(update={"device": "cpu"})
+        made = self.made_folder if whole else self.sampled_folder
+        cache = self.made / "predictions"
+        with self._attempt("the classifications"):
+            pictures = [
+                trial_file(self.folder("images", group), "images", group.team, trial)
+                for group, picked in chosen.items()
+                for trial in picked
+            ]
+            predict_pictures(pictures, settings, cache, self.root)
+            for group in self.groups if whole else chosen:
+                picked = self.trials if whole else chosen[group]
+                self.differences += classify_again(
+                    group, picked, self.folder, made, settings, cache, self.root, whole=whole
+                )
+                self._count(classifications=len(chosen.get(group, ())))
+
+    def diversities(self) -> None:
+        """Compare the trials of each letter with each other again."""
+        rules, vectors = self.params.competition, self.params.diversity.vectors
+        for group in self.groups:
+            with self._attempt(f"the diversity of {group.team} with {group.model}"):
+                if (similarity := self.folder("similarity", group)).is_dir():
+                    made = self.made_folder("diversity", group)
+                    diversity_stage(similarity, made, group.team, rules.trials, rules.characters, vectors)
+                    self._compare_with("diversity", group, "diversity")
+                    self._count(diversities=len(rules.characters))
+
+    def results(self) -> None:
+        """Make again what follows from the measurements: scores, ranking, evidence and grades."""
+        params = self.params
+        needed: tuple[StageDir, ...] = ("raw", "stability", "similarity", "diversity")
+        if not all(self.folder(name, group).is_dir() for name in needed for group in self.groups):
+            return
+        whole = self._whole_competition()
+        for model in params.models:
+            with self._attempt(f"the scores with {model}"):
+                score_stage(params, model, self.made / OFFICIAL_RESULTS / model, whole)
+                self._compare_result(OFFICIAL_RESULTS / model, f"score@{model}")
+                self._count(scores=len(params.teams) * len(self.trials))
+        with self._attempt("the ranking"):
+            rank_stage(params, self.made / RESULTS, whole)
+            for path in (RANKING_JSON, RANKING_CSV, METRICS):
+                self._compare_result(path, "rank")
+        self._grades(whole)
+
+    def _grades(self, whole: Path) -> None:
+        for group in self.groups:
+            with self._attempt(f"the evidence of {group.team} with {group.model}"):
+                path = evidence_file(*group)
+                write_json(self.made / path, asdict(gather_model(self.params, group.model, group.team, whole)))
+                self._compare_result(path, f"evidence@{group.model}-{group.team}")
+        for team in self.params.teams:
+            with self._attempt(f"the grade of {team}"):
+                output = self._grade(team, whole)
+                write_json(self.made / grade_file(team), output.to_json())
+                self._compare_result(grade_file(team), f"grade@{team}")
+                self._count(leaves=output.num_leaf_nodes)
+
+    def _grade(self, team: str, whole: Path) -> JudgeOutput:
+        """Grade a team again; a leaf whose replies are neither recorded nor logged keeps the verdict that is there."""
+        task = competition_task(self.params, team, whole)
+        settings = team_settings(JudgeSettings.checked(dict(self.params.rubric)), team, self.root)
+        recording = self.root / judge_recording_file(team)
+        recordings = [recording] if recording.is_file() else []
+        log = CallLog(None if settings.is_replay else self._logged_calls(), recordings)
+        output = grade(task, settings, log, open_backend=_refuse)
+        unknown = {leaf.path for leaf in output.graded_task_tree.leaves if leaf.explanation.startswith(_NOT_JUDGED)}
+        if unknown and not settings.is_replay:
+            there = read_grade(self.root / grade_file(team))
+            leaves = {leaf.path: leaf for leaf in output.graded_task_tree.leaves}
+            leaves |= {leaf.path: leaf for leaf in there.graded_task_tree.leaves if leaf.path in unknown}
+            tree = grade_tree(
+                settings.cut(task.rubric),
+                lambda leaf: Verdict(
+                    leaves[leaf.path].graded_score, leaves[leaf.path].explanation, leaves[leaf.path].judge_metadata
+                ),
+                invalid_as_zero=settings.official_invalid_as_zero,
+            )
+            output = replace(there, graded_task_tree=tree)
+            self.notes.append(
+                f"{len(unknown)} leaves of the grade of {team} have replies of a model that are neither recorded nor "
+                "in the call log, so that only what follows from their scores was compared."
+            )
+        identity = RubricIdentity(self.params.rubric.id, sha256_file(self.root / rubric_file(self.params.rubric.id)))
+        return replace(output, team=team, rubric=identity)
+
+    def _logged_calls(self) -> Path:
+        """Return a folder that shows the call log's files: a log opened there is read, and nothing written to it."""
+        folder = self.made / CALLS
+        if not folder.is_dir():
+            folder.mkdir(parents=True)
+            for path in sorted((self.root / CALLS).glob("*.jsonl")):
+                (folder / path.name).symlink_to(path.resolve())
+        return folder
+
+    def _whole_competition(self) -> Path:
+        """Return a competition's folder in which no output is missing: links to what is there and to what was made."""
+        if all(self._is_there(name, group) for name in STAGE_DIRS for group in self.groups):
+            return self.root
+        whole = self.made / "whole"
+        links = {stage_dir(name, *group): self.folder(name, group) for name in STAGE_DIRS for group in self.groups}
+        links |= {path: self.root / path for path in (SUBMISSIONS, RUBRICS, EVIDENCE)}
+        for path, target in links.items():
+            (whole / path).parent.mkdir(parents=True, exist_ok=True)
+            (whole / path).symlink_to(target.resolve())
+        return whole
+
+    def _compare_with(self, name: StageDir, group: Group, stage: str) -> None:
+        """Compare a stage's folder with the one that was made again."""
+        self._compare_result(stage_dir(name, *group), f"{stage}@{group.model}-{group.team}")
+
+    def _compare_result(self, path: Path, stage: str) -> None:
+        found, made = self.root / path, self.made / path
+        if found.is_dir():
+            self.differences += compare_folders(found, made, path.as_posix(), stage)
+        elif found.exists():
+            self.differences += compare_files(found, made, path.as_posix(), stage)
+        else:
+            self.missing.append(path)
+
+    def _count(self, **more: int) -> None:
+        self.recomputed = replace(
+            self.recomputed, **{name: getattr(self.recomputed, name) + count for name, count in more.items()}
+        )
+
+    @contextmanager
+    def _attempt(self, what: str) -> Iterator[None]:
+        """Turn an error into a statement that something could not be recomputed."""
+        try:
+            yield
+        except PcgevalError as error:
+            self.faults.append(f"{what} cannot be recomputed: {self._relative(str(error))}")
+        except ImportError as error:
+            self.notes.append(f"{what} were not repeated: {printable_line(str(error))}. Run `make setup`.")
+
+    def _relative(self, text: str) -> str:
+        for folder in (self.made / "whole", self.made, self.root):
+            text = text.replace(f"{folder}{os.sep}", "")
+        return text
+
+
+def _refuse(model: Model) -> Backend:
+    raise LlmError(f"{model.name} is not asked")
