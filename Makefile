@@ -38,7 +38,7 @@ final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grade
 midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm
 	@$(BIN)/pcgeval round midterm
 
-report: $(READY)  ## make the page results/report/index.html
+report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report
 
 audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered

@@ -1,6 +1,7 @@
 """The report as a browser reads it."""
 
 from html.parser import HTMLParser
+from pathlib import PurePosixPath
 
 from lxml import html
 
@@ -28,11 +29,40 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open[-1:] != ["style"]:
+        if self.open[-1:] not in (["style"], ["script"]):
             self.text += data + "\n"
 
     def all(self, name):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+
+def read_report(index):
+    """Return the markup of all pages by their names in the report's folder."""
+    folder = index.parent
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
+
+
+def team_page(pages, team):
+    return pages[f"teams/{team}.html"]
+
+
+def dead_links(pages):
+    """Return the links of a report that lead to no page, no file and no place on it."""
+    places = {name: {f"#{each}" for each in Page(markup).all("id")} | {""} for name, markup in pages.items()}
+    dead = []
+    for name, markup in pages.items():
+        for href in Page(markup).all("href"):
+            path, mark, place = href.partition("#")
+            target = name
+            if path:
+                parts = [*PurePosixPath(name).parent.parts, *path.split("/")]
+                while ".." in parts:
+                    up = parts.index("..")
+                    del parts[up - 1 : up + 1]
+                target = "/".join(parts)
+            if mark + place not in places.get(target, ()):
+                dead.append((name, href))
+    return dead
 
 
 def part(markup, place):
@@ -48,4 +78,4 @@ def parts(markup, tag):
 
 def ranking_row(markup, team):
     """Return the markup of a team's line in the ranking."""
-    return next(row for row in parts(part(markup, "ranking"), "tr") if f'"#team-{team}"' in row)
+    return next(row for row in parts(part(markup, "ranking"), "tr") if f'"teams/{team}.html"' in row)

@@ -91,7 +91,7 @@ def test_long_replies_are_cut(workspace):
     reply = trial(collect(PARAMS, workspace), "large", "builders", "I", 1).reply
     assert reply.startswith("\ufffdééé")
     assert reply.endswith("é…")
-    assert len(reply) == 601
+    assert len(reply) == 2001
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,10 @@ def trial(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", failure=None
         level,
         stability,
         similarity,
-        LabelProbability(label="A", probability=0.5),
+        (LabelProbability(label="A", probability=0.5),),
         Decimal(points),
         "reply",
+        "drop_block('b11', 9)\n",
         None,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evaluated_round import PARAMS, grade_path
-from page_for_tests import Page, part, ranking_row
+from page_for_tests import Page, part, ranking_row, read_report, team_page
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json, write_text
@@ -68,13 +68,20 @@ def judged(root, answer="# Expectations\nA short one.\n# Score\n1", **more):
     write_grade(root, "builders", verdicts, model="judge:7b", model_digest=DIGEST, prompt_version="p1")
 
 
+def pages_of(root, tmp_path):
+    """Return the index and the page of the builders."""
+    pages = read_report(write_report(PARAMS, root, tmp_path / "out"))
+    return pages["index.html"], team_page(pages, "builders")
+
+
 def page_of(root, tmp_path):
-    return write_report(PARAMS, root, tmp_path / "out").read_text(encoding="utf-8")
+    """Return the page of the builders."""
+    return pages_of(root, tmp_path)[1]
 
 
 def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_path):
     judged(workspace)
-    page = Page(part(page_of(workspace, tmp_path), "grade-builders"))
+    page = Page(part(page_of(workspace, tmp_path), "grades"))
     for words in (
         "Judged by simple",
         "with the model judge:7b, SHA-256",
@@ -95,7 +102,7 @@ def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_p
 def test_hostile_answers_names_and_reasons_stay_text(workspace, tmp_path):
     judged(workspace, answer=ATTACK)
     page = Page(page_of(workspace, tmp_path))
-    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img"})
+    assert [tag for tag, _ in page.elements].count("script") == 1
     assert page.text.count("<script>alert(1)</script>") >= 3
     assert "\u202e" not in page.text
 
@@ -111,7 +118,7 @@ def test_metadata_of_any_other_form_makes_a_page_all_the_same(workspace, tmp_pat
 def test_long_answers_are_cut_and_all_of_them_bounded(workspace, tmp_path, monkeypatch):
     judged(workspace, answer="w" * 50_000)
     assert "w" * 2000 + "… (50000 characters in all)" in page_of(workspace, tmp_path)
-    monkeypatch.setattr(render, "ANSWERS", 600)
+    monkeypatch.setattr(render, "ANSWERS", 200)
     markup = page_of(workspace, tmp_path)
     assert "w" * 100 + "…" in markup
     assert "w" * 101 not in markup
@@ -150,20 +157,20 @@ def guessed(workspace, tmp_path):
     tree = grade_tree(rubric_of(workspace), lambda _: Verdict(None, "not judged: the endpoint died"))
     output = heuristic_output(tree, has_reproduced=True)
     write_output(workspace, "builders", output)
-    return output, page_of(workspace, tmp_path)
+    return output, *pages_of(workspace, tmp_path)
 
 
 def test_a_guess_warns_outside_of_what_is_closed(guessed):
-    output, markup = guessed
+    output, index, page = guessed
     (warning,) = output.warnings
-    before = markup[: markup.index('id="grade-builders"')]
-    assert f'<p class="alarm"><b>The Builders: </b>{warning}</p>' in before
-    assert before.count("<details") == before.count("</details>") + 1  # the one with the id
+    for markup, words in ((index, f"<b>The Builders: </b>{warning}"), (page, warning)):
+        before = markup[: markup.index(f'<p class="alarm">{words}</p>')]
+        assert before.count("<details") == before.count("</details>")
 
 
 def test_a_guess_shows_no_figure_where_grades_do(guessed):
-    output, markup = guessed
-    row, section = ranking_row(markup, "builders"), part(markup, "grade-builders")
+    output, index, page = guessed
+    row, section = ranking_row(index, "builders"), part(page, "grades")
     assert output.score == 0.5
     assert "no grade, a guess" in row
     assert 'class="badge warning">no grade' in row
@@ -176,8 +183,9 @@ def test_a_guess_shows_no_figure_where_grades_do(guessed):
 def test_a_warning_of_a_grading_that_stopped_is_shown_too(workspace, tmp_path):
     verdicts = {"prompt": Verdict(1.0, "x"), "levels": Verdict(None, "not judged: the deadline has passed")}
     write_grade(workspace, "builders", verdicts, warnings=(f"1 leaf was not asked {ATTACK}",))
-    markup = page_of(workspace, tmp_path)
-    assert '<p class="alarm"><b>The Builders: </b>1 leaf was not asked &lt;/pre' in markup
+    index, page = pages_of(workspace, tmp_path)
+    assert '<p class="alarm"><b>The Builders: </b>1 leaf was not asked &lt;/pre' in index
+    assert '<p class="alarm">1 leaf was not asked &lt;/pre' in page
 
 
 def test_without_kept_grades_nothing_is_said_of_changes(evaluated, tmp_path):
@@ -190,23 +198,23 @@ def test_changes_stand_beside_the_ranking_and_leaf_by_leaf(workspace, tmp_path):
     write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.0, "y")}, judge_type="checks")
     keep_grades(PARAMS, "before", workspace)
     write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.5, "y")}, model="judge:7b")
-    markup = page_of(workspace, tmp_path)
-    assert "<small>+0.33 since before</small>" in ranking_row(markup, "builders")
-    section = part(markup, "grade-builders")
+    index, page = pages_of(workspace, tmp_path)
+    assert "<small>+0.33 since before</small>" in ranking_row(index, "builders")
+    section = part(page, "grades")
     assert "Since before: 0.33 → 0.67, 1 leaf changed" in section
     assert "judge checks → simple; model none → judge:7b." in section
     assert "<li><b>0 → 0.50</b> <code>root/levels</code></li>" in section
     assert section.count("was 0<") == 1
-    assert "unchanged since before" in ranking_row(markup, "zero-shot")
+    assert "unchanged since before" in ranking_row(index, "zero-shot")
 
 
 def test_a_grade_that_fell_or_is_gone_says_so(workspace, tmp_path):
     write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(1.0, "y")})
     keep_grades(PARAMS, "v1", workspace)
     write_grade(workspace, "builders", {"prompt": Verdict(0.0, "x"), "levels": Verdict(1.0, "y")})
-    assert "−0.33 since v1" in ranking_row(page_of(workspace, tmp_path), "builders")
+    assert "−0.33 since v1" in ranking_row(pages_of(workspace, tmp_path)[0], "builders")
     write_grade(workspace, "builders", {"prompt": Verdict(None, "x"), "levels": Verdict(None, "y")})
-    row = ranking_row(page_of(workspace, tmp_path), "builders")
+    row = ranking_row(pages_of(workspace, tmp_path)[0], "builders")
     assert "was 1.00 (v1)" in row
     assert ">none</a>" in row
 

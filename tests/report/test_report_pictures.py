@@ -30,11 +30,16 @@ def level(*blocks):
 
 
 def drawn(markup):
-    """Fill the paths of a picture with Pillow."""
+    """Fill the paths of a picture with Pillow, as SVG defines the commands M, h, v, l and z."""
     canvas = Image.new("L", (VIEW, VIEW), 255)
     for path in re.findall(r' d="([^"]*)"', markup):
-        for ring in re.findall(r"M([^z]*)z", path):
-            points = [tuple(map(int, point.split(","))) for point in ring.split("L")]
+        for ring in re.findall(r"(M[^z]*)z", path):
+            points = []
+            for command, numbers in re.findall(r"([Mhvl])([-0-9 ]+)", ring):
+                values = [int(each) for each in numbers.split()]
+                right, down = {"h": (values[0], 0), "v": (0, values[0])}.get(command, values)
+                x, y = (0, 0) if command == "M" else points[-1]
+                points.append((x + right, y + down))
             ImageDraw.Draw(canvas).polygon(points, fill=0)
     return np.asarray(canvas) == 0
 
@@ -79,9 +84,9 @@ def test_a_level_of_which_nothing_is_left_is_an_empty_picture():
 
 @pytest.mark.parametrize(
     ("value", "most", "class_"),
-    [(0, 1, "h0"), (1e-9, 1, "h1"), (0.1, 1, "h1"), (0.12, 1, "h2"), (0.5, 1, "h5"), (1, 1, "h9"), (1.000001, 1, "h9")],
+    [(0, 1, "h0"), (1e-9, 1, "h1"), (0.01, 1, "h1"), (0.05, 1, "h3"), (0.25, 1, "h5"), (1, 1, "h9"), (1.01, 1, "h9")],
 )
-def test_shades_are_equal_steps_and_zero_has_its_own(value, most, class_):
+def test_shades_are_equal_steps_of_the_square_root_and_zero_has_its_own(value, most, class_):
     assert shade(value, most) == class_
     assert shade(Decimal(str(value)), Decimal(most)) == class_
 

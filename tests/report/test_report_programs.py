@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
-from page_for_tests import Page, part, parts, ranking_row
+from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes
@@ -57,50 +57,50 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def markup(folder, tmp_path_factory):
-    return write_report(TEAMS, folder, tmp_path_factory.mktemp("out")).read_text(encoding="utf-8")
+def pages(folder, tmp_path_factory):
+    return read_report(write_report(TEAMS, folder, tmp_path_factory.mktemp("out")))
 
 
 @pytest.fixture(scope="module")
-def page(markup):
-    return Page(markup)
+def robots(pages):
+    return team_page(pages, "robots")
 
 
-def test_hostile_files_and_details_stay_text(page, markup):
-    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "b>name"})
+def test_hostile_files_and_details_stay_text(robots):
+    page = Page(robots)
+    assert [tag for tag, _ in page.elements].count("script") == 1
+    assert {tag for tag, _ in page.elements}.isdisjoint({"img", "b>name"})
     for words in ("alert('entry')", "alert('readme')", "alert(1)"):
         assert f"<script>{words}</script>" in page.text
-    assert "\u202e" not in markup
-    assert "\x07" not in markup
+    assert "\u202e" not in robots
+    assert "\x07" not in robots
     assert page.all("style") == page.all("src") == []
 
 
-def test_every_link_has_a_target_and_every_id_is_unique(page):
-    ids = page.all("id")
-    assert len(ids) == len(set(ids))
-    assert set(page.all("href")) <= {f"#{each}" for each in ids}
+def test_every_link_has_a_target_and_every_id_is_unique(pages):
+    assert dead_links(pages) == []
+    for markup in pages.values():
+        ids = Page(markup).all("id")
+        assert len(ids) == len(set(ids))
 
 
-def test_each_kind_of_flag_has_a_line_for_each_team_and_model(markup):
-    lines = re.findall(r'<tr id="([^"]+)">', part(markup, "flags"))
+def test_each_kind_of_flag_has_a_line_for_each_team_and_model(pages):
+    lines = re.findall(r'href="(teams/[^"]*#f-[^"]+)"', part(pages["index.html"], "flags"))
     assert sorted(lines) == [
-        "outlaws.large.altered-answer",
-        "outlaws.small.altered-answer",
-        "robots.small.invented-reply",
-        "robots.small.unseeded-random",
+        "teams/outlaws.html#f-large.altered-answer",
+        "teams/outlaws.html#f-small.altered-answer",
+        "teams/robots.html#f-small.invented-reply",
+        "teams/robots.html#f-small.unseeded-random",
     ]
 
 
-def test_a_line_counts_the_trials_and_shows_the_first_different_details(markup):
-    line = part(markup, "robots.small.invented-reply")
+def test_a_line_counts_the_trials_and_shows_the_first_different_details(pages, robots):
+    line = part(robots, "f-small.invented-reply")
     assert '<td class="number">3<small>of 4</small></td>' in line
     assert "the program sent an assistant's message that the model never said" in line
-    assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == [
-        ("robots.small.I.2", "I 2"),
-        ("robots.small.T.1", "T 1"),
-    ]
-    assert len(re.findall("<li>", part(markup, "robots.small.unseeded-random"))) == 1
-    assert len(re.findall("<li>", part(markup, "outlaws.large.altered-answer"))) == 3
+    assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == [("m-small.I.2", "I 2"), ("m-small.T.1", "T 1")]
+    assert len(re.findall("<li>", part(robots, "f-small.unseeded-random"))) == 1
+    assert len(re.findall("<li>", part(team_page(pages, "outlaws"), "f-large.altered-answer"))) == 3
 
 
 def test_the_conversation_of_a_flagged_trial_stands_beside_its_answer(folder, tmp_path):
@@ -111,56 +111,61 @@ def test_the_conversation_of_a_flagged_trial_stands_beside_its_answer(folder, tm
     reply = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
     exchanges = (Exchange("a", reply, messages, 0), *[Exchange("b", reply, messages[1:], 3)] * 100)
     write_trial(raw, "robots", trial, "my own answer", replace(record, exchanges=exchanges))
-    markup = write_report(TEAMS, copy, tmp_path / "out").read_text(encoding="utf-8")
-    line = part(markup, "robots.small.invented-reply")
+    markup = team_page(read_report(write_report(TEAMS, copy, tmp_path / "out")), "robots")
+    line = part(markup, "f-small.invented-reply")
     talk = next(each for each in parts(line, "details") if "program as user" in each)
     assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
     assert "<b>program as assistant</b>\nSure!" in talk
     assert "my own answer" in talk
     assert "messages are left out here" in talk
     assert len(talk) < 30_000
-    assert "script" not in {tag for tag, _ in Page(markup).elements}
+    assert [tag for tag, _ in Page(markup).elements].count("script") == 1
 
 
-def test_flagged_pictures_have_badges_that_lead_to_the_line(markup):
-    untouched, failed, *rest = parts(part(markup, "robots.small"), "figure")
-    assert "flags" not in untouched
-    assert untouched.startswith("<figure><")
-    for picture in (failed, *rest):
-        assert re.findall(r'<a href="#([^"]+)">([^<]+)</a>', picture) == [
-            ("robots.small.invented-reply", "invented reply"),
-            ("robots.small.unseeded-random", "unseeded random"),
+def rows_of(markup, model):
+    """Return the markup of a model's trials."""
+    return [row for row in parts(part(markup, f"m-{model}"), "tr") if row.startswith(f'<tr id="m-{model}.')]
+
+
+def test_flagged_trials_have_badges_that_lead_to_the_line(robots):
+    untouched, *rest = rows_of(robots, "small")
+    assert 'class="flag"' not in untouched
+    for row in rest:
+        assert re.findall(r'<a href="#([^"]+)" class="flag">([^<]+)</a>', row) == [
+            ("f-small.invented-reply", "invented reply"),
+            ("f-small.unseeded-random", "unseeded random"),
         ]
-    assert failed.startswith('<figure id="robots.small.I.2">')
 
 
-def test_a_program_s_trials_show_calls_and_tokens_also_where_they_failed(markup):
-    for picture in parts(part(markup, "robots.small"), "figure"):
-        assert "<dt>calls</dt><dd>3</dd>" in picture
-        assert "<dt>tokens</dt><dd>360</dd>" in picture
-    assert all("calls" not in picture for picture in parts(part(markup, "zero-shot.small"), "figure"))
+def test_a_program_s_trials_show_calls_and_tokens_also_where_they_failed(pages, robots):
+    for row in rows_of(robots, "small"):
+        assert "<td>3</td><td>360</td>" in row
+    assert '<th scope="col">tokens</th>' in robots
+    assert "tokens</th>" not in team_page(pages, "zero-shot")
 
 
-def test_the_ranking_names_flagged_teams_and_those_without_a_sandbox(markup):
+def test_the_ranking_names_flagged_teams_and_those_without_a_sandbox(pages):
     badges = {
-        team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(markup, team))
+        team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(pages["index.html"], team))
         for team in ("robots", "outlaws", "zero-shot")
     }
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
 
 
-def test_a_team_that_ran_without_a_sandbox_is_warned_of(page):
-    warnings = [words for words in page.text.split("\n") if "ran without one" in words]
+def test_a_team_that_ran_without_a_sandbox_is_warned_of(pages):
+    warnings = [words for words in Page(pages["index.html"]).text.split("\n") if "ran without one" in words]
     assert len(warnings) == 1
     assert warnings[0].startswith("outlaws ran without one in 8 of 8 trials")
+    assert "The program ran without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
 
 
-def test_a_program_shows_its_readme_its_entry_and_its_files(page, markup):
+def test_a_program_shows_its_readme_its_entry_and_its_files(robots):
+    page = Page(robots)
     size = sum(len(FILES[name].encode()) for name in OWN_FILES)
     assert f"The program: python main.py, 4 files, {size} bytes" in page.text
     assert CODE in page.text
     assert "Start it with `python main.py`." in page.text
-    table = re.search(r'<table class="files">.*?</table>', markup)[0]
+    table = re.search(r'<table class="files">.*?</table>', robots)[0]
     for name in OWN_FILES:
         assert sha256_bytes(FILES[name].encode()) in table
     assert "&lt;b&gt;name &amp; more.txt" in table
@@ -197,10 +202,9 @@ def test_many_files_and_long_texts_are_cut(tmp_path, folder):
         (many / f"{number:03}-{'n' * 200}.txt").write_text("x")
     (many / "large.bin").write_bytes(b"\0" * 3_000_000)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
-    page = write_report(TEAMS, root, tmp_path)
-    text = Page(page.read_text(encoding="utf-8")).text
-    assert "and 255 more files" in text
-    assert page.stat().st_size < 200_000
+    markup = team_page(read_report(write_report(TEAMS, root, tmp_path / "out")), "robots")
+    assert "and 255 more files" in Page(markup).text
+    assert len(markup.encode()) < 200_000
 
 
 def test_an_unflagged_round_says_so(tmp_path):

@@ -23,8 +23,10 @@ from pcgeval.core.layout import (
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     ConstantsFile,
+    LabelProbability,
     LetterRow,
     OfficialWeight,
+    PicturePrediction,
     RankedTeam,
     RankingFile,
     SimilarityFile,
@@ -57,11 +59,13 @@ from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SC
 from pcgeval.submissions.load import Program, load_submission
 from pcgeval.submissions.sources import find_readme
 
-REPLIES = 500_000  # characters of all replies on the page together: a large competition shows less of each
-LONGEST_REPLY = 600  # characters
+REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
+LONGEST_REPLY = 2_000  # characters
+LONGEST_CODE = 4_000
+MOST_LETTERS = 5  # of the classifier's answer about a picture
 MOST_MESSAGES = 12  # of a flagged trial's conversation
 LONGEST_REASON = 240  # characters
-LONGEST_SOURCE = 6_000  # characters of a program's entry and of its README
+LONGEST_SOURCE = 50_000  # characters of a program's entry and of its README
 _AGAIN = "Run `dvc repro` to make it again."
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
@@ -173,14 +177,14 @@ def read_program(program: Program) -> ProgramSource:
 
 def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
     """Read one team's results with one model; a trial that failed is absent from the files that it did not reach."""
-    raw, stability_dir, similarity_dir = (
-        root / stage_dir(name, model, row.team) for name in ("raw", "stability", "similarity")
+    raw, code_dir, stability_dir, similarity_dir = (
+        root / stage_dir(name, model, row.team) for name in ("raw", "intermediate", "stability", "similarity")
     )
     outcomes = read_outcomes(similarity_dir)
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
     levels = {Trial(each.letter, each.trial): each for each in simulations.trials}
     competition, scored = params.competition, row.status != "disqualified"
-    replies = len(params.teams) * len(params.models) * len(competition.characters) * competition.trials
+    replies = len(params.models) * len(competition.characters) * competition.trials
     letters = []
     for letter in competition.characters:
         stabilities = by_trial(StabilityFile.read(letter_file(stability_dir, letter)).levels)
@@ -198,13 +202,10 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                 level=levels.get(trial),
                 stability=stability.score if stability else None,
                 similarity=similarity.similarity if similarity else None,
-                top_label=max(
-                    predictions[number].probabilities if number in predictions else (),
-                    key=lambda each: (each.probability, each.label),
-                    default=None,
-                ),
+                probabilities=_likeliest(predictions[number]) if number in predictions else (),
                 score=_found(official.trials, key, official.folder / TRIAL_SCORES, what).score if scored else None,
                 reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
+                code=_code(trial_file(code_dir, "intermediate", row.team, trial), outcome),
                 usage=read_usage(raw, row.team, trial),
             )
             if not result.failure and None in (result.level, stability, similarity, result.top_label):
@@ -218,6 +219,16 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         weight = _found(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
         letters.append(LetterResult(letter, weight, scores, tuple(trials)))
     return ModelResult(model, tuple(letters))
+
+
+def _likeliest(prediction: PicturePrediction) -> tuple[LabelProbability, ...]:
+    ordered = sorted(prediction.probabilities, key=lambda each: (each.probability, each.label), reverse=True)
+    return tuple(ordered[:MOST_LETTERS])
+
+
+def _code(path: Path, outcome: TrialOutcome) -> str:
+    """Return the calls that were extracted; none where the trial failed before."""
+    return "" if outcome.failed_stage in {"generate", "extract"} else _start_of(path, LONGEST_CODE)
 
 
 def _found(rows: Mapping[_Key, _Row], key: _Key, path: Path, what: str) -> _Row:

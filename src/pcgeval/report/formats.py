@@ -1,10 +1,13 @@
 """The filters of the page's templates: numbers, texts and pictures of levels."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 
 from pcgeval.core.stage_files import SimulatedTrial
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
 
 SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
@@ -29,6 +32,29 @@ def score(value: Figure) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+@dataclass(frozen=True)
+class Scale:
+    """The notation that all values of a column share: so many decimals after a multiplication by a power of ten."""
+
+    exponent: int
+    digits: int
+
+    @classmethod
+    def of(cls, values: Iterable[Figure], whole: int, digits: int) -> "Scale":
+        """Return the scale by which the largest value has at least `whole` digits before its point."""
+        largest = Decimal(max(values, default=0))
+        return cls(max(0, whole - 1 - largest.adjusted()) if largest else 0, digits)
+
+    @property
+    def times(self) -> str:
+        """The factor for a heading, such as ` × 1,000`; nothing if it is 1."""
+        return f" × {10**self.exponent:,}" if self.exponent else ""
+
+    def show(self, value: Figure) -> str:
+        """Return a value in this notation."""
+        return figure(Decimal(value).scaleb(self.exponent), self.digits)
+
+
 def grade(value: float | None) -> str:
     """Return a rubric score with two decimals."""
     return "not graded" if value is None else figure(value, 2)
@@ -50,10 +76,13 @@ def percent(value: Figure, most: Figure) -> str:
 
 
 def shade(value: Figure, most: Figure) -> str:
-    """Return the class of a coloured cell: `h0` for 0, else `h1` to `h9` in equal steps up to `most`."""
+    """Return the class of a coloured cell: `h0` for 0, else `h1` to `h9` up to `most`.
+
+    The steps are equal in the square root of the value, so that small values are told apart.
+    """
     if value <= 0 or most <= 0:
         return "h0"
-    return f"h{min(SHADES, 1 + int(SHADES * float(value) / float(most)))}"
+    return f"h{min(SHADES, 1 + int(SHADES * math.sqrt(float(value) / float(most))))}"
 
 
 def shortened(text: str, most: int) -> str:
@@ -68,8 +97,8 @@ def shown(value: object) -> str:
     return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def outlines(level: SimulatedTrial) -> list[tuple[str, str]]:
-    """Outline the living blocks as SVG paths in whole units, y downwards: those that stayed, then those that moved.
+def outlines(level: SimulatedTrial) -> dict[str, str]:
+    """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
     little larger, are cut off at it.
@@ -78,21 +107,33 @@ def outlines(level: SimulatedTrial) -> list[tuple[str, str]]:
     living = [(kind, place, moved) for kind, place, moved, dead in blocks if not dead]
     points = [point for kind, place, _ in living for point in corners(COLLIDERS[kind], *place)]
     if not points:
-        return []
+        return {}
     left, right = min(point.x for point in points), max(point.x for point in points)
     bottom, top = min(point.y for point in points), max(point.y for point in points)
     side = max(right - left, top - bottom)
     corner = Point((left + right - side) / 2, (bottom + top + side) / 2)
     paths = {"stayed": "", "moved": ""}
     for kind, place, moved in living:
-        ring = "L".join(
-            f"{round((point.x - corner.x) * VIEW / side)},{round((corner.y - point.y) * VIEW / side)}"
-            for point in corners(SPRITES[kind], *place)
-        )
-        paths["moved" if moved else "stayed"] += f"M{ring}z"
-    return [(name, path) for name, path in paths.items() if path]
+        paths["moved" if moved else "stayed"] += _outline(SPRITES[kind], place, corner, VIEW / side)
+    return {name: path for name, path in paths.items() if path}
+
+
+def _outline(size: Size, place: tuple[float, float, float], corner: Point, units: float) -> str:
+    """Return one block as a closed path; a page holds thousands, so each side is relative to the one before."""
+    ring = [(round((each.x - corner.x) * units), round((corner.y - each.y) * units)) for each in corners(size, *place)]
+    path = f"M{ring[0][0]} {ring[0][1]}"
+    for (x, y), (next_x, next_y) in pairwise(ring):
+        right, down = next_x - x, next_y - y
+        path += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
+    return f"{path}z"
 
 
 def moved(level: SimulatedTrial) -> int:
     """Count the living blocks that moved."""
     return sum(moved and not dead for moved, dead in zip(level.moved, level.dead, strict=True))
+
+
+def calls(code: str) -> str:
+    """Return extracted calls on one line in the short form `b31 9, b13 9`."""
+    lines = (line.removeprefix("drop_block('").removesuffix(")") for line in code.splitlines())
+    return ", ".join(line.replace("',", " ").replace("  ", " ") for line in lines)

@@ -1,4 +1,4 @@
-"""Write the page: `results/report/index.html`, one file without scripts that needs no network."""
+"""Write the report: `results/report`, with an index and a page per team, which need no network."""
 
 import re
 from base64 import b64encode
@@ -21,63 +21,93 @@ from pcgeval.core.params import Params
 from pcgeval.core.untrusted import printable_text
 from pcgeval.report import formats
 from pcgeval.report.collect import collect
+from pcgeval.report.formats import Scale
 from pcgeval.report.plots import write_plots
-from pcgeval.report.results import FAILURE_WORDS, Evaluation
+from pcgeval.report.results import FAILURE_WORDS, Evaluation, commonest_failures
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import round_totals, rounded
 
-PAGE = "index.html"
-ANSWERS = 600_000  # characters of all judges' answers on the page together: a large competition shows less of each
+INDEX = "index.html"
+TEAMS = "teams"  # the folder of the teams' pages
+ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
-MESSAGES = 600_000  # the same for the conversations of flagged trials
+MESSAGES = 400_000  # the same for the conversations of flagged trials
 LONGEST_MESSAGE = 1_000
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
-    """Write the page of an evaluated round, with plots for DVC beside it, and return its file.
+    """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
-    The same files give the same bytes; the page says nothing about when or where it was made.
+    The same files give the same bytes; the pages say nothing about when or where they were made. Pages of teams that
+    are not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
         root: The competition's folder, with `data/` and `results/`.
-        out: The folder for the page, usually `results/report`.
+        out: The folder for the pages, usually `results/report`.
 
     Raises:
         FileError: A file of an earlier stage is missing, is broken, or is about something else.
         SubmissionError: A team's submission cannot be read.
     """
-    page, evaluation = out / PAGE, collect(params, root)
-    write_text(page, render_page(evaluation))
+    evaluation = collect(params, root)
+    pages = {out / name: markup for name, markup in render_pages(evaluation)}
+    for path, markup in pages.items():
+        write_text(path, markup)
+    for path in (out / TEAMS).glob("*.html"):
+        if path not in pages:
+            path.unlink()
     write_plots(evaluation, out / "plots", environment())
-    return page
+    return out / INDEX
 
 
-def render_page(evaluation: Evaluation) -> str:
-    """Return the page as HTML."""
-    answers = sum(len(team.leaves) * team.grade.votes for team in evaluation.teams)
-    messages = sum(map(len, evaluation.conversations.values()))
-    return render_template(
-        "page.html.j2",
-        evaluation=evaluation,
-        params=evaluation.params,
-        competition=evaluation.params.competition,
-        heat_maps=list(heat_maps(evaluation)),
-        longest_answer=min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
-        longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
-    )
+def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+    """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
+    letters = [letter for team in evaluation.teams for model in team.models for letter in model.letters]
+    scales = {
+        "totals": Scale.of((team.row.total for team in evaluation.scored_teams if team.row.total), 1, 3),
+        "letters": Scale.of((letter.scores.score for letter in letters if letter.scores), 3, 1),
+        "trials": Scale.of((trial.score for trial in evaluation.trials if trial.score), 3, 1),
+    }
+    common = {
+        "evaluation": evaluation,
+        "params": evaluation.params,
+        "competition": evaluation.params.competition,
+        "scales": scales,
+    }
+    yield INDEX, render_template("index.html.j2", heat_maps=list(heat_maps(evaluation, scales["letters"])), **common)
+    for team in evaluation.teams:
+        answers = len(team.leaves) * team.grade.votes
+        messages = sum(len(each) for key, each in evaluation.conversations.items() if key[0] == team.name)
+        yield (
+            f"{TEAMS}/{team.name}.html",
+            render_template(
+                "team.html.j2",
+                team=team,
+                longest_answer=min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
+                longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
+                **common,
+            ),
+        )
 
 
 def render_template(name: str, **values: Any) -> str:
     """Return a template filled with values, as HTML that is safe to open whatever got into the values."""
-    style = (files(__package__) / "style.css").read_text(encoding="utf-8")
-    digest = b64encode(sha256(style.encode("utf-8")).digest()).decode("ascii")
-    # this one style sheet and nothing else: no script, no picture, no request, whatever got into the page
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    markup = environment().get_template(name).render(style=style, policy=policy, **values)
+    style, script = ((files(__package__) / each).read_text(encoding="utf-8") for each in ("style.css", "report.js"))
+    # this style sheet, this script and nothing else: no picture, no request, whatever got into the page
+    policy = (
+        f"default-src 'none'; style-src '{_source(style)}'; script-src '{_source(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    markup = environment().get_template(name).render(style=style, script=script, policy=policy, **values)
     return printable_text(markup) + "\n"
+
+
+def _source(text: str) -> str:
+    """Return an inline text as a source expression of the Content-Security-Policy."""
+    return f"sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}"
 
 
 class _JoinLines(Extension):
@@ -105,7 +135,8 @@ def environment() -> Environment:
     )
     for each in (
         *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
-        *(formats.shortened, formats.shown, formats.outlines, formats.moved),
+        *(formats.shortened, formats.shown, formats.outlines, formats.moved, formats.calls),
+        commonest_failures,
         *(duration, foreign_text, record_of, round_totals, rounded),
     ):
         found.filters[each.__name__] = each
@@ -128,7 +159,7 @@ class HeatMap:
         weight: The name in an `OfficialWeight` of what goes into a letter's weight because of it.
         darkest: The value with the darkest colour.
         highest: The weight with the highest bar.
-        times: The factor of the values in the cells, so that the largest has a digit before its point.
+        scale: The notation of the cells.
     """
 
     measure: str
@@ -138,10 +169,10 @@ class HeatMap:
     legend: str
     darkest: Decimal
     highest: Decimal
-    times: int
+    scale: Scale
 
 
-def heat_maps(evaluation: Evaluation) -> Iterator[HeatMap]:
+def heat_maps(evaluation: Evaluation, scale: Scale) -> Iterator[HeatMap]:
     """Yield the heat maps of the letters' scores and of the three measures behind them."""
     letters = [letter for team in evaluation.scored_teams for model in team.models for letter in model.letters]
 
@@ -149,13 +180,14 @@ def heat_maps(evaluation: Evaluation) -> Iterator[HeatMap]:
         return max((getattr(letter.weight, weight) for letter in letters), default=Decimal(1))
 
     best = max((letter.scores.score for letter in letters if letter.scores), default=Decimal(0))
-    times = 10 ** max(0, -best.adjusted()) if best else 1
-    legend = f"Letter score{f' times {times:,}' if times > 1 else ''}. Bars: the weight of each letter"
-    yield HeatMap("score", "Letter score", "weight", "letter weight", legend, best, highest("weight"), times)
+    legend = f"Letter score{scale.times}. Bars: the weight of each letter"
+    yield HeatMap("score", "Letter score", "weight", "letter weight", legend, best, highest("weight"), scale)
     for measure, words in (
         ("stability", "Mean stability of the trials"),
         ("similarity", "Mean similarity of the trials"),
         ("diversity", "Diversity of the trials"),
     ):
         legend = f"{words}. Bars: its factor in the weight of each letter"
-        yield HeatMap(measure, measure.capitalize(), measure, "weight factor", legend, Decimal(1), highest(measure), 1)
+        darkest = max((getattr(letter.scores, measure) for letter in letters if letter.scores), default=Decimal(0))
+        title = measure.capitalize()
+        yield HeatMap(measure, title, measure, "weight factor", legend, darkest, highest(measure), Scale(0, 2))

@@ -1,7 +1,7 @@
 """Everything that the page shows, as one tree: evaluation, team, model, letter, trial."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -58,8 +58,9 @@ class TrialResult:
 
     Attributes:
         level: The blocks at the end of the simulation.
-        top_label: The letter that the classifier found most likely.
+        probabilities: The letters that the classifier found most likely, the first one most.
         reply: The start of the response.
+        code: The calls that were extracted from it, a line each; empty if there are none.
         usage: The cost and the flags of the trial; None without a record.
     """
 
@@ -68,10 +69,16 @@ class TrialResult:
     level: SimulatedTrial | None
     stability: float | None
     similarity: float | None
-    top_label: LabelProbability | None
+    probabilities: tuple[LabelProbability, ...]
     score: Decimal | None
     reply: str
+    code: str
     usage: TrialUsage | None
+
+    @property
+    def top_label(self) -> LabelProbability | None:
+        """The letter that the classifier found most likely."""
+        return self.probabilities[0] if self.probabilities else None
 
     @cached_property
     def flag_kinds(self) -> tuple[FlagKind, ...]:
@@ -265,7 +272,10 @@ class Evaluation:
 
     @property
     def best_levels(self) -> dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]:
-        """The team, model and trial with the best score by letter; None where no trial scored."""
+        """The team, model and trial with the highest stability x similarity by letter; None where no trial scored.
+
+        Trial scores of different models are weighted differently, so they are not compared.
+        """
         scored = [
             (team, model, trial)
             for team in self.scored_teams
@@ -276,20 +286,11 @@ class Evaluation:
         return {
             letter: max(
                 (each for each in scored if each[2].trial.letter == letter),
-                key=lambda each: each[2].score or 0,
+                key=lambda each: (each[2].stability or 0) * (each[2].similarity or 0),
                 default=None,
             )
             for letter in self.params.competition.characters
         }
-
-    @property
-    def commonest_failures(self) -> list[tuple[str, str, int]]:
-        """The commonest failures: words of the stage, reason without the place in brackets after it, number."""
-        found = Counter(
-            (trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in self.trials if trial.failure
-        )
-        ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
-        return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]
 
     @cached_property
     def flagged(self) -> tuple[FlaggedTrials, ...]:
@@ -307,3 +308,10 @@ class Evaluation:
                     if flagged:
                         found.append(FlaggedTrials(team, model, kind, len(flagged), details))
         return tuple(found)
+
+
+def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
+    """Return the commonest failures: words of the stage, reason without the place in brackets after it, number."""
+    found = Counter((trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in trials if trial.failure)
+    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]
