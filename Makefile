@@ -24,16 +24,8 @@ $(READY): pyproject.toml constraints.txt
 	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@touch $(READY)
 
-INCOMPLETE := The evaluation is not complete: the stages named above failed, or wait for one that did; all others are done. \
-	What waits was not made, so the ranking and page in results may be of an earlier run. Correct what the messages name and run again.
-
 final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grades, report
-	@$(BIN)/pcgeval check --allow-failing-teams
-	@mkdir -p .pcgeval && echo $$PPID > .pcgeval/evaluating
-	@$(BIN)/pcgeval generate || echo "The stages try again what failed above." >&2
-	@$(BIN)/dvc repro --keep-going || { echo "$(INCOMPLETE)" >&2; exit 1; }
-	@rm -f .pcgeval/evaluating
-	@$(BIN)/pcgeval ranking
+	@$(BIN)/pcgeval run
 
 midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm
 	@$(BIN)/pcgeval round midterm

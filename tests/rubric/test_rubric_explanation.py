@@ -116,7 +116,7 @@ def test_the_text_says_what_decided_the_leaf():
         "Vote 1 of 2: 1.000",
         "| # Reality",
         "Vote 2 of 2: ----- two scores",
-        "grade: 2 calls, 900 tokens read and 80 written in 4.0 s",
+        "grade: 2 calls, 900 tokens read and 80 written, 4.0 s of the model's time",
     ):
         assert words in text
     assert "\x1b" not in text

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking
-from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_json, write_bytes
+from pcgeval.core.files import read_json
 from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def run_round(
 ) -> None:
     """Evaluate another round of params.yaml in rounds/NAME."""
     from pcgeval.cli.rounds import ROUNDS, prepare_round
-    from pcgeval.core.layout import EVALUATING, STATE, SUBMISSIONS, state_name
+    from pcgeval.core.layout import STATE, SUBMISSIONS, state_name
     from pcgeval.core.locks import lock_folder
     from pcgeval.submissions.filing import LOCK
 
@@ -125,23 +125,11 @@ def run_round(
         with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str((workspace / "src").resolve()),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
-        }
-        marker = workspace / EVALUATING
-        for words in (
-            ["pcgeval", "check", "--allow-failing-teams"],
-            ["dvc", "repro", "--keep-going"],
-            ["pcgeval", "ranking"],
-        ):
-            if words[0] == "dvc":
-                write_bytes(marker, b"")
-            if subprocess.run([sys.executable, "-m", *words], cwd=workspace, env=environment, check=False).returncode:
-                print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
-                raise typer.Exit(EXIT_BAD_INPUT)
-            marker.unlink(missing_ok=True)
+        environment = {**os.environ, "PYTHONPATH": str((workspace / "src").resolve()), INSIDE_RUN: "1"}
+        words = [sys.executable, "-m", "pcgeval", "run"]
+        if subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
+            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
+            raise typer.Exit(EXIT_BAD_INPUT)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
+INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` and `round` start: they say themselves that it was stopped
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
 _PARENT_SECONDS = 0.5  # between two looks whether DVC is still there
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
@@ -42,7 +43,8 @@ def exit_code_of(action: Callable[[], int | None]) -> int:
         )
         return EXIT_BAD_INPUT
     except KeyboardInterrupt:
-        print_stderr("stopped; what was finished is kept, run again to continue")
+        if INSIDE_RUN not in os.environ:
+            print_stderr("stopped; what was finished is kept, run again to continue")
         return EXIT_INTERRUPTED
 
 

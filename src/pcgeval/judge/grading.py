@@ -56,7 +56,7 @@ class GradingProgress:
         """Count one leaf."""
         usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
         found = "no grade" if score is None else f"{score:.2f}"
-        cost = f", {usage.tokens} tokens in {usage.total.seconds:.1f} s" if usage.tokens else ""
+        cost = f", {usage.tokens} tokens" if usage.tokens else ""
         self._progress.total = judged.total
         self._progress.step(
             f"{judged.leaf.id}: {found}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new

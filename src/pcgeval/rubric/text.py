@@ -114,4 +114,5 @@ def _score(score: float | None) -> str:
 
 def _calls(usage: CallUsage) -> str:
     number = "1 call" if usage.calls == 1 else f"{usage.calls} calls"
-    return f"{number}, {usage.prompt_tokens} tokens read and {usage.output_tokens} written in {usage.seconds:.1f} s"
+    took = f"{usage.seconds:.1f} s of the model's time"  # when it was asked, which may be long ago
+    return f"{number}, {usage.prompt_tokens} tokens read and {usage.output_tokens} written, {took}"

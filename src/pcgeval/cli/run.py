@@ -1,0 +1,178 @@
+"""The command `run`: a whole evaluation, from the checks to the ranking."""
+
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from pcgeval.cli.check import check
+from pcgeval.cli.competition import ranking
+from pcgeval.cli.generate import generate
+from pcgeval.cli.options import group
+from pcgeval.core.console import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, INSIDE_RUN, duration, print_stderr
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import EVALUATING, RANKING_JSON, STATE
+from pcgeval.core.locks import lock_folder
+from pcgeval.core.untrusted import printable_line, printable_text
+
+if TYPE_CHECKING:
+    from dvc.stage import Stage
+
+app = group()
+_SILENT = frozenset({"dvc.repo.reproduce", "dvc.output"})  # failures, named at the end, and folders that are empty
+
+
+class RunError(PcgevalError):
+    """DVC cannot run the stages."""
+
+
+@app.command()
+def run() -> None:
+    """Evaluate the competition, from the checks to the ranking.
+
+    Only what changed is computed again, and a run that was stopped goes on where it was. If a stage fails, those that
+    do not need it are run all the same; then there is no new ranking and the exit code is 1.
+    """
+    started = time.monotonic()
+    with lock_folder(Path.cwd(), STATE / "locks" / "run.lock"):
+        check(full=False, do_rehearse=False, allow_failing_teams=True, json=False)
+        write_text(EVALUATING, f"{os.getpid()}\n")
+        try:
+            generate(None)
+        except typer.Exit:
+            print_stderr("The stages try again what failed above.")
+        stages = StagesRun()
+        stages.reproduce()
+        if stages.failed:
+            print_stderr(stages.failures())
+            raise typer.Exit(EXIT_CHECK_FAILED)
+        EVALUATING.unlink()
+        ranking(anonymous=False, json=False)
+        print_stderr(f"{stages.summary()}; {duration(time.monotonic() - started)} in all. {_failed_trials()}")
+
+
+class StagesRun(logging.Handler):
+    """Run the stages of dvc.yaml through DVC, print each that is started, and count what becomes of them.
+
+    It is the handler of DVC's log, which says when a stage's command is started.
+    """
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        super().__init__()
+        self.total = self.looked_at = self._ran = 0
+        self.failed: list[str] = []
+        # of each kind of stage, which is its name without model and team
+        self._to_do: Counter[str] = Counter()
+        self._seconds: dict[str, list[float]] = {}
+
+    def reproduce(self) -> None:
+        """Run every stage that changed, also those behind a failed one that do not need it.
+
+        Raises:
+            RunError: DVC refuses its files, or another DVC works in this folder.
+        """
+        from dvc.exceptions import DvcException, ReproductionError
+        from dvc.repo import Repo
+
+        log = logging.getLogger("dvc")
+        log.setLevel(logging.INFO)
+        handlers, log.handlers = log.handlers, [self]
+        outer = os.environ.get(INSIDE_RUN)
+        this_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        os.environ |= {INSIDE_RUN: "1", "PATH": this_python}  # for the commands of the stages
+        os.environ["PATH"] = (
+            f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # stages: `python`
+        )
+        os.environ[INSIDE_RUN] = "1"
+        try:
+            with Repo() as repository:
+                self._to_do = Counter(_kind(stage.addressing) for stage in repository.index.stages)
+                self.total = self._to_do.total()
+                repository.reproduce(on_error="keep-going", repro_fn=self._reproduce_stage)
+        except ReproductionError:
+            pass  # each failed stage has printed its reason, and is counted
+        except DvcException as error:
+            raise RunError(f"DVC: {printable_line(str(error))}") from error
+        finally:
+            log.handlers = handlers
+            if outer is None:
+                del os.environ[INSIDE_RUN]
+
+    def _reproduce_stage(self, stage: "Stage", **options: Any) -> "Stage | None":
+        from dvc.stage.exceptions import StageCmdFailedError
+
+        began, kind = time.monotonic(), _kind(stage.addressing)
+        self.looked_at += 1
+        try:
+            reproduced = stage.reproduce(**options)
+            if reproduced:
+                stage.dump(update_pipeline=False)
+        except StageCmdFailedError as error:
+            if str(error).endswith((f"exited with {EXIT_INTERRUPTED}", "exited with -2")):
+                raise KeyboardInterrupt from None  # DVC would go on to the next stage
+            self.failed.append(stage.addressing)
+            raise
+        except Exception as error:  # such as an output that the command has not made, or another DVC's lock
+            print_stderr(f"{stage.addressing}: {printable_text(str(error))}")
+            self.failed.append(stage.addressing)
+            raise
+        finally:
+            self._to_do[kind] -= 1
+            self._seconds.setdefault(kind, []).append(time.monotonic() - began)
+        return reproduced
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print that a stage begins, and DVC's warnings."""
+        if record.name == "dvc.stage.run" and record.getMessage().startswith("Running stage"):
+            name = str(record.args[0]) if isinstance(record.args, tuple) else ""
+            self._ran += 1
+            print_stderr(f"stage {self.looked_at} of {self.total}: {name}{self._time_left()}")
+        elif record.levelno >= logging.WARNING and record.name not in _SILENT:
+            print_stderr(f"DVC: {printable_line(record.getMessage())}")
+
+    def _time_left(self) -> str:
+        """Return the time for the stages to come by those of their kind so far, in words."""
+        if self.looked_at <= len(self._to_do):  # too few of them
+            return ""
+        done = [seconds for each in self._seconds.values() for seconds in each]
+        seconds = sum(count * fmean(self._seconds.get(kind, done)) for kind, count in self._to_do.items())
+        return f", about {duration(seconds)} left"
+
+    def failures(self) -> str:
+        """Return which stages failed, and what that means for the results."""
+        waiting = self.total - self.looked_at
+        return (
+            f"The evaluation is not complete: {', '.join(self.failed)} failed for the reasons above, {waiting} stages"
+            " wait for that, and all others are done. The ranking and the page in results may be of an earlier run."
+            " Correct what the messages name and run again."
+        )
+
+    def summary(self) -> str:
+        """Return how many stages ran, and which kinds of them took most of the time."""
+        spent = Counter({kind: sum(seconds) for kind, seconds in self._seconds.items()})
+        most = ", ".join(f"{kind} {duration(seconds)}" for kind, seconds in spent.most_common(3) if seconds >= 1)
+        reused = self.looked_at - self._ran
+        return f"{self.total} stages: {self._ran} run, {reused} reused{f' ({most})' if self._ran and most else ''}"
+
+
+def _kind(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def _failed_trials() -> str:
+    """Return how many trials failed, in a sentence."""
+    from pcgeval.core.stage_files import RankingFile
+
+    found = RankingFile.read(RANKING_JSON)
+    scored = [model for team in found.teams for model in team.models.values()]
+    trials = len(scored) * len(found.rules.letters) * found.rules.trials
+    failed = sum(each.failed_trials for each in scored)
+    return f"{failed} of {trials} trials failed{': `pcgeval inspect TEAM` shows why' if failed else ''}."
