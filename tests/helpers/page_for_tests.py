@@ -46,9 +46,11 @@ def team_page(pages, team):
     return pages[f"teams/{team}.html"]
 
 
-def dead_links(pages):
-    """Return the links of a report that lead to no page, no file and no place on it."""
-    places = {name: {f"#{each}" for each in Page(markup).all("id")} | {""} for name, markup in pages.items()}
+def dead_links(index):
+    """Return the links of a report that lead to no file, or to no place on a page."""
+    pages = read_report(index)
+    places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
+    places |= {name: {f"#{each}" for each in Page(markup).all("id")} | {""} for name, markup in pages.items()}
     dead = []
     for name, markup in pages.items():
         for href in Page(markup).all("href"):

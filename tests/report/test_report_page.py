@@ -25,8 +25,13 @@ from pcgeval.submissions.load import Notes
 
 
 @pytest.fixture(scope="module")
-def pages(evaluated, tmp_path_factory):
-    return read_report(write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out")))
+def index(evaluated, tmp_path_factory):
+    return write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="module")
+def pages(index):
+    return read_report(index)
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +43,14 @@ def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_remove
     write_text(workspace / REPORT / "teams" / "of-another-round.html", "")
     path = write_report(PARAMS, workspace, workspace / REPORT)
     assert path == workspace / "results" / "report" / "index.html"
-    assert {each.name for each in path.parent.iterdir()} == {"index.html", "plots", "teams"}
+    assert {each.name for each in path.parent.iterdir()} == {"index.html", "plots", "tables", "teams"}
     assert sorted(each.name for each in (path.parent / "teams").iterdir()) == sorted(
         f"{each}.html" for each in PARAMS.teams
     )
 
 
-def test_every_link_has_a_target_and_every_id_is_unique(pages):
-    assert dead_links(pages) == []
+def test_every_link_has_a_target_and_every_id_is_unique(index, pages):
+    assert dead_links(index) == []
     for markup in pages.values():
         ids = Page(markup).all("id")
         assert len(ids) == len(set(ids))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,7 +27,14 @@ app.add_typer(export, name="export", help="Copy the data to the layout of the of
 
 
 @app.command()
-def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
+def ranking(
+    form: Annotated[
+        Literal["csv", "latex", "markdown"] | None,
+        typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
+    ] = None,
+    anonymous: Anonymous = False,
+    json: Json = False,
+) -> None:
     """Print the ranking of the last run.
 
     Exit code 1 means that it may not be the ranking of what is there now; the reasons are named.
@@ -35,8 +42,11 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
+    from pcgeval.report.tables import ranking_table
     from pcgeval.scoring.decimals import round_totals
 
+    if json and form:
+        raise typer.BadParameter("--json and --format: use one of them.")
     found = RankingFile.read(RANKING_JSON)
     params = load_params()
     doubts = doubts_of(params, found)
@@ -48,6 +58,8 @@ def ranking(anonymous: Anonymous = False, json: Json = False) -> None:
         names.print_mapping()
     if json:
         print_json(found.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
+    elif form:
+        sys.stdout.write(ranking_table(found, form))
     else:
         print_ranking(found.teams)
         print_stderr(round_totals(found.reason))

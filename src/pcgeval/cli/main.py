@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli import check, competition, generate, grade, inspection, levels, models, rubric, run, submissions
+from pcgeval.cli import (
+    check,
+    competition,
+    generate,
+    grade,
+    inspection,
+    levels,
+    models,
+    report,
+    rubric,
+    run,
+    submissions,
+)
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of
 
 app = typer.Typer(
@@ -21,7 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (check, run, generate, competition, inspection, submissions, levels, grade, models):
+for module in (check, run, generate, competition, report, inspection, submissions, levels, grade, models):
     app.add_typer(module.app)
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and keep them.")
 

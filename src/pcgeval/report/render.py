@@ -16,8 +16,10 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 from pcgeval.core.console import duration
-from pcgeval.core.files import sha256_text, write_text
+from pcgeval.core.files import sha256_text, write_bytes, write_text
+from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.core.params import Params
+from pcgeval.core.stage_files import read_stage_file
 from pcgeval.core.untrusted import printable_text
 from pcgeval.report import formats
 from pcgeval.report.collect import collect
@@ -28,32 +30,39 @@ from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import round_totals, rounded
+from pcgeval.scoring.official_files import OFFICIAL_NAMES
 
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages
+TABLES = "tables"  # the folder of what the index links to
 ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
 MESSAGES = 400_000  # the same for the conversations of flagged trials
 LONGEST_MESSAGE = 1_000
 
 
-def write_report(params: Params, root: Path, out: Path) -> Path:
+def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Path:
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
-    The same files give the same bytes; the pages say nothing about when or where they were made. Pages of teams that
-    are not in this round are removed.
+    Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
+    said of when or where the report was made, but for `commit`. Pages of teams that are not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
         root: The competition's folder, with `data/` and `results/`.
         out: The folder for the pages, usually `results/report`.
+        commit: What the pages say of the commit that they were made from.
 
     Raises:
         FileError: A file of an earlier stage is missing, is broken, or is about something else.
         SubmissionError: A team's submission cannot be read.
     """
     evaluation = collect(params, root)
-    pages = {out / name: markup for name, markup in render_pages(evaluation)}
+    tables = [RANKING_CSV, RANKING_JSON]
+    tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
+    for table in tables:
+        write_bytes(out / TABLES / table.relative_to(RESULTS), read_stage_file(root / table))
+    pages = {out / name: markup for name, markup in render_pages(evaluation, commit)}
     for path, markup in pages.items():
         write_text(path, markup)
     for path in (out / TEAMS).glob("*.html"):
@@ -63,7 +72,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     return out / INDEX
 
 
-def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
     letters = [letter for team in evaluation.teams for model in team.models for letter in model.letters]
     scales = {
@@ -76,6 +85,7 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
         "params": evaluation.params,
         "competition": evaluation.params.competition,
         "scales": scales,
+        "commit": commit,
     }
     yield INDEX, render_template("index.html.j2", heat_maps=list(heat_maps(evaluation, scales["letters"])), **common)
     for team in evaluation.teams:

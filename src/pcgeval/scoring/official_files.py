@@ -13,6 +13,7 @@ CONSTANTS = "constants.json"
 TRIAL_SCORES = "trial_scores.csv"
 CHARACTER_SCORES = "character_scores.csv"
 PROMPT_SCORES = "prompt_scores_ranks.csv"
+OFFICIAL_NAMES = (CONSTANTS, TRIAL_SCORES, CHARACTER_SCORES, PROMPT_SCORES)
 UNRANKED = -1  # how the published tables of 2024 mark a baseline
 
 
