@@ -8,6 +8,8 @@ import pytest
 import yaml
 from module_imports import MODULES, ROOT, imported_modules, reachable
 
+from pcgeval.scoring.result_hash import PACKAGES
+
 STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
@@ -42,7 +44,8 @@ def test_every_module_dep_is_imported(stage: str) -> None:
     """A dep too many reruns a stage for nothing."""
     imported = {MODULES[module] for module in reachable(ROOT / script(stage))}
     modules = [dep for dep in STAGES[stage]["deps"] if dep.startswith("src/") and Path(dep).suffix in {"", ".py"}]
-    unused = [dep for dep in modules if not any(is_covered(path, [dep]) for path in imported)]
+    read = [f"src/pcgeval/{each}" for each in PACKAGES] if stage == "rank" else []  # for the result hash
+    unused = [dep for dep in modules if dep not in read and not any(is_covered(path, [dep]) for path in imported)]
     assert not unused, f"stage {stage} imports nothing of {', '.join(unused)}: take them from its deps in dvc.yaml"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mini_competition import ODD_NAME, PARAMS, run, write
+from mini_competition import CLASSIFIER_FILES, ODD_NAME, PARAMS, faults_beside_hash, files_at_fault, run, write
 
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
@@ -72,7 +72,7 @@ def test_what_the_judge_said_is_an_input_of_the_grade(workspace: Path, judge: st
 
 def test_shared_inputs_stand_once_with_their_hashes(workspace: Path) -> None:
     found = audit(workspace)
-    assert paths(found.shared, "classifier") == ["data/classifier/model.safetensors"]
+    assert paths(found.shared, "classifier") == [f"data/classifier/{name}" for name in CLASSIFIER_FILES]
     assert paths(found.shared, "rubric") == ["data/rubrics/competition/rubric.json"]
     assert paths(found.shared, "script") == [
         "stages/copy.py",
@@ -123,7 +123,7 @@ def test_a_team_s_audit_shows_its_line_and_checks_everything(workspace: Path) ->
     write(workspace, "data/submissions/aa/prompt.txt", "new")
     found = audit(workspace, "bb")
     assert [line.team for line in found.lines] == ["bb"]
-    assert [each.path for each in found.faults] == ["data/submissions/aa/prompt.txt"]
+    assert files_at_fault(found) == [("changed", "data/submissions/aa/prompt.txt")]
 
 
 def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
@@ -137,6 +137,7 @@ def test_text_begins_with_the_verdict_and_has_a_block_for_each_team(workspace: P
     found = audit(workspace)
     lines = audit_text(found).splitlines()
     assert lines[0].startswith("mini 2026, final: workspace, dvc.lock and cache agree (")
+    assert lines[1] == f"result hash {found.result.sha256}"
     block = lines[lines.index("rank 1  aa: total 0.123457, normalised 50.000 (ranked)") :]
     recordings = [each for each in found.lines[0].inputs if each.kind == "exchanges"]
     assert [each.split() for each in block[1 : block.index("")]] == [
@@ -150,8 +151,8 @@ def test_text_begins_with_the_verdict_and_has_a_block_for_each_team(workspace: P
     assert not [line for line in lines if "data/submissions/aa/prompt.txt" in line]
     write(workspace, "data/submissions/aa/prompt.txt", "another")
     other = audit_text(audit(workspace)).splitlines()
-    assert other[0].startswith("mini 2026, final: 1 fault")
-    assert other[1].startswith("FAULT: data/submissions/aa/prompt.txt")
+    assert other[0].startswith("mini 2026, final: 2 faults")
+    assert other[2].startswith("FAULT: data/submissions/aa/prompt.txt")
     assert block[1] not in other
 
 
@@ -177,10 +178,10 @@ def test_text_of_many_faults_stays_short(workspace: Path) -> None:
     for number in range(500):
         write(workspace, f"data/raw/m1/aa/{number}.txt", "")
     found = audit(workspace)
-    assert len(found.faults) == 500
+    assert len(files_at_fault(found)) == 500
     lines = audit_text(found).splitlines()
     assert len(lines) < 80
-    assert lines[0].startswith("mini 2026, final: 500 faults: workspace, dvc.lock and cache do not agree")
+    assert lines[0].startswith("mini 2026, final: 501 faults: workspace, dvc.lock and cache do not agree")
 
 
 def test_json_holds_everything(workspace: Path) -> None:
@@ -286,6 +287,7 @@ def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None 
     if accepted:
         record = replace(record, cause="server", accepted=accepted)
     write_trial(folder, "aa", trial, "", record)
+    run(workspace, "python", "stages/rank.py")
     run(workspace, "dvc", "commit", "--quiet", "--force")
     return record_path(Path("data/raw/m1/aa"), "aa", trial)
 
@@ -306,25 +308,25 @@ def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agre
     assert audit(workspace).faults == ()
     (workspace / name).write_text((workspace / name).read_text().replace(old, new, 1))
     run(workspace, "dvc", "commit", "--quiet", "--force")
-    (fault,) = audit(workspace).faults
+    (fault,) = faults_beside_hash(audit(workspace))
     assert (fault.kind, fault.path) == ("record", path.as_posix())
     assert "another submission" in fault.message
 
 
 def test_a_trial_of_another_model_than_the_pinned_one_is_named(workspace: Path) -> None:
     path = write_record(workspace, digest="cd" * 32)
-    assert [(fault.kind, fault.path) for fault in audit(workspace).faults] == [("record", path.as_posix())]
+    assert files_at_fault(audit(workspace)) == [("record", path.as_posix())]
 
 
 def test_an_accepted_failure_without_a_decision_in_the_history_is_named(workspace: Path) -> None:
     path = write_record(workspace, accepted="Eve: it always fails")
-    (fault,) = audit(workspace).faults
+    (fault,) = faults_beside_hash(audit(workspace))
     assert (fault.kind, fault.path) == ("record", path.as_posix())
     assert "trial_history.jsonl" in fault.message
     decision = TrialDecision("2026-08-01", "Eve", "m1", "aa", "I", 1, "0" * 64, "no reply", "server", "it always fails")
     history = workspace / TRIAL_HISTORY
     history.write_text('{"torn\n' + to_json(asdict(replace(decision, trial=2)), indent=None) + "\n")
-    assert audit(workspace).faults == (fault,)
+    assert faults_beside_hash(audit(workspace)) == [fault]
     history.write_text(to_json(asdict(decision), indent=None) + "\n")
     assert audit(workspace).faults == ()
 
@@ -332,5 +334,6 @@ def test_an_accepted_failure_without_a_decision_in_the_history_is_named(workspac
 def test_a_record_that_is_none_is_named(workspace: Path) -> None:
     path = write_record(workspace)
     (workspace / path).write_text("{}")
-    assert sorted((fault.kind for fault in audit(workspace).faults), reverse=True) == ["record", "changed"]
-    assert any(fault.message.startswith(path.as_posix()) for fault in audit(workspace).faults if fault.path is None)
+    found = faults_beside_hash(audit(workspace))
+    assert sorted((fault.kind for fault in found), reverse=True) == ["record", "changed"]
+    assert any(fault.message.startswith(path.as_posix()) for fault in found if fault.path is None)

@@ -1,23 +1,21 @@
 """Every way in which workspace, dvc.lock and cache can come apart is named with its file; nothing else is."""
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from mini_competition import COPY, PARAMS, PIPELINE, run, write
+from mini_competition import COPY, PARAMS, PIPELINE, faults_beside_hash, files_at_fault, run, write
 
-from pcgeval.audit.audit import Audit, audit
+from pcgeval.audit.audit import audit
 from pcgeval.audit.text import audit_text
 
 LEVEL = "data/stability/m1/aa/I/aa_I_1.txt"
 Harm = Callable[[Path], object]
-
-
-def faults(found: Audit) -> list[tuple[str, str | None]]:
-    return [(each.kind, each.path) for each in found.faults]
 
 
 def edit(folder: Path, name: str, old: str, new: str) -> None:
@@ -111,7 +109,7 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
     ),
     "all recordings of a team missing": (
         lambda f: shutil.rmtree(f / "data/recordings/m1/bb"),
-        [("missing", "data/recordings/m1/bb")],
+        [("missing", "data/recordings/m1/bb"), ("missing", "data/recordings/m1/bb/calls.jsonl")],
     ),
     "ignore file in a submission": (
         lambda f: write(f, "data/submissions/aa/.dvcignore", "prompt.txt"),
@@ -157,7 +155,7 @@ def test_harm_is_named(workspace: Path, name: str) -> None:
     harm, expected = HARM[name]
     harm(workspace)
     found = audit(workspace)
-    assert faults(found) == expected
+    assert files_at_fault(found) == expected
     assert all("\n" not in each.message and each.message.isprintable() for each in found.faults)
     audit_text(found).encode()
     found.to_json().encode()
@@ -179,7 +177,7 @@ def test_a_new_team_has_stages_that_never_ran(workspace: Path) -> None:
     assert [message for message in messages if "generate@cc-m1 has never run" in message]
     assert [message for message in messages if message.startswith("params.yaml: teams is ['aa', 'bb', 'cc']")]
     assert [message for message in messages if message.startswith("data/submissions/cc/prompt.txt: was not there")]
-    assert len(messages) == 6 + 2
+    assert len(messages) == 6 + 2 + 1
 
 
 def test_folders_of_former_teams_and_models_are_only_noted(workspace: Path) -> None:
@@ -215,7 +213,7 @@ def test_an_added_file_is_named_without_git_and_cache(workspace: Path, name: str
     shutil.rmtree(workspace / ".dvc/cache")
     write(workspace, ".dvc/config", "[core]\n    no_scm = true\n")
     write(workspace, name, "new")
-    assert [path for _, path in faults(audit(workspace))] == [name]
+    assert [path for _, path in files_at_fault(audit(workspace))] == [name]
 
 
 def test_a_changed_source_is_hinted_at_without_git(workspace: Path) -> None:
@@ -224,7 +222,7 @@ def test_a_changed_source_is_hinted_at_without_git(workspace: Path) -> None:
     write(workspace, "src/pcgeval/llm/protocol.py", "CALL = 2\n")
     lock = (workspace / "dvc.lock").stat().st_mtime_ns
     os.utime(workspace / "src/pcgeval/llm/protocol.py", ns=(lock + 1, lock + 1))
-    (fault,) = audit(workspace).faults
+    (fault,) = faults_beside_hash(audit(workspace))
     assert fault.path == "src/pcgeval/llm"
     assert "newer than dvc.lock: src/pcgeval/llm/protocol.py" in fault.message
 
@@ -233,7 +231,7 @@ def test_a_folder_changed_some_commits_ago_is_still_understood(workspace: Path) 
     for number in (2, 3):
         write(workspace, "src/pcgeval/llm/recorded.py", f"REPLAY = {number}\n")
         run(workspace, "git", "commit", "--all", "--quiet", "--message", "change")
-    assert faults(audit(workspace)) == [("changed", "src/pcgeval/llm/recorded.py")]
+    assert files_at_fault(audit(workspace)) == [("changed", "src/pcgeval/llm/recorded.py")]
 
 
 def test_the_cache_may_be_absent(workspace: Path) -> None:
@@ -251,7 +249,7 @@ def test_a_damaged_cache_is_named(workspace: Path, suffix: str) -> None:
     damaged = next(path for path in objects if path.is_file() and path.suffix == suffix)
     damaged.chmod(0o644)
     damaged.write_bytes(b"[]")
-    assert faults(audit(workspace)) == [("cache", damaged.relative_to(workspace).as_posix())]
+    assert files_at_fault(audit(workspace)) == [("cache", damaged.relative_to(workspace).as_posix())]
 
 
 def test_dvc_agrees_that_there_is_something_to_do(workspace: Path) -> None:
@@ -260,7 +258,7 @@ def test_dvc_agrees_that_there_is_something_to_do(workspace: Path) -> None:
     write(workspace, LEVEL, "better")
     write(workspace, "src/pcgeval/llm/recorded.py", "REPLAY = 2\n")
     assert "data/stability/m1/aa" in run(workspace, "dvc", "status", "--json")
-    assert faults(audit(workspace)) == [("changed", LEVEL), ("changed", "src/pcgeval/llm/recorded.py")]
+    assert files_at_fault(audit(workspace)) == [("changed", LEVEL), ("changed", "src/pcgeval/llm/recorded.py")]
 
 
 def test_what_the_messages_advise_helps(workspace: Path) -> None:
@@ -268,7 +266,55 @@ def test_what_the_messages_advise_helps(workspace: Path) -> None:
     write(workspace, "data/submissions/bb/prompt.txt", "new")
     link_to_the_same_bytes(workspace, "data/images/m1/bb/L/bb_L_1.txt")
     for fault in audit(workspace).faults:
-        if "Delete it" in fault.message:
+        if "Delete it" in fault.message:  # that of the result hash says it too
             (workspace / str(fault.path)).unlink()
     run(workspace, "dvc", "repro", "--quiet")
     assert audit(workspace).faults == ()
+
+
+FORGERY = {
+    "submissions": "data/submissions/bb/prompt.txt",
+    "recordings": "data/recordings/m2/aa/calls.jsonl",
+    "trials": "data/raw/m1/aa/I/aa_I_1.txt",
+    "measurements": LEVEL,
+    "source": "src/pcgeval/llm/recorded.py",
+    "classifier": "data/classifier/config.json",
+    "ranking": "results/ranking.json",
+}
+
+
+def hash_faults(workspace: Path) -> list[str]:
+    return [each.message for each in audit(workspace).faults if each.kind == "hash"]
+
+
+@pytest.mark.parametrize("part", FORGERY)
+def test_a_change_that_dvc_was_told_to_accept_is_named_by_the_result_hash(workspace: Path, part: str) -> None:
+    path = workspace / FORGERY[part]
+    path.write_bytes(path.read_bytes() + b" " if part != "ranking" else path.read_bytes().replace(b"false", b"true"))
+    run(workspace, "dvc", "commit", "--quiet", "--force")
+    (fault,) = audit(workspace).faults
+    assert (fault.kind, fault.path) == ("hash", "results/ranking.json")
+    assert f"is of another state of: {part}." in fault.message
+    advised = re.search("`(dvc repro --force .*?)`", fault.message)
+    assert advised
+    run(workspace, *advised[1].split())
+    run(workspace, "dvc", "repro", "--quiet")
+    assert audit(workspace).faults == ()
+
+
+def test_params_that_dvc_was_told_to_accept_are_named_by_the_result_hash(workspace: Path) -> None:
+    write(workspace, "params.yaml", PARAMS.replace("1e-05", "1e-04"))
+    run(workspace, "dvc", "commit", "--quiet", "--force")
+    (message,) = hash_faults(workspace)
+    assert "is of another state of: params." in message
+
+
+@pytest.mark.parametrize("forged", [None, {"sha256": "0" * 64}])
+def test_a_result_hash_that_is_absent_or_made_up_is_named(workspace: Path, forged: dict[str, str] | None) -> None:
+    path = workspace / "results/ranking.json"
+    value = json.loads(path.read_text())
+    value["result"] = {**value["result"], **forged} if forged else None
+    path.write_text(json.dumps(value))
+    run(workspace, "dvc", "commit", "--quiet", "--force")
+    (message,) = hash_faults(workspace)
+    assert ("not that of its parts" if forged else "has no result hash") in message

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pcgeval.audit.audit import Audit
+from pcgeval.audit.status import AuditFinding
+from pcgeval.similarity.source import FILES as CLASSIFIER_FILES
+
 PARAMS = """\
 competition: {name: mini, edition: "2026", round: final, characters: IL, trials: 2, seed: 7}
 teams: [aa, bb]
@@ -45,8 +49,9 @@ stages:
     outs: ["data/evidence/${item.team}/${item.model}.json"]
   rank:
     cmd: python stages/rank.py
-    deps: [data/stability, data/images, data/submissions, data/classifier, stages/rank.py]
-    params: [competition, teams, models]
+    deps: [data/stability, data/images, data/raw, data/submissions, data/recordings, data/classifier, stages/rank.py,
+           src/pcgeval/llm]
+    params: [competition, teams, models, limits, physics, similarity, diversity, scoring]
     outs:
       - results/ranking.json: {cache: false}
   grade:
@@ -77,7 +82,12 @@ for step in steps:
 """
 
 RANK = """\
+import sys
+sys.path.pop(0)  # copy.py, which lies there, is not Python's
 import json, pathlib
+from pcgeval.core.params import load_params
+from pcgeval.scoring.result_hash import deciding_files, result_hash
+from pcgeval.similarity.source import Source
 line = {"total": "0.12345678901234567890", "normalised": "50", "winner": False}
 line |= dict.fromkeys(("interval", "prompt_length", "disqualified"))
 model = {"score": "0.0625", "normalised": "50", "failed_trials": 3, "flagged_trials": 1}
@@ -86,7 +96,11 @@ ranked, unranked = {"status": "ranked", "rank": 1}, {"status": "baseline", "rank
 teams = [{"team": "aa", **ranked, **line}, {"team": "bb", **unranked, **line}]
 rules = {"version": 1, "letters": "IL", "trials": 2, "official_quirks": False}
 ranking = {"winners": [], "reason": "", "baseline": "bb", "rules": rules, "intervals": None}
-ranking |= {"engine": "", "classifier": "", "teams": teams}
+ranking |= {"engine": "", "classifier": "data/classifier sha256:", "teams": teams}
+classifier = Source("data/classifier", None, pathlib.Path("data/classifier"))
+ranking["classifier"] += classifier.sha256
+params = load_params()
+ranking["result"] = result_hash(params, ranking, deciding_files(params), ranking["classifier"]).model_dump()
 pathlib.Path("results").mkdir(exist_ok=True)
 pathlib.Path("results/ranking.json").write_text(json.dumps(ranking))
 """
@@ -131,7 +145,7 @@ FILES = {
     "data/recordings/judge/aa/calls.jsonl": "{}\n",
     "data/recordings/judge/bb/calls.jsonl": "{}\n",
     "data/rubrics/competition/rubric.json": "{}",
-    "data/classifier/model.safetensors": "weights",
+    **{f"data/classifier/{name}": name for name in CLASSIFIER_FILES},
 }
 
 
@@ -145,6 +159,16 @@ def run(folder: Path, *words: str) -> str:
     done = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def faults_beside_hash(found: Audit) -> list[AuditFinding]:
+    """Return the faults without that of the result hash, which comes with every change of what decides the ranking."""
+    return [each for each in found.faults if each.kind != "hash"]
+
+
+def files_at_fault(found: Audit) -> list[tuple[str, str | None]]:
+    """Return the kind and path of each of these faults."""
+    return [(each.kind, each.path) for each in faults_beside_hash(found)]
 
 
 def write(folder: Path, name: str, text: str) -> None:

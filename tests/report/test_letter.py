@@ -156,12 +156,20 @@ def test_the_ranking_is_printed_with_pseudonyms(folder, capsys):
     assert main(["ranking", "--anonymous", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "builders" not in json.dumps(found)
+    assert found["result"] is None
     assert found["winners"] == [found["teams"][0]["team"]]
     assert found["winners"][0] in found["reason"]
     assert RankingFile.model_validate_json(json.dumps(found)).baseline == "zero-shot"
     assert RankingFile.read(folder / RANKING_JSON).winners == ("builders",)
     assert main(["ranking", "--anonymous"]) == 0
-    assert "builders" not in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "builders" not in printed.out
+    assert "result hash" not in printed.err
+    assert main(["ranking"]) == 0
+    assert (
+        f"result hash {json.loads((folder / RANKING_JSON).read_text())['result']['sha256']}\n"
+        in capsys.readouterr().err
+    )
 
 
 def test_letters_of_an_earlier_run_say_so(folder, capsys):

@@ -81,6 +81,7 @@ def sha256_base64(text):
 def test_the_result_stands_on_the_page(page, evaluated):
     ranking = read_json(evaluated / RANKING_JSON)
     assert ranking["reason"] == "builders wins: it has the highest total, above the baseline zero-shot."
+    assert ranking["result"]["sha256"] in page.text
     assert ranking["reason"] in page.text
     for words in ("Test cup", "Edition 7 · final", "The Builders", "baseline", "disqualified", "winner", "told late"):
         assert words in page.text

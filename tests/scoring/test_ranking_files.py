@@ -42,11 +42,12 @@ def test_csv(ranking, scores):
 
 
 def test_json(ranking, scores, tmp_path):
-    write_ranking(tmp_path, ranking, scores, Bootstrap(500, 7))
+    write_ranking(tmp_path, ranking, scores, ranking_file(ranking, scores, Bootstrap(500, 7)))
     value = json.loads((tmp_path / "ranking.json").read_text())
     assert value["winners"] == ["a,b"]
     assert value["baseline"] == "base"
     assert value["engine"] == value["classifier"] == "unknown"
+    assert value["result"] is None
     assert value["intervals"] == {"level": 0.9, "resamples": 500, "seed": 7}
     first, second, third = value["teams"]
     assert first["interval"] == [99.5, 100.0]
@@ -79,7 +80,7 @@ def test_no_winner_has_no_total(scores):
 
 
 def test_the_three_files_are_written(ranking, scores, tmp_path):
-    write_ranking(tmp_path / "results", ranking, scores, Bootstrap())
+    write_ranking(tmp_path / "results", ranking, scores, ranking_file(ranking, scores, Bootstrap()))
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
         "metrics.json",
         "ranking.csv",

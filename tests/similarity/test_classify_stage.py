@@ -3,6 +3,7 @@
 import json
 import struct
 import zlib
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from pcgeval.core.params import Similarity
 from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
-from pcgeval.similarity.stage import classify_stage
+from pcgeval.similarity.stage import PACKAGES, classify_stage
 
 TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
@@ -85,7 +86,9 @@ def test_writes_the_official_file(folders: Folders) -> None:
         assert [raw["softmax_prob"] for raw in entry["raws"]] == row.tolist()
         assert entry["cls_embedding"] == embedding.tolist()
     named = json.loads((folders.root / "similarity" / "classifier.json").read_text("utf-8"))
-    assert named == {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256}
+    packages = {name: version(name).split("+")[0] for name in PACKAGES}
+    made_by = {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256}
+    assert named == {**made_by, "packages": packages}
 
 
 def test_one_picture_is_inferred_once(folders: Folders, inferred: list[int]) -> None:
@@ -100,6 +103,15 @@ def test_another_classifier_shares_nothing(folders: Folders, inferred: list[int]
     folders.run()
     folders.settings = Similarity(model=str(save_vit(tmp_path / "other", width=32)))
     folders.run("other_similarity")
+    assert sum(inferred) == 10
+
+
+def test_another_version_of_a_package_shares_nothing(
+    folders: Folders, inferred: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders.run()
+    monkeypatch.setattr("pcgeval.similarity.stage.installed_versions", lambda *_: {"torch": "3.0"})
+    folders.run("again")
     assert sum(inferred) == 10
 
 

@@ -1,6 +1,7 @@
 """The audit: from each line of the ranking back to every input, and whether workspace, dvc.lock and cache agree."""
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
@@ -18,11 +19,15 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, stage_dir
 from pcgeval.core.params import Params, load_params
-from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
+from pcgeval.core.stage_files import RankedTeam, RankingFile, ResultHash, plain, read_stage_file
 from pcgeval.core.trials import record_path
 from pcgeval.generation.failed_trials import TRIAL_HISTORY, unknown_decisions
 from pcgeval.generation.tasks import stale_records
+from pcgeval.scoring.result_hash import deciding_files, result_hash
+from pcgeval.similarity.source import Source
 from pcgeval.submissions.load import SubmissionError, load_submission
+
+RANK = "rank"  # the stage that writes the ranking
 
 
 @dataclass(frozen=True)
@@ -90,13 +95,14 @@ class Audit:
     params: tuple[ParamUsed, ...]
     environment: Environment
     git: GitState
+    result: ResultHash | None  # as the ranking names it
     checked: Checked
     faults: tuple[AuditFinding, ...]
     notes: tuple[AuditFinding, ...]
 
     def to_json(self) -> str:
         """Return everything as JSON, control characters and undecodable bytes escaped."""
-        return to_json(_printable(asdict(self)))
+        return to_json(_printable(asdict(self) | {"result": self.result and self.result.model_dump()}))
 
 
 def audit(root: Path, team: str | None = None) -> Audit:
@@ -119,10 +125,12 @@ def audit(root: Path, team: str | None = None) -> Audit:
     environment, package_notes = read_environment(root)
     faults = [*checker.faults, *_check_records(root, params)]
     ranked: tuple[RankedTeam, ...] = ()
-    trials = 0
+    trials, result = 0, None
     try:
         ranking = RankingFile.read(root / RANKING_JSON)
         ranked, trials = ranking.teams, len(ranking.rules.letters) * ranking.rules.trials
+        result = ranking.result
+        faults += _check_result(root, params, result)
     except FileError:
         message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
         faults = [finding("result", RANKING_JSON.as_posix(), message), *faults]
@@ -163,6 +171,7 @@ def audit(root: Path, team: str | None = None) -> Audit:
         params=tuple(each for each in others if each.name.rpartition(".")[2] != "seed"),
         environment=environment,
         git=git.state(),
+        result=result,
         checked=Checked(len(pipeline.stages), workspace.hashed, checker.cache_objects),
         faults=tuple(faults),
         notes=(*checker.notes, *package_notes),
@@ -192,6 +201,34 @@ def _check_records(root: Path, params: Params) -> Iterator[AuditFinding]:
             message = f"its failure counts by a decision that {TRIAL_HISTORY} does not hold. Restore that file from git"
             path = record_path(folder, team, trial).as_posix()
             yield finding("record", path, f"{message}, or delete the record and {AGAIN}.")
+
+
+def _check_result(root: Path, params: Params, recorded: ResultHash | None) -> Iterator[AuditFinding]:
+    """Derive the result hash from what is there, and name the parts in which that of the ranking differs."""
+    path = RANKING_JSON.as_posix()
+    # without --force, DVC would bring back what an altered lock says that these inputs give
+    redo = f"rank what is there now with `dvc repro --force --single-item {RANK}`, then {AGAIN}"
+    if recorded is None:
+        yield finding("hash", path, f"has no result hash, so the stage {RANK} did not write it: {redo}.")
+        return
+    ranking = json.loads(read_stage_file(root / RANKING_JSON))
+    name, classifier = params.similarity.model, ranking["classifier"]
+    if (root / name).is_dir():  # else it came from a hub
+        try:
+            classifier = f"{name} sha256:{Source(name, None, root / name).sha256}"
+        except OSError:
+            classifier = f"{name} sha256:incomplete"
+    try:
+        now = result_hash(params, ranking, deciding_files(params, root), classifier)
+    except FileError as error:
+        yield finding("hash", path, f"its result hash cannot be derived: {printable(str(error))}")
+        return
+    parts = [part for part in sorted(now.parts | recorded.parts) if now.parts.get(part) != recorded.parts.get(part)]
+    if parts:
+        message = f"its result hash is of another state of: {', '.join(map(printable, parts))}"
+        yield finding("hash", path, f"{message}. Put back what was changed, or {redo}.")
+    elif now != recorded:
+        yield finding("hash", path, f"its result hash is not that of its parts: {redo}.")
 
 
 def _params_used(stages: Iterable[PipelineStage]) -> tuple[ParamUsed, ...]:

@@ -11,7 +11,7 @@ What is not there, such as the levels in a bundle, is made from what is, as far 
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -29,7 +29,7 @@ from pcgeval.audit.measurements import (
 )
 from pcgeval.audit.replies import replay_trials
 from pcgeval.checks.gathering import gather_model
-from pcgeval.core.errors import PcgevalError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file, unsynced, write_json
 from pcgeval.core.layout import (
     CALLS,
@@ -54,7 +54,7 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.params import Model, Params
-from pcgeval.core.stage_files import read_outcomes
+from pcgeval.core.stage_files import RankingFile, read_outcomes
 from pcgeval.core.untrusted import printable_line
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
@@ -304,9 +304,18 @@ class _Recomputing:
                 self._count(scores=len(params.teams) * len(self.trials))
         with self._attempt("the ranking"):
             rank_stage(params, self.made / RESULTS, whole)
+            self._take_result_hash()
             for path in (RANKING_JSON, RANKING_CSV, METRICS):
                 self._compare_result(path, "rank")
         self._grades(whole)
+
+    def _take_result_hash(self) -> None:
+        """Give the ranking that was made again the result hash that is there: the audit derives that for itself."""
+        there, made = self.root / RANKING_JSON, self.made / RANKING_JSON
+        if there.exists():
+            with suppress(FileError):  # the comparison says what is wrong with it
+                result = RankingFile.read(there).result
+                RankingFile.read(made).model_copy(update={"result": result}).write(made)
 
     def _grades(self, whole: Path) -> None:
         for group in self.groups:

@@ -29,6 +29,7 @@ Kind = Literal[
     "record",  # a trial was made from another submission, model, seed or limits
     "cache",
     "result",  # the ranking cannot be read
+    "hash",  # the ranking's result hash is not of what is there
     "left over",
     "packages",
 ]

@@ -72,6 +72,8 @@ def _verdict(audit: Audit) -> Iterator[str]:
         yield f"{what}: {faults}: workspace, dvc.lock and cache do not agree ({compared})"
     else:
         yield f"{what}: workspace, dvc.lock and cache agree ({compared})"
+    if audit.result is not None:
+        yield f"result hash {audit.result.sha256}"
     yield from _findings("FAULT", audit.faults)
     yield from _findings("note", audit.notes)
 

@@ -63,6 +63,8 @@ def ranking(
     else:
         print_ranking(found.teams)
         print_stderr(round_totals(found.reason))
+        if found.result is not None:
+            print_stderr(f"result hash {found.result.sha256}")
         print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
     fail_if_doubtful(doubts)
 

@@ -45,6 +45,8 @@ TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submission
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the official files: the outcome of each trial by the end of that stage
+# the rules of .dvcignore: names that are never part of an input or output
+DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore")
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 

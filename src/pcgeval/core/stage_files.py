@@ -41,6 +41,7 @@ Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
 Exact = Annotated[
     Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
 ]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages in which a trial can fail
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 
@@ -263,10 +264,12 @@ class SimulatedTrial(_Part):
 class SimulationsFile(StageFile):
     """`simulations.json` beside the stability files: the engine, the physics and the end of every level.
 
-    `engine` is its name and version and those of its parts; one line of text where another tool simulated.
+    `engine` is its name and version and those of its parts; one line of text where another tool simulated. `packages`
+    are the versions of the packages that simulated and drew.
     """
 
     engine: dict[str, str] | str
+    packages: dict[str, str] = {}
     physics: dict[str, Any] = {}
     trials: tuple[SimulatedTrial, ...] = ()
 
@@ -286,13 +289,14 @@ class SimulationsFile(StageFile):
 
 
 class ClassifierFile(StageFile):
-    """`classifier.json` beside the similarity files: which classifier made them."""
+    """`classifier.json` beside the similarity files: which classifier made them, with which versions of packages."""
 
     indent: ClassVar[int | None] = 1
 
     name: str
     revision: str | None = None
     sha256: str
+    packages: dict[str, str] = {}
 
 
 class OfficialWeight(_Part):
@@ -438,8 +442,23 @@ class RankingIntervals(_Part):
     seed: int
 
 
+class ResultHash(_Part):
+    """One hash over everything that decides a ranking: the SHA-256 of the hashes of its parts, see `result_hash`."""
+
+    sha256: Sha256
+    parts: dict[str, Sha256]
+
+    @property
+    def short(self) -> str:
+        """The first 12 digits."""
+        return self.sha256[:12]
+
+
 class RankingFile(StageFile):
-    """`ranking.json`, the best team first; `reason` is one sentence about the winners."""
+    """`ranking.json`, the best team first; `reason` is one sentence about the winners.
+
+    `packages` are all versions of each package that measured a level. A ranking that no pipeline made has no `result`.
+    """
 
     indent: ClassVar[int | None] = 1
 
@@ -449,5 +468,7 @@ class RankingFile(StageFile):
     rules: RankingRules
     engine: str
     classifier: str
+    packages: dict[str, tuple[str, ...]] = {}
     intervals: RankingIntervals | None
     teams: tuple[RankedTeam, ...]
+    result: ResultHash | None = None

@@ -12,6 +12,7 @@ import pymunk
 
 from pcgeval.core.files import empty_folder, write_bytes
 from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, trial_file
+from pcgeval.core.packages import installed_versions
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import (
     SimulatedTrial,
@@ -162,6 +163,7 @@ def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
     return SimulationsFile(
         engine={"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version},
+        packages=installed_versions("numpy", "pillow", "pymunk"),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
             SimulatedTrial(

@@ -65,7 +65,7 @@ def read_pseudonyms(teams: Iterable[str]) -> Pseudonyms:
 
 
 def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
-    """Return a ranking with the teams' pseudonyms."""
+    """Return a ranking with the teams' pseudonyms, without its result hash, by which guessed names could be tried."""
     rows = [
         each.model_copy(
             update={
@@ -78,7 +78,7 @@ def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
     ]
     winners = tuple(names.of_team[team] for team in ranking.winners)
     reason = names.hide(ranking.reason, shortest=1)  # a sentence of ours
-    return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": reason})
+    return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": reason, "result": None})
 
 
 def read_key(path: Path = KEY_FILE) -> bytes:

@@ -12,7 +12,7 @@ Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. What is abse
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
@@ -120,8 +120,9 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
             _score_model(model, results.models[model], rules) for model in sorted(results.models, key=byte_order)
         )
         totals = _totals(models)
-    any_team = next(each for teams in results.models.values() for each in teams.values())
-    return CompetitionScores(rules, any_team.provenance, models, totals)
+    made = [each.provenance for teams in results.models.values() for each in teams.values()]
+    packages = frozenset[tuple[str, str]]().union(*(each.packages for each in made))
+    return CompetitionScores(rules, replace(made[0], packages=packages), models, totals)
 
 
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:

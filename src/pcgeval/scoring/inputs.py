@@ -70,10 +70,14 @@ class LetterResults:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Which physics engine and which classifier measured a team's levels; `unknown` where no file names them."""
+    """Which physics engine and which classifier measured a team's levels; `unknown` where no file names them.
+
+    `packages` are the names and versions of the packages that took part.
+    """
 
     engine: str = UNKNOWN
     classifier: str = UNKNOWN
+    packages: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ Exact numbers are texts in JSON, as in the official files; the metrics are round
 import csv
 import io
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from pcgeval.core.files import write_json, write_text
@@ -56,10 +58,10 @@ def ranking_doubts(params: Params, ranking: RankingFile) -> list[str]:
     return doubts
 
 
-def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> None:
+def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:
     """Write the three files of the ranking into a folder, under the names that `results/` gives them."""
     write_text(folder / RANKING_CSV.name, ranking_csv(ranking, scores))
-    ranking_file(ranking, scores, drawn).write(folder / RANKING_JSON.name)
+    file.write(folder / RANKING_JSON.name)
     write_json(folder / METRICS.name, metrics(ranking))
 
 
@@ -96,6 +98,10 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) 
         ),
         engine=scores.provenance.engine,
         classifier=scores.provenance.classifier,
+        packages={
+            name: tuple(version for _, version in found)
+            for name, found in groupby(sorted(scores.provenance.packages), key=itemgetter(0))
+        },
         intervals=intervals if drawn.resamples else None,
         teams=ranking.rows,
     )

@@ -8,7 +8,7 @@ from pcgeval.scoring.formulas import CompetitionScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
+from pcgeval.scoring.ranking_files import Bootstrap, ranking_file, write_ranking
 from pcgeval.scoring.results import read_source
 from pcgeval.scoring.tables import Reproduction, compare, holds_tables, published_baselines, read_tables
 from pcgeval.scoring.uncertainty import bootstrap
@@ -82,7 +82,7 @@ def rescore(
     )
     for model, content in files.items():
         content.write(out / model)
-    write_ranking(out, ranking, scores, intervals)
+    write_ranking(out, ranking, scores, ranking_file(ranking, scores, intervals))
     return Rescored(scores, ranking, reproductions)
 
 

@@ -89,6 +89,7 @@ def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
     provenance = Provenance(
         simulations.engine_line if simulations else UNKNOWN,
         f"{classifier.name} sha256:{classifier.sha256}" if classifier else UNKNOWN,
+        frozenset(pair for each in (simulations, classifier) if each for pair in each.packages.items()),
     )
     return TeamResults(letters, len(rules.letters) * rules.trials - done, provenance)
 

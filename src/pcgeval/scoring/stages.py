@@ -12,7 +12,8 @@ from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.ranking_files import Bootstrap, write_ranking
+from pcgeval.scoring.ranking_files import Bootstrap, ranking_file, write_ranking
+from pcgeval.scoring.result_hash import deciding_files, result_hash
 from pcgeval.scoring.results import read_team
 from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
@@ -36,7 +37,7 @@ def rank_stage(params: Params, results_folder: Path = RESULTS, root: Path = Path
 
     It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
     engine and the classifier, and the script's quirks must not reach the intervals. Flags come from
-    the trials' records.
+    the trials' records. The result hash covers all files that decide the ranking.
 
     Raises:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
@@ -49,7 +50,9 @@ def rank_stage(params: Params, results_folder: Path = RESULTS, root: Path = Path
     intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
     entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
     ranking = rank(scores, entrants, intervals)
-    write_ranking(results_folder, ranking, scores, drawn)
+    file = ranking_file(ranking, scores, drawn)
+    result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root), file.classifier)
+    write_ranking(results_folder, ranking, scores, file.model_copy(update={"result": result}))
     return ranking
 
 

@@ -11,8 +11,9 @@ from PIL import Image
 from pydantic import Field
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import empty_folder, sha256_bytes
+from pcgeval.core.files import empty_folder, sha256_bytes, sha256_json
 from pcgeval.core.layout import CLASSIFIER_FILE, Trial, letter_file, trial_file
+from pcgeval.core.packages import installed_versions
 from pcgeval.core.params import Similarity
 from pcgeval.core.stage_files import (
     ClassifierFile,
@@ -31,9 +32,10 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
-# Predictions are kept by the hashes of classifier and picture, so that no picture is inferred twice for the same model:
-# outside the outputs, as teams, models and runs share them, and it can be deleted any time.
+# Predictions are kept by the hashes of classifier and picture and by the versions of packages, so that no picture is
+# inferred twice: outside the outputs, as teams, models and runs share them, and it can be deleted any time.
 CACHE = Path(".cache") / "predictions"
+PACKAGES = ("numpy", "pillow", "safetensors", "torch", "transformers")  # that a prediction comes from
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
 
@@ -47,7 +49,8 @@ class Prediction(StageFile):
 
 def prediction_file(cache: Path, classifier_sha256: str, picture_sha256: str) -> Path:
     """Return where the prediction of a classifier about a picture is kept."""
-    return cache / classifier_sha256 / picture_sha256[:2] / f"{picture_sha256}.json"
+    made_by = sha256_json([classifier_sha256, installed_versions(*PACKAGES)])
+    return cache / made_by / picture_sha256[:2] / f"{picture_sha256}.json"
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,9 @@ def classify_stage(
     wanted = list(trials)
     before = read_outcomes(images)
     source = resolve_source(settings.model, settings.revision, root)
-    classifier = ClassifierFile(name=source.name, revision=source.revision, sha256=source.sha256)
+    classifier = ClassifierFile(
+        name=source.name, revision=source.revision, sha256=source.sha256, packages=installed_versions(*PACKAGES)
+    )
     outcomes: list[TrialOutcome] = []
     pictures: dict[Trial, _Picture] = {}
     for trial in wanted:

@@ -1,0 +1,111 @@
+"""One hash over everything that decides a ranking, by parts, so that a difference names its part.
+
+A part of files is the SHA-256 of the canonical JSON of `[[path, SHA-256 of the file], ...]` in byte order of the paths,
+which are relative to the competition's folder; any other part is the SHA-256 of canonical JSON. The hash itself is that
+of the parts by name. It is the same on every machine: times, links to DVC's cache and places of servers are no part.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_file, sha256_json
+from pcgeval.core.layout import DVC_IGNORED, SUBMISSIONS, recorded_trials_file, recording_file, stage_dir
+from pcgeval.core.params import Params
+from pcgeval.core.stage_files import ResultHash
+
+# The stages that decide a ranking, and the packages in src/pcgeval that they load.
+STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
+PACKAGES = (
+    "core",
+    "evaluator",
+    "generation",
+    "levels",
+    "llm",
+    "sandbox",
+    "scoring",
+    "similarity",
+    "submissions",
+)
+_PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
+_NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
+    "models": {"__all__": {"host", "hosts", "base_url", "keep_alive", "stream", "concurrency"}},
+    "similarity": {"batch", "device"},
+}
+
+
+def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[str, str]]]:
+    """Return the path and the SHA-256 of each file that decides a ranking, by the parts of the result hash.
+
+    Args:
+        params: The competition.
+        root: Its folder.
+
+    Raises:
+        FileError: A file or folder cannot be read.
+    """
+    pairs = list(product(params.models, params.teams))
+    recorded = [(model, team) for model, team in pairs if params.models[model].backend == "recorded"]
+    source = Path("src", "pcgeval")
+    parts: dict[str, list[Path]] = {
+        "submissions": [SUBMISSIONS / team for team in params.teams],
+        "recordings": [file(*pair) for pair in recorded for file in (recording_file, recorded_trials_file)],
+        "trials": [stage_dir("raw", *pair) for pair in pairs],
+        "measurements": [
+            stage_dir(stage, *pair) for stage in ("stability", "similarity", "diversity") for pair in pairs
+        ],
+        "source": [
+            source / "__init__.py",
+            *(source / package for package in PACKAGES),
+            *(Path("stages", f"{stage}.py") for stage in STAGES),
+        ],
+    }
+    try:
+        return {part: _hashed(root, paths) for part, paths in parts.items()}
+    except OSError as error:
+        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+
+
+def result_hash(
+    params: Params, ranking: Mapping[str, Any], files: Mapping[str, Iterable[tuple[str, str]]], classifier: str
+) -> ResultHash:
+    """Return the result hash of a ranking.
+
+    Args:
+        params: The competition.
+        ranking: The value of `ranking.json`, whose own result hash is left out.
+        files: What `deciding_files` returns.
+        classifier: The classifier's name and SHA-256, as the ranking names it.
+    """
+    parts = {part: sha256_json([list(each) for each in listed]) for part, listed in files.items()}
+    parts["params"] = sha256_json(params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING))
+    parts["classifier"] = sha256_json(classifier)
+    parts["ranking"] = sha256_json({key: value for key, value in ranking.items() if key != "result"})
+    return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
+
+
+def _hashed(root: Path, paths: Iterable[Path]) -> list[tuple[str, str]]:
+    names = {file.relative_to(root).as_posix() for path in paths for file in _files(root / path)}
+    return [(name, sha256_file(root / name)) for name in sorted(names, key=os.fsencode)]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield a file, or all files below a folder, without what DVC ignores; DVC may link a file to its cache."""
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        for place, folders, names in os.walk(path, onerror=_fail):
+            folders[:] = [name for name in folders if not _is_ignored(name)]
+            yield from (file for name in names if not _is_ignored(name) and (file := Path(place, name)).is_file())
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _is_ignored(name: str) -> bool:
+    return any(fnmatch(name, pattern) for pattern in DVC_IGNORED)
