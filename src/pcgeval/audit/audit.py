@@ -9,6 +9,7 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+from pcgeval.audit.asking import AskedCall
 from pcgeval.audit.environment import Environment, read_environment
 from pcgeval.audit.history import Git, GitState
 from pcgeval.audit.lineage import Input, Tracer, merge_inputs, owner_of
@@ -99,6 +100,7 @@ class Audit:
     checked: Checked
     faults: tuple[AuditFinding, ...]
     notes: tuple[AuditFinding, ...]
+    asked: tuple[AskedCall, ...] = ()  # calls that were asked again
 
     def to_json(self) -> str:
         """Return everything as JSON, control characters and undecodable bytes escaped."""

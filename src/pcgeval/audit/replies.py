@@ -154,8 +154,10 @@ class _Replay:
         """Yield the calls of a kept trial that were not made, or not answered, as its record has them."""
         path = record_path(self.path, self.team, job.trial)
         unknown = False
-        for number, (exchange, key) in enumerate(zip(kept.exchanges, self._keys(job, kept), strict=True)):
-            place = f"exchanges[{number}]"
+        for number, (exchange, request) in enumerate(
+            zip(kept.exchanges, requests_of(job, self.submission, kept), strict=True)
+        ):
+            place, key = f"exchanges[{number}]", request.key
             if exchange.key != key:
                 yield self._difference(path, f"{place}.key", repr(exchange.key), repr(key))
             call = self.log.find(key)
@@ -170,19 +172,20 @@ class _Replay:
         elif isinstance(self.submission.work, Program):
             self.result.not_run.append(job.trial)
 
-    def _keys(self, job: TrialJob, kept: TrialRecord) -> Iterator[str]:
-        """Yield the key of each answered call by what was sent, as the broker makes it."""
-        conversation: tuple[Message, ...] = ()
-        asked: Counter[str] = Counter()
-        for exchange in kept.exchanges:
-            if isinstance(self.submission.work, Prompt):
-                sent: tuple[Message, ...] = (Message("user", self.submission.work.for_letter(job.trial.letter)),)
-            else:
-                sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
-            first = job.request(*sent).key
-            yield job.request(*sent, repetition=asked[first]).key
-            asked[first] += 1
-            conversation = (*sent, Message("assistant", exchange.reply.text))
-
     def _difference(self, path: Path, place: str, found: str, recomputed: str) -> Difference:
         return Difference(path.as_posix(), place, found, recomputed, self.stage)
+
+
+def requests_of(job: TrialJob, submission: Submission, kept: TrialRecord) -> Iterator[ChatRequest]:
+    """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
+    conversation: tuple[Message, ...] = ()
+    asked: Counter[str] = Counter()
+    for exchange in kept.exchanges:
+        if isinstance(submission.work, Prompt):
+            sent: tuple[Message, ...] = (Message("user", submission.work.for_letter(job.trial.letter)),)
+        else:
+            sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
+        first = job.request(*sent).key
+        yield job.request(*sent, repetition=asked[first])
+        asked[first] += 1
+        conversation = (*sent, Message("assistant", exchange.reply.text))

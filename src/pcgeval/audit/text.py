@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
 
+from pcgeval.audit.asking import AskedCall
 from pcgeval.audit.audit import Audit, Line, ModelLine, ModelUsed, ParamUsed
 from pcgeval.audit.history import GitState
 from pcgeval.audit.lineage import Input, owner_of
@@ -197,3 +198,17 @@ def _git(git: GitState) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def asked_text(asked: Sequence[AskedCall]) -> str:
+    """Return how many calls were answered as before, and each that was not."""
+    same = sum(each.same is True for each in asked)
+    lines = [f"{same} of {_counted(len(asked), 'call')} asked again have the same answer"]
+    for each in asked:
+        if not each.same:
+            word = "no answer" if each.same is None else "differs"
+            place = f"{each.model}, {each.team} {each.letter}{each.trial}, call {each.turn}"
+            lines.append(f"  {word}: {place}: {printable(each.detail)}")
+    if any(each.same is False for each in asked):
+        lines.append("Another server, version or processor may answer otherwise; invented replies never come again.")
+    return "\n".join(lines)

@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking
+from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, within
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json
@@ -192,19 +193,32 @@ def retry(
 def audit(
     team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's line.")] = None,
     long: Annotated[bool, typer.Option("--long", help="Name each file, with whole hashes.")] = False,
+    ask: Annotated[
+        int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask N kept calls of the models again.")
+    ] = 0,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="With --ask: an Ollama server, or `pcgeval serve-local`.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Name the ranking's inputs; check that nothing was altered.
 
-    The verdict comes first, then a block for each team. Exit code 1 means that something was altered.
+    The verdict comes first, then a block for each team. Exit code 1 means that something was altered, or that a call
+    that was asked again was not answered as before.
     """
+    from pcgeval.audit.asking import ask_again
     from pcgeval.audit.audit import audit as audit_workspace
-    from pcgeval.audit.text import audit_text
+    from pcgeval.audit.text import asked_text, audit_text
+    from pcgeval.core.params import load_params
 
     found = audit_workspace(Path(), team)
+    if ask:
+        found = replace(found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, report=print_stderr)))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write((found.to_json() if json else audit_text(found, long=long, width=width)) + "\n")
-    if found.faults:
+    if found.asked and not json:
+        sys.stdout.write(asked_text(found.asked) + "\n")
+    if found.faults or not all(each.same for each in found.asked):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
