@@ -102,7 +102,17 @@ class Noted:
     contained: bool = True
 
 
-def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubric=None, noted=None, programs=None):
+def write_round(
+    root,
+    params=PARAMS,
+    reply=reply,
+    notes=None,
+    likeness=0.5,
+    rubric=None,
+    noted=None,
+    programs=None,
+    classifier="none",
+):
     """Fill a folder with everything that the page is made of.
 
     `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
@@ -111,7 +121,7 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, likeness=0.5, rubr
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
-    write_classifier(root / params.similarity.model)
+    write_classifier(root / params.similarity.model, classifier)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     with chdir(root):
         for model in params.models:
@@ -132,10 +142,10 @@ def write_submission(root, team, notes, program=None):
         write_text(folder / name, text)
 
 
-def write_classifier(folder):
+def write_classifier(folder, weights):
     write_json(folder / "config.json", {"id2label": dict(enumerate(LABELS))})
     write_json(folder / "preprocessor_config.json", {})
-    write_text(folder / "model.safetensors", "none")
+    write_text(folder / "model.safetensors", weights)
 
 
 def evaluate(params, model, team, reply, likeness, noted):

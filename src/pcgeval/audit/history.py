@@ -9,15 +9,19 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from stat import S_ISLNK
 from typing import Annotated
+from zipfile import ZipFile
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.audit.pipeline import Pipeline
 from pcgeval.audit.workspace import Listing, folder_md5
+from pcgeval.core.errors import FileError
 
 RECENT_COMMITS = 20  # how far back a folder's earlier contents are looked for
 _MOST_TRIED = 3000  # files of a folder in which a single added one is searched; each try hashes the whole list
@@ -66,6 +70,33 @@ class Git:
                         self._md5s[blob] = hashlib.md5(content, usedforsecurity=False).hexdigest()
                     found[path.removeprefix(folder + "/")] = self._md5s[blob]
             yield found
+
+    def commit_of(self, revision: str) -> str | None:
+        """Return the hash of the commit that a revision names; None if it names none."""
+        if revision.startswith("-"):  # git would take it for an option
+            return None
+        found = self._run("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        return found.decode().strip() if found else None
+
+    def export(self, commit: str, paths: Iterable[str], folder: Path) -> None:
+        """Write the files of a commit below some paths into a folder; what is not there is left out, links too.
+
+        Args:
+            commit: Its hash.
+            paths: Files and folders, relative to the root.
+            folder: An empty folder.
+
+        Raises:
+            FileError: Git cannot make an archive of them.
+        """
+        there = [each for each in paths if self._run("ls-tree", "--name-only", "-z", commit, "--", each)]
+        archive = self._run("archive", "--format=zip", "-0", commit, "--", *there) if there else None
+        if there and archive is None:
+            raise FileError(f"{commit}: git cannot archive {', '.join(there)}. Run `git fsck`.")
+        if archive is not None:
+            with ZipFile(BytesIO(archive)) as files:
+                plain = [each for each in files.infolist() if not S_ISLNK(each.external_attr >> 16)]
+                files.extractall(folder, plain)
 
     def _run(self, *words: str) -> bytes | None:
         """Return what git prints, None if it fails or is not installed."""

@@ -11,6 +11,7 @@ import typer
 
 from pcgeval.cli import (
     check,
+    compare,
     competition,
     generate,
     grade,
@@ -33,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (check, run, generate, competition, report, inspection, submissions, levels, grade, models):
+for module in (check, run, generate, competition, compare, report, inspection, submissions, levels, grade, models):
     app.add_typer(module.app)
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and keep them.")
 

@@ -130,7 +130,7 @@ def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRul
     weights = tuple(
         _weight(letter, [_letter(teams[name], letter) for name in names], rules) for letter in rules.letters
     )
-    letters = {name: tuple(_score_letter(each, teams[name], rules) for each in weights) for name in names}
+    letters = {name: tuple(score_letter(each, teams[name], rules) for each in weights) for name in names}
     scores = {name: divide(_sum(each.score for each in letters[name]), len(rules.letters)) for name in names}
     total = _sum(scores.values())
     prompts = tuple(
@@ -163,7 +163,8 @@ def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
     return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
 
 
-def _score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
+def score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
+    """Return the scores of one letter of a program under a weight; call inside `exact_arithmetic`."""
     results = _letter(team, weight.letter)
     if not results.complete:
         results = LetterResults()
