@@ -26,6 +26,7 @@ from pcgeval.report.collect import collect
 from pcgeval.report.formats import Scale
 from pcgeval.report.plots import write_plots
 from pcgeval.report.results import FAILURE_WORDS, Evaluation, commonest_failures
+from pcgeval.report.standing import alternatives_of, firmness, standings
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
@@ -80,6 +81,8 @@ def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str
         "letters": Scale.of((letter.scores.score for letter in letters if letter.scores), 3, 1),
         "trials": Scale.of((trial.score for trial in evaluation.trials if trial.score), 3, 1),
     }
+    found = alternatives_of(evaluation)
+    standing = standings(evaluation, found)
     common = {
         "evaluation": evaluation,
         "params": evaluation.params,
@@ -87,7 +90,15 @@ def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str
         "scales": scales,
         "commit": commit,
     }
-    yield INDEX, render_template("index.html.j2", heat_maps=list(heat_maps(evaluation, scales["letters"])), **common)
+    yield (
+        INDEX,
+        render_template(
+            "index.html.j2",
+            heat_maps=list(heat_maps(evaluation, scales["letters"])),
+            firmness=firmness(evaluation, found),
+            **common,
+        ),
+    )
     for team in evaluation.teams:
         answers = len(team.leaves) * team.grade.votes
         messages = sum(len(each) for key, each in evaluation.conversations.items() if key[0] == team.name)
@@ -96,6 +107,7 @@ def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str
             render_template(
                 "team.html.j2",
                 team=team,
+                standing=standing.get(team.name),
                 longest_answer=min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
                 longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
                 **common,
@@ -144,16 +156,8 @@ def environment() -> Environment:
         loader=PackageLoader("pcgeval.report"), autoescape=True, undefined=StrictUndefined, extensions=[_JoinLines]
     )
     for each in (
-        *(
-            formats.figure,
-            formats.score,
-            formats.signed,
-            formats.grade,
-            formats.thousands,
-            formats.percent,
-            formats.shade,
-        ),
-        *(formats.shortened, formats.shown, formats.outlines, formats.moved, formats.calls),
+        *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
+        *(formats.shortened, formats.shown, formats.signed, formats.outlines, formats.moved, formats.calls),
         commonest_failures,
         *(duration, foreign_text, record_of, round_totals, rounded),
     ):
