@@ -19,7 +19,7 @@ _SHOWN = 70  # characters of a value
 _BEFORE = 20  # characters before the first difference of two long texts
 _ABSENT = "absent"
 # what names an element of a list, the first ones first
-_NAMES = ("path", "tag", "team", "teamName", "model", "character", "letter", "trial", "id", "label", "pair")
+_NAMES = ("tag", "team", "teamName", "model", "character", "letter", "trial", "id", "label", "pair")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def compare_values(
         if theirs is None or ours is None:
             theirs, ours = (dict(enumerate(each)) for each in (found, made))
         for name in dict.fromkeys([*ours, *theirs]):
-            way = f"{place}[{name}]"
+            way = f"{place}[{name}]" if "/" not in str(name) else str(name)  # the path of a rubric's leaf says enough
             if name not in theirs or name not in ours:
                 yield way, *_shown(theirs.get(name, _MISSING), ours.get(name, _MISSING))
             else:
@@ -165,12 +165,13 @@ def _named(elements: list[Any]) -> dict[Any, Any] | None:
     for each in elements:
         if not isinstance(each, dict):
             return None
+        names = ("path",) if isinstance(each.get("path"), str) else _NAMES
         values = [
             value if not isinstance(value, dict) else " ".join(map(str, value.values()))
-            for key in _NAMES
+            for key in names
             if isinstance(value := each.get(key), str | int | dict)
         ]
-        name = printable_name(" ".join(map(str, values)), _SHOWN)
+        name = printable_name(" ".join(map(str, values)))
         if not values or name in named:
             return None
         named[name] = each

@@ -178,7 +178,7 @@ def derive_stability(group: Group, trials: Collection[Trial], found: Folder, mad
 
 
 def derive_similarity(group: Group, trials: Collection[Trial], found: Folder, made: Path) -> Iterator[Difference]:
-    """Yield what in a similarity folder does not follow from its predictions and the pictures before.
+    """Yield what in a similarity folder does not follow from its predictions and the simulations before.
 
     Raises:
         FileError: A file that is there cannot be read.
@@ -198,7 +198,7 @@ def derive_similarity(group: Group, trials: Collection[Trial], found: Folder, ma
             classified.add(Trial(letter, trial_number(each.name) or 0))
         similarity_file(letter, rows).write(letter_file(made, letter))
         yield from _derived(folder, made, letter_file(Path(), letter), path, stage)
-    before, now = read_outcomes(found("images", group)), read_outcomes(folder)
+    before, now = read_outcomes(found("stability", group)), read_outcomes(folder)
     write_outcomes(made, carried_on(trials, before, now, "classify", classified))
     yield from _derived(folder, made, Path(TRIALS_FILE), path, stage)
 

@@ -34,7 +34,6 @@ from pcgeval.core.files import sha256_file, unsynced, write_json
 from pcgeval.core.layout import (
     CALLS,
     DATA,
-    EVIDENCE,
     METRICS,
     OFFICIAL_RESULTS,
     RANKING_CSV,
@@ -166,10 +165,10 @@ class _Recomputing:
     def found(self) -> Recomputation:
         """Return what was found."""
         absent = [DATA / name for name in STAGE_DIRS if not all(self._is_there(name, each) for each in self.groups)]
-        absent += [path for path in self.missing if path.parent.parent not in absent]
+        absent += [Path(*path.parts[:2]) for path in self.missing]
         if absent:
-            shown = ", ".join(path.as_posix() for path in absent)
-            self.notes.insert(0, f"not here, or not whole, and so not compared: {shown}. `make final-eval` makes it.")
+            shown = ", ".join(path.as_posix() for path in dict.fromkeys(absent))
+            self.notes.insert(0, f"not compared, because it is not here or not whole: {shown}. Run `make final-eval`.")
         differences = tuple(dict.fromkeys(self.differences))
         return Recomputation(self.recomputed, differences, tuple(dict.fromkeys(self.faults)), tuple(self.notes))
 
@@ -187,6 +186,11 @@ class _Recomputing:
     def sampled_folder(self, name: StageDir, group: Group) -> Path:
         """Return where a part of a stage's output is made again."""
         return self.made / "sample" / stage_dir(name, *group)
+
+    def _pictures(self, name: StageDir, group: Group) -> Path:
+        """Return a stage's folder; of pictures that are not there, those that were drawn again."""
+        folder = self.folder(name, group)
+        return folder if name != "images" or folder.is_dir() else self.sampled_folder(name, group)
 
     def replies(self) -> None:
         """Make data/raw again from recordings and the call log."""
@@ -254,6 +258,8 @@ class _Recomputing:
     def _simulate(self, chosen: Mapping[Group, list[Trial]], *, whole: bool) -> None:
         made = self.made_folder if whole else self.sampled_folder
         for group in self.groups if whole else chosen:
+            if not whole and not self._is_there("stability", group):  # there is nothing to compare with
+                continue
             with self._attempt(f"the simulations of {group.team} with {group.model}"):
                 picked = self.trials if whole else chosen[group]
                 self.differences += simulate_again(group, picked, self.folder, made, self.params.physics, whole=whole)
@@ -263,19 +269,19 @@ class _Recomputing:
         from pcgeval.similarity.stage import predict_pictures  # noqa: PLC0415 - only here is the classifier needed
 
         settings = self.params.similarity.model_copy(update={"device": "cpu"})
-        made = self.made_folder if whole else self.sampled_folder
-        cache = self.made / "predictions"
+        made, cache = self.made_folder if whole else self.sampled_folder, self.made / "predictions"
+        groups = [each for each in (self.groups if whole else chosen) if whole or self._is_there("similarity", each)]
         with self._attempt("the classifications"):
             pictures = [
-                trial_file(self.folder("images", group), "images", group.team, trial)
-                for group, picked in chosen.items()
-                for trial in picked
+                trial_file(self._pictures("images", group), "images", group.team, trial)
+                for group in groups
+                for trial in chosen.get(group, ())
             ]
             predict_pictures(pictures, settings, cache, self.root)
-            for group in self.groups if whole else chosen:
+            for group in groups:
                 picked = self.trials if whole else chosen[group]
                 self.differences += classify_again(
-                    group, picked, self.folder, made, settings, cache, self.root, whole=whole
+                    group, picked, self._pictures, made, settings, cache, self.root, whole=whole
                 )
                 self._count(classifications=len(chosen.get(group, ())))
 
@@ -323,6 +329,7 @@ class _Recomputing:
                 path = evidence_file(*group)
                 write_json(self.made / path, asdict(gather_model(self.params, group.model, group.team, whole)))
                 self._compare_result(path, f"evidence@{group.model}-{group.team}")
+                _link(whole / path, self.root / path if (self.root / path).is_file() else self.made / path)
         for team in self.params.teams:
             with self._attempt(f"the grade of {team}"):
                 output = self._grade(team, whole)
@@ -368,15 +375,12 @@ class _Recomputing:
         return folder
 
     def _whole_competition(self) -> Path:
-        """Return a competition's folder in which no output is missing: links to what is there and to what was made."""
-        if all(self._is_there(name, group) for name in STAGE_DIRS for group in self.groups):
-            return self.root
+        """Return a competition's folder in which nothing is missing: links to what is there and to what was made."""
         whole = self.made / "whole"
         links = {stage_dir(name, *group): self.folder(name, group) for name in STAGE_DIRS for group in self.groups}
-        links |= {path: self.root / path for path in (SUBMISSIONS, RUBRICS, EVIDENCE)}
+        links |= {path: self.root / path for path in (SUBMISSIONS, RUBRICS)}
         for path, target in links.items():
-            (whole / path).parent.mkdir(parents=True, exist_ok=True)
-            (whole / path).symlink_to(target.resolve())
+            _link(whole / path, target)
         return whole
 
     def _compare_with(self, name: StageDir, group: Group, stage: str) -> None:
@@ -411,6 +415,11 @@ class _Recomputing:
         for folder in (self.made / "whole", self.made, self.root):
             text = text.replace(f"{folder}{os.sep}", "")
         return text
+
+
+def _link(path: Path, target: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target.resolve())
 
 
 def _refuse(model: Model) -> Backend:
