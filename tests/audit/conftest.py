@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from evaluated_competition import make_evaluated
 from mini_competition import FILES, run, write
 
 
@@ -26,3 +27,17 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workspace(evaluated: Path, tmp_path: Path) -> Path:
     """A copy of the evaluated competition to do harm to."""
     return Path(shutil.copytree(evaluated, tmp_path / "workspace", symlinks=True))
+
+
+@pytest.fixture(scope="session")
+def competition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small competition of recorded replies, evaluated by its stages; no test changes it."""
+    return make_evaluated(tmp_path_factory.mktemp("competition"))
+
+
+@pytest.fixture(scope="session")
+def bundle(competition: Path) -> bytes:
+    """Its bundle."""
+    from pcgeval.audit.bundle import make_bundle
+
+    return make_bundle(competition)

@@ -11,6 +11,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from stat import S_ISLNK
@@ -29,11 +30,15 @@ _MOST_TRIED = 3000  # files of a folder in which a single added one is searched;
 
 @dataclass(frozen=True)
 class GitState:
-    """The commit, and the paths that differ from it or are not in it; `commit` None and why if there is none."""
+    """The commit, and the paths that differ from it or are not in it; `commit` None and why if there is none.
+
+    `date` is when it was committed, in UTC.
+    """
 
     commit: str | None
     changed: tuple[str, ...]
     reason: str | None = None
+    date: str | None = None
 
 
 class Git:
@@ -50,11 +55,15 @@ class Git:
         inside = self._run("rev-parse", "--is-inside-work-tree")
         if inside is None:
             return GitState(None, (), "no git")
-        commit = self._run("rev-parse", "--verify", "--quiet", "HEAD")
-        if commit is None:
+        head = self._run("log", "-1", "--format=%H %ct", "HEAD")
+        if head is None:
             return GitState(None, (), "git, but no commit yet")
+        commit, seconds = head.decode().split()
+        date = datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         entries = _names(self._run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--", "."))
-        return GitState(commit.decode().strip(), tuple(sorted(entry[3:] for entry in entries)))
+        prefix = os.fsdecode(self._run("rev-parse", "--show-prefix") or b"").strip()  # of the root in the repository
+        changed = tuple(sorted(entry[3:].removeprefix(prefix) for entry in entries))
+        return GitState(commit, changed, date=date)
 
     def earlier(self, folder: str) -> Iterator[dict[str, str]]:
         """Yield the MD5 of each file below a folder, by relative path, for the last commits that changed the folder."""

@@ -10,7 +10,7 @@ What is not there, such as the levels in a bundle, is made from what is, as far 
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -38,6 +38,7 @@ from pcgeval.core.layout import (
     OFFICIAL_RESULTS,
     RANKING_CSV,
     RANKING_JSON,
+    RECORDINGS,
     RESULTS,
     RUBRICS,
     STAGE_DIRS,
@@ -120,6 +121,7 @@ def recompute(
     seed: int = 0,
     physics: bool = True,
     classifier: bool = True,
+    without: Collection[StageDir] = (),
 ) -> Recomputation:
     """Recompute a competition's folder, in which nothing is changed.
 
@@ -130,9 +132,10 @@ def recompute(
         seed: Which levels these are; the same seed chooses the same ones everywhere.
         physics: Whether levels are simulated again; it needs pymunk.
         classifier: Whether pictures are classified again; it needs torch.
+        without: Outputs that are left out on purpose, which no note names.
     """
     with unsynced(), TemporaryDirectory(prefix="pcgeval-recompute-") as folder:
-        work = _Recomputing(root, params, Path(folder))
+        work = _Recomputing(root, params, Path(folder), without)
         work.replies()
         work.levels()
         work.measurements(sample, seed, physics=physics, classifier=classifier)
@@ -152,8 +155,8 @@ def recompute_results(root: Path, params: Params) -> Recomputation:
 class _Recomputing:
     """A recomputation under way; `made` is the temporary folder in which it works."""
 
-    def __init__(self, root: Path, params: Params, made: Path) -> None:
-        self.root, self.params, self.made = root, params, made
+    def __init__(self, root: Path, params: Params, made: Path, without: Collection[StageDir] = ()) -> None:
+        self.root, self.params, self.made, self.without = root, params, made, without
         self.groups = [Group(*each) for each in product(params.models, params.teams)]
         self.trials = list(trials(params))
         self.recomputed = Recomputed()
@@ -164,7 +167,11 @@ class _Recomputing:
 
     def found(self) -> Recomputation:
         """Return what was found."""
-        absent = [DATA / name for name in STAGE_DIRS if not all(self._is_there(name, each) for each in self.groups)]
+        absent = [
+            DATA / name
+            for name in STAGE_DIRS
+            if name not in self.without and not all(self._is_there(name, each) for each in self.groups)
+        ]
         absent += [Path(*path.parts[:2]) for path in self.missing]
         if absent:
             shown = ", ".join(path.as_posix() for path in dict.fromkeys(absent))
@@ -378,7 +385,8 @@ class _Recomputing:
         """Return a competition's folder in which nothing is missing: links to what is there and to what was made."""
         whole = self.made / "whole"
         links = {stage_dir(name, *group): self.folder(name, group) for name in STAGE_DIRS for group in self.groups}
-        links |= {path: self.root / path for path in (SUBMISSIONS, RUBRICS)}
+        inputs = (SUBMISSIONS, RECORDINGS, RUBRICS, Path("src"), Path("stages"))
+        links |= {path: self.root / path for path in inputs if (self.root / path).is_dir()}
         for path, target in links.items():
             _link(whole / path, target)
         return whole

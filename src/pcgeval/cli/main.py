@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pcgeval.cli import (
+    bundle,
     check,
     compare,
     competition,
@@ -34,7 +35,20 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (check, run, generate, competition, compare, report, inspection, submissions, levels, grade, models):
+for module in (
+    check,
+    run,
+    generate,
+    competition,
+    bundle,
+    compare,
+    report,
+    inspection,
+    submissions,
+    levels,
+    grade,
+    models,
+):
     app.add_typer(module.app)
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and keep them.")
 
