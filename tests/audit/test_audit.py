@@ -260,11 +260,17 @@ def test_the_command_prints_and_tells_by_its_exit_code(workspace: Path) -> None:
         words = (sys.executable, "-m", "pcgeval", "audit", *words)
         return subprocess.run(words, cwd=workspace, capture_output=True, text=True, check=False)
 
-    assert command().returncode == 0
+    done = command("--recompute", "0", "--json")  # what these stages make of the submissions is no level
+    assert (done.returncode, {fault["kind"] for fault in json.loads(done.stdout)["faults"]}) == (1, {"recomputed"})
     (workspace / "results/stray").touch()
     done = command("bb", "--json")
     assert done.returncode == 1
     assert [line["team"] for line in json.loads(done.stdout)["lines"]] == ["bb"]
+    assert "untracked" in {fault["kind"] for fault in json.loads(done.stdout)["faults"]}
+    for words in (["--recompute", "-1"], ["--recompute", "some"]):
+        done = command(*words)
+        assert done.returncode == 2
+        assert words[1] in done.stderr
     write(workspace, "dvc.lock", "- no lock")
     done = command()
     assert (done.returncode, done.stdout) == (2, "")

@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import groupby, product
@@ -14,6 +14,7 @@ from pcgeval.audit.environment import Environment, read_environment
 from pcgeval.audit.history import Git, GitState
 from pcgeval.audit.lineage import Input, Tracer, merge_inputs, owner_of
 from pcgeval.audit.pipeline import AuditError, PipelineStage, read_pipeline
+from pcgeval.audit.recompute import Recomputation, Recomputed
 from pcgeval.audit.status import AGAIN, AuditFinding, Checker, finding
 from pcgeval.audit.workspace import Workspace, printable
 from pcgeval.core.errors import FileError
@@ -98,6 +99,7 @@ class Audit:
     git: GitState
     result: ResultHash | None  # as the ranking names it
     checked: Checked
+    recomputed: Recomputed | None  # None where nothing was
     faults: tuple[AuditFinding, ...]
     notes: tuple[AuditFinding, ...]
     asked: tuple[AskedCall, ...] = ()  # calls that were asked again
@@ -107,12 +109,15 @@ class Audit:
         return to_json(_printable(asdict(self) | {"result": self.result and self.result.model_dump()}))
 
 
-def audit(root: Path, team: str | None = None) -> Audit:
+def audit(
+    root: Path, team: str | None = None, recomputing: Callable[[Path, Params], Recomputation] | None = None
+) -> Audit:
     """Audit a competition's folder; nothing in it is changed.
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
         team: Show only this team's line; everything is checked all the same.
+        recomputing: Recomputes the folder, as `recompute` does; without it files are only compared with their hashes.
 
     Raises:
         AuditError: There is no such team, nothing was evaluated yet, or dvc.yaml or dvc.lock cannot be understood.
@@ -125,7 +130,7 @@ def audit(root: Path, team: str | None = None) -> Audit:
     checker = Checker(pipeline, workspace, git, params)
     checker.check()
     environment, package_notes = read_environment(root)
-    faults = [*checker.faults, *_check_records(root, params)]
+    faults, notes = [*checker.faults, *_check_records(root, params)], [*checker.notes, *package_notes]
     ranked: tuple[RankedTeam, ...] = ()
     trials, result = 0, None
     try:
@@ -143,6 +148,13 @@ def audit(root: Path, team: str | None = None) -> Audit:
             hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
             raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
         ranked = tuple(each for each in ranked if each.team == team)
+    recomputation = recomputing(root, params) if recomputing else None
+    if recomputation:
+        faults += [
+            AuditFinding("recomputed", each.path, f"{each}. {each.remedy}") for each in recomputation.differences
+        ]
+        faults += [AuditFinding("recomputed", None, printable(each)) for each in recomputation.faults]
+        notes += [AuditFinding("recomputed", None, printable(each)) for each in recomputation.notes]
     tracer = Tracer(pipeline, workspace, params)
     lines: list[Line] = []
     shared: list[Input] = []
@@ -175,8 +187,9 @@ def audit(root: Path, team: str | None = None) -> Audit:
         git=git.state(),
         result=result,
         checked=Checked(len(pipeline.stages), workspace.hashed, checker.cache_objects),
+        recomputed=recomputation.recomputed if recomputation else None,
         faults=tuple(faults),
-        notes=(*checker.notes, *package_notes),
+        notes=tuple(notes),
     )
 
 

@@ -3,7 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from pcgeval.core.stage_files import read_stage_file
 from pcgeval.core.trials import MAX_RECORD_BYTES
 from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded_json, walk
 
-MOST = 20  # differences of one file that are named; a count follows
+MOST = 20  # differences of one file that are named, the last one with the number of the others
 _SHOWN = 70  # characters of a value
 _BEFORE = 20  # characters before the first difference of two long texts
-_ABSENT = "absent"
+ABSENT = "absent"
 # what names an element of a list, the first ones first
 _NAMES = ("tag", "team", "teamName", "model", "character", "letter", "trial", "id", "label", "pair")
 
@@ -41,12 +41,35 @@ class Difference:
     stage: str = ""
 
     def __str__(self) -> str:
-        """Return the difference as the end of a sentence that names its path."""
-        return f"{self.place} is {self.found}, recomputed {self.recomputed}".lstrip()
+        """Return the difference on one line."""
+        return f"{printable_name(self.path)}: {self.place} is {self.found}, recomputed {self.recomputed}"
+
+    @property
+    def remedy(self) -> str:
+        """What to do, so that the file is what the stages make of its inputs."""
+        if not self.stage.startswith("generate@"):  # which keeps what lies in data/raw
+            return f"Run `dvc repro --force --single-item {self.stage}`, then `make final-eval`."
+        return "Run `make final-eval`." if self.found == ABSENT else "Delete it and run `make final-eval`."
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What may differ between two files that say the same.
+
+    Attributes:
+        numbers: By how much a number may differ, by the last key on the way to it; by nothing if it is not named.
+        ignored: Keys whose values are not compared.
+    """
+
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+
+
+EXACT = Tolerance()
 
 
 def compare_folders(
-    found: Path, made: Path, path: str, stage: str, slack: Mapping[str, float] | None = None
+    found: Path, made: Path, path: str, stage: str, tolerance: Tolerance = EXACT
 ) -> Iterator[Difference]:
     """Yield how a folder differs from one that was made again, file by file.
 
@@ -55,44 +78,43 @@ def compare_folders(
         made: The folder that was made again.
         path: The folder's path below the competition's folder.
         stage: The stage of dvc.yaml that writes the folder.
-        slack: See `compare_values`.
+        tolerance: See `compare_values`.
     """
     names = {each.name for folder in (found, made) for each in walk(folder) if not each.is_folder}
     for name in sorted(names):
-        yield from compare_files(found / name, made / name, f"{path}/{name}" if name else path, stage, slack)
+        yield from compare_files(found / name, made / name, f"{path}/{name}" if name else path, stage, tolerance)
 
 
-def compare_files(
-    found: Path, made: Path, path: str, stage: str, slack: Mapping[str, float] | None = None
-) -> Iterator[Difference]:
+def compare_files(found: Path, made: Path, path: str, stage: str, tolerance: Tolerance = EXACT) -> Iterator[Difference]:
     """Yield how a file differs from the one that was made again, the first twenty differences; see `compare_folders`.
 
     Values that are equal and were written in another way are a difference too: every stage writes one form.
     """
     if not made.is_file():
-        yield Difference(path, "", "there", _ABSENT, stage)
+        yield Difference(path, "", "there", ABSENT, stage)
         return
     try:
         content = read_stage_file(found, MAX_RECORD_BYTES)
     except FileError as error:
         reason = error.__cause__.reason if isinstance(error.__cause__, UntrustedFileError) else str(error)
         is_missing = isinstance(error.__cause__, UntrustedFileError) and error.__cause__.kind == "missing"
-        yield Difference(path, "", _ABSENT if is_missing else f"unreadable ({reason})", "there", stage)
+        yield Difference(path, "", ABSENT if is_missing else f"unreadable ({reason})", "there", stage)
         return
     should = made.read_bytes()
     if content == should:
         return
-    differences = _differences(found, content, made, should, slack or {})
+    differences = _differences(found, content, made, should, tolerance)
     shown = list(islice(differences, MOST))
-    if not shown and not slack:
+    if not shown and tolerance == EXACT:
         shown = [("", "the same values written in another way", f"sha256 {sha256_bytes(should)[:12]}")]
-    yield from (Difference(path, *each, stage) for each in shown)
-    if more := sum(1 for _ in differences):
-        yield Difference(path, f"and {more} more values: the last of them", "another", "not that", stage)
+    more = sum(1 for _ in differences)
+    for number, (place, there, made_again) in enumerate(shown, start=1):
+        others = f" ({more} more values of the file differ)" if more and number == MOST else ""
+        yield Difference(path, place, there, made_again + others, stage)
 
 
 def _differences(
-    found: Path, content: bytes, made: Path, should: bytes, slack: Mapping[str, float]
+    found: Path, content: bytes, made: Path, should: bytes, tolerance: Tolerance
 ) -> Iterator[tuple[str, str, str]]:
     match made.suffix:
         case ".json":
@@ -101,17 +123,17 @@ def _differences(
             except UntrustedFileError as error:
                 yield "", f"no JSON ({error.reason})", "JSON"
                 return
-            yield from compare_values(value, read_bounded_json(made, MAX_RECORD_BYTES), slack)
+            yield from compare_values(value, read_bounded_json(made, MAX_RECORD_BYTES), tolerance)
         case ".csv":
-            yield from compare_values(_rows(content), _rows(should), slack, "row")
+            yield from compare_values(_rows(content), _rows(should), tolerance, "row")
         case ".txt" | ".xml":
-            yield from compare_values(_lines(content), _lines(should), slack)
+            yield from compare_values(_lines(content), _lines(should), tolerance)
         case _:
             yield "", f"another file (sha256 {sha256_bytes(content)[:12]})", f"sha256 {sha256_bytes(should)[:12]}"
 
 
 def compare_values(
-    found: Any, made: Any, slack: Mapping[str, float] | None = None, place: str = ""
+    found: Any, made: Any, tolerance: Tolerance = EXACT, place: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the place, the value there and the recomputed one of each difference of two JSON values.
 
@@ -121,30 +143,25 @@ def compare_values(
     Args:
         found: The value that is there.
         made: The value that was recomputed.
-        slack: How much numbers may differ, by the last key on the way to them; by nothing if it is not named.
+        tolerance: What may differ.
         place: The way to both values.
     """
-    slack = slack or {}
     if isinstance(found, dict) and isinstance(made, dict):
         for key in dict.fromkeys([*made, *found]):
             way = f"{place}.{printable_name(key, _SHOWN)}" if place else printable_name(key, _SHOWN)
-            if key not in found or key not in made:
-                yield way, *_shown(found.get(key, _MISSING), made.get(key, _MISSING))
-            else:
-                yield from compare_values(found[key], made[key], slack, way)
+            if key not in tolerance.ignored:
+                yield from compare_values(found.get(key, _MISSING), made.get(key, _MISSING), tolerance, way)
     elif isinstance(found, list) and isinstance(made, list):
         theirs, ours = _named(found), _named(made)
         if theirs is None or ours is None:
             theirs, ours = (dict(enumerate(each)) for each in (found, made))
         for name in dict.fromkeys([*ours, *theirs]):
-            way = f"{place}[{name}]" if "/" not in str(name) else str(name)  # the path of a rubric's leaf says enough
-            if name not in theirs or name not in ours:
-                yield way, *_shown(theirs.get(name, _MISSING), ours.get(name, _MISSING))
-            else:
-                yield from compare_values(theirs[name], ours[name], slack, way)
+            value, should = theirs.get(name, _MISSING), ours.get(name, _MISSING)
+            way = str(name) if _has_path(value) or _has_path(should) else f"{place}[{name}]"
+            yield from compare_values(value, should, tolerance, way)
         if [*theirs] != [*ours] and set(theirs) == set(ours):
             yield f"the order of {place}", *_shown([*theirs], [*ours])
-    elif not _equal(found, made, slack.get(place.rpartition(".")[2].partition("[")[0], 0.0)):
+    elif not _equal(found, made, tolerance.numbers.get(place.rpartition(".")[2].partition("[")[0], 0.0)):
         yield place, *_shown(found, made)
 
 
@@ -165,7 +182,7 @@ def _named(elements: list[Any]) -> dict[Any, Any] | None:
     for each in elements:
         if not isinstance(each, dict):
             return None
-        names = ("path",) if isinstance(each.get("path"), str) else _NAMES
+        names = ("path",) if _has_path(each) else _NAMES
         values = [
             value if not isinstance(value, dict) else " ".join(map(str, value.values()))
             for key in names
@@ -176,6 +193,11 @@ def _named(elements: list[Any]) -> dict[Any, Any] | None:
             return None
         named[name] = each
     return named
+
+
+def _has_path(element: Any) -> bool:
+    """Tell whether an element is a node of a rubric: its path alone says where it is."""
+    return isinstance(element, dict) and isinstance(element.get("path"), str)
 
 
 def _rows(content: bytes) -> list[dict[str, Any]] | dict[str, str]:
@@ -207,4 +229,4 @@ def _cut(text: str, start: int) -> str:
 
 
 def _text(value: Any) -> str:
-    return _ABSENT if value is _MISSING else printable_name(repr(value), _SHOWN)
+    return ABSENT if value is _MISSING else printable_name(repr(value), _SHOWN)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pcgeval.audit.differences import Difference, compare_files, compare_folders, compare_values
+from pcgeval.audit.differences import Difference, Tolerance, compare_files, compare_folders, compare_values
 from pcgeval.core.files import read_json
 from pcgeval.core.layout import (
     CLASSIFIER_FILE,
@@ -35,8 +35,15 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 
-# twice the last digit that is kept: of a sum of floats, another processor may round it otherwise
-CLASSIFIER_SLACK = {"softmax_prob": 2e-7, "similarity": 2e-7, "cls_embedding": 2e-5}
+# which versions measured is no value that they measured; of the classifier's sums, another processor may round the last
+# digit that is kept otherwise
+_TOLERANCES = {
+    "simulate": Tolerance(ignored=frozenset({"engine", "packages"})),
+    "classify": Tolerance(
+        {"softmax_prob": 2e-7, "similarity": 2e-7, "cls_embedding": 2e-5, "similarityRate": 2e-7},
+        frozenset({"packages"}),
+    ),
+}
 _SUMMARIES = ("count", "rate", "dataCount", "similarityRate")  # of all trials of a letter, the sampled and the others
 
 
@@ -112,17 +119,17 @@ def _compare(
 ) -> Iterator[Difference]:
     there, again = found(name, group), made(name, group)
     path, stage_name = stage_dir(name, *group).as_posix(), f"{stage}@{group.model}-{group.team}"
-    slack = CLASSIFIER_SLACK if stage == "classify" else None
+    tolerance = _TOLERANCES[stage]
     if not there.is_dir() or there == again:
         return
     if whole:
-        yield from compare_folders(there, again, path, stage_name, slack)
+        yield from compare_folders(there, again, path, stage_name, tolerance)
         return
     letters = sorted({trial.letter for trial in trials})
     for file in [*(f"{letter}.json" for letter in letters if name != "images"), TRIALS_FILE, *extra]:
         letter, wanted = file.removesuffix(".json"), frozenset(trials)
         value, should = (_of_trials(read_json(folder / file), wanted, letter) for folder in (there, again))
-        for each in compare_values(value, should, slack):
+        for each in compare_values(value, should, tolerance):
             yield Difference(f"{path}/{file}", *each, stage_name)
     if name == "images":
         for picture in (trial_file(again, "images", group.team, trial) for trial in trials):

@@ -140,7 +140,11 @@ def recompute(
         work.levels()
         work.measurements(sample, seed, physics=physics, classifier=classifier)
         work.diversities()
-        work.results()
+        if work.is_measured():
+            whole = work.whole_competition()
+            work.evidence(whole)
+            work.scores(whole)
+            work.grades(whole)
         return work.found()
 
 
@@ -148,7 +152,9 @@ def recompute_results(root: Path, params: Params) -> Recomputation:
     """Recompute only the files of results/ and data/grades, which git keeps, from the measurements; about a second."""
     with unsynced(), TemporaryDirectory(prefix="pcgeval-recompute-") as folder:
         work = _Recomputing(root, params, Path(folder))
-        work.results()
+        if work.is_measured() and all((root / evidence_file(*group)).is_file() for group in work.groups):
+            work.scores(root)
+            work.grades(root)
         return work.found()
 
 
@@ -303,24 +309,33 @@ class _Recomputing:
                     self._compare_with("diversity", group, "diversity")
                     self._count(diversities=len(rules.characters))
 
-    def results(self) -> None:
-        """Make again what follows from the measurements: scores, ranking, evidence and grades."""
-        params = self.params
+    def is_measured(self) -> bool:
+        """Tell whether everything is there, or was made again, that the results follow from."""
         needed: tuple[StageDir, ...] = ("raw", "stability", "similarity", "diversity")
-        if not all(self.folder(name, group).is_dir() for name in needed for group in self.groups):
-            return
-        whole = self._whole_competition()
-        for model in params.models:
+        return all(self.folder(name, group).is_dir() for name in needed for group in self.groups)
+
+    def evidence(self, whole: Path) -> None:
+        """Gather again what the checks look at; what of it is not there is put into the whole competition's folder."""
+        for group in self.groups:
+            with self._attempt(f"the evidence of {group.team} with {group.model}"):
+                path = evidence_file(*group)
+                write_json(self.made / path, asdict(gather_model(self.params, group.model, group.team, whole)))
+                self._compare_result(path, f"evidence@{group.model}-{group.team}")
+                _link(whole / path, self.root / path if (self.root / path).is_file() else self.made / path)
+
+    def scores(self, whole: Path) -> None:
+        """Score and rank again; in a folder with links, whose source is not there, the result hash is not derived."""
+        for model in self.params.models:
             with self._attempt(f"the scores with {model}"):
-                score_stage(params, model, self.made / OFFICIAL_RESULTS / model, whole)
+                score_stage(self.params, model, self.made / OFFICIAL_RESULTS / model, whole)
                 self._compare_result(OFFICIAL_RESULTS / model, f"score@{model}")
-                self._count(scores=len(params.teams) * len(self.trials))
+                self._count(scores=len(self.params.teams) * len(self.trials))
         with self._attempt("the ranking"):
-            rank_stage(params, self.made / RESULTS, whole)
-            self._take_result_hash()
+            rank_stage(self.params, self.made / RESULTS, whole)
+            if whole != self.root:
+                self._take_result_hash()
             for path in (RANKING_JSON, RANKING_CSV, METRICS):
                 self._compare_result(path, "rank")
-        self._grades(whole)
 
     def _take_result_hash(self) -> None:
         """Give the ranking that was made again the result hash that is there: the audit derives that for itself."""
@@ -330,13 +345,8 @@ class _Recomputing:
                 result = RankingFile.read(there).result
                 RankingFile.read(made).model_copy(update={"result": result}).write(made)
 
-    def _grades(self, whole: Path) -> None:
-        for group in self.groups:
-            with self._attempt(f"the evidence of {group.team} with {group.model}"):
-                path = evidence_file(*group)
-                write_json(self.made / path, asdict(gather_model(self.params, group.model, group.team, whole)))
-                self._compare_result(path, f"evidence@{group.model}-{group.team}")
-                _link(whole / path, self.root / path if (self.root / path).is_file() else self.made / path)
+    def grades(self, whole: Path) -> None:
+        """Grade every team again, by its checks and by the replies of a judge that are there."""
         for team in self.params.teams:
             with self._attempt(f"the grade of {team}"):
                 output = self._grade(team, whole)
@@ -381,7 +391,7 @@ class _Recomputing:
                 (folder / path.name).symlink_to(path.resolve())
         return folder
 
-    def _whole_competition(self) -> Path:
+    def whole_competition(self) -> Path:
         """Return a competition's folder in which nothing is missing: links to what is there and to what was made."""
         whole = self.made / "whole"
         links = {stage_dir(name, *group): self.folder(name, group) for name in STAGE_DIRS for group in self.groups}

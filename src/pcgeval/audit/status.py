@@ -26,6 +26,7 @@ Kind = Literal[
     "link",  # a link, a pipe or an unreadable file
     "params",  # params.yaml has other values than a stage ran with
     "stage",  # a stage never ran, or its definition or an input of it changed since
+    "recomputed",  # a value is not the one that the files before it give
     "record",  # a trial was made from another submission, model, seed or limits
     "cache",
     "result",  # the ranking cannot be read

@@ -12,6 +12,7 @@ from pcgeval.audit.asking import AskedCall
 from pcgeval.audit.audit import Audit, Line, ModelLine, ModelUsed, ParamUsed
 from pcgeval.audit.history import GitState
 from pcgeval.audit.lineage import Input, owner_of
+from pcgeval.audit.recompute import Recomputed
 from pcgeval.audit.status import AuditFinding
 from pcgeval.audit.workspace import printable
 from pcgeval.core.files import sha256_json
@@ -75,8 +76,24 @@ def _verdict(audit: Audit) -> Iterator[str]:
         yield f"{what}: workspace, dvc.lock and cache agree ({compared})"
     if audit.result is not None:
         yield f"result hash {audit.result.sha256}"
+    if audit.recomputed:
+        yield _recomputed(audit.recomputed, sum(each.kind == "recomputed" for each in audit.faults))
     yield from _findings("FAULT", audit.faults)
     yield from _findings("note", audit.notes)
+
+
+def _recomputed(done: Recomputed, faults: int) -> str:
+    counts = [
+        _counted(done.replies, "reply", "replies"),
+        f"the levels of {_counted(done.levels, 'trial')}",
+        f"simulations and pictures of {done.simulations} of {_counted(done.all_levels, 'level')}",
+        _counted(done.classifications, "classification"),
+        _counted(done.diversities, "diversity", "diversities"),
+        _counted(done.scores, "score"),
+        _counted(done.leaves, "leaf of the grades", "leaves of the grades"),
+    ]
+    found = "nothing differs" if not faults else f"{_counted(faults, 'fault')} below"
+    return f"recomputed, from the replies to the ranking: {', '.join(counts)}: {found}"
 
 
 def _findings(word: str, findings: Iterable[AuditFinding]) -> Iterator[str]:
@@ -196,8 +213,8 @@ def _git(git: GitState) -> str:
     return f"{git.commit}, with {_counted(len(git.changed), 'uncommitted change')}: {shown}{more}"
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def asked_text(asked: Sequence[AskedCall]) -> str:

@@ -19,6 +19,7 @@ from pcgeval.core.files import read_json
 from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
+    from pcgeval.audit.recompute import Recomputation
     from pcgeval.core.params import Params
     from pcgeval.core.stage_files import RankingFile
 
@@ -38,7 +39,25 @@ def ranking(
 ) -> None:
     """Print the ranking of the last run.
 
-    Exit code 1 means that it may not be the ranking of what is there now; the reasons are named.
+    Scores, ranking and grades are computed again. Exit code 1 means that they differ, or that it may not be the ranking
+    of what is there now; the reasons are named.
+    """
+    if json and form:
+        raise typer.BadParameter("--json and --format: use one of them.")
+    show_ranking(form, anonymous=anonymous, json=json)
+
+
+def show_ranking(
+    form: Literal["csv", "latex", "markdown"] | None = None,
+    *,
+    anonymous: bool = False,
+    json: bool = False,
+    results: "Recomputation | None" = None,
+) -> None:
+    """Print the ranking, then every doubt about it; `results` is what recomputing it found, if that was just done.
+
+    Raises:
+        Exit: There are doubts: exit code 1.
     """
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
@@ -46,11 +65,9 @@ def ranking(
     from pcgeval.report.tables import ranking_table
     from pcgeval.scoring.decimals import round_totals
 
-    if json and form:
-        raise typer.BadParameter("--json and --format: use one of them.")
-    found = RankingFile.read(RANKING_JSON)
     params = load_params()
-    doubts = doubts_of(params, found)
+    found = RankingFile.read(RANKING_JSON)
+    doubts = doubts_of(params, found, results)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
@@ -70,19 +87,32 @@ def ranking(
     fail_if_doubtful(doubts)
 
 
-def doubts_of(params: "Params", ranking: "RankingFile") -> list[str]:
-    """Return why a ranking may not be that of what is there now, a sentence each; the records of trials are read."""
+def doubts_of(params: "Params", ranking: "RankingFile", results: "Recomputation | None" = None) -> list[str]:
+    """Return why a ranking may not be that of what is there now, a sentence each.
+
+    Scores, ranking and grades are recomputed, unless it was done just now and `results` is what was found.
+    """
+    from pcgeval.audit.recompute import recompute_results
     from pcgeval.scoring.ranking_files import ranking_doubts
 
+    found = results or recompute_results(Path(), params)
     return list(
-        dict.fromkeys([*ranking_doubts(params, ranking), *_other_decisions(params, ranking), *_stale_trials(params)])
+        dict.fromkeys(
+            [
+                *ranking_doubts(params, ranking),
+                *_other_decisions(params, ranking),
+                *_stale_trials(params),
+                *map(str, found.differences),
+                *found.faults,
+            ]
+        )
     )
 
 
 def fail_if_doubtful(doubts: list[str]) -> None:
     """Print the doubts about a ranking and end with exit code 1, if there are any."""
     for doubt in doubts:
-        print_stderr(f"warning: this is the ranking of an earlier run: {doubt}")
+        print_stderr(f"warning: this is the ranking of an earlier run, or was altered: {doubt}")
     if doubts:
         print_stderr("Run `make final-eval` to its end for the ranking of what is there now.")
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -193,6 +223,10 @@ def retry(
 def audit(
     team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's line.")] = None,
     long: Annotated[bool, typer.Option("--long", help="Name each file, with whole hashes.")] = False,
+    recompute: Annotated[
+        str, typer.Option(metavar="N|all", help="How many levels are simulated and classified again.")
+    ] = "20",
+    seed: Annotated[int, typer.Option(help="Which levels these are.")] = 0,
     ask: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask N kept calls of the models again.")
     ] = 0,
@@ -203,15 +237,22 @@ def audit(
 ) -> None:
     """Name the ranking's inputs; check that nothing was altered.
 
-    The verdict comes first, then a block for each team. Exit code 1 means that something was altered, or that a call
-    that was asked again was not answered as before.
+    The verdict comes first, then a block for each team. Everything else than simulations and classifications is
+    recomputed in full. Exit code 1 means that something was altered, or that a call that was asked again was not
+    answered as before.
     """
+    from functools import partial
+
     from pcgeval.audit.asking import ask_again
     from pcgeval.audit.audit import audit as audit_workspace
+    from pcgeval.audit.recompute import recompute as recompute_workspace
     from pcgeval.audit.text import asked_text, audit_text
     from pcgeval.core.params import load_params
 
-    found = audit_workspace(Path(), team)
+    if recompute != "all" and not (recompute.isascii() and recompute.isdecimal()):
+        raise typer.BadParameter(f"{recompute!r} is neither a number of levels nor all", param_hint="--recompute")
+    sample = None if recompute == "all" else int(recompute)
+    found = audit_workspace(Path(), team, partial(recompute_workspace, sample=sample, seed=seed))
     if ask:
         found = replace(found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, report=print_stderr)))
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

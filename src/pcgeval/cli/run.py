@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from pcgeval.cli.check import check
-from pcgeval.cli.competition import ranking
+from pcgeval.cli.competition import show_ranking
 from pcgeval.cli.generate import generate
 from pcgeval.cli.options import group
 from pcgeval.core.console import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, INSIDE_RUN, duration, print_stderr
@@ -24,6 +25,8 @@ from pcgeval.core.untrusted import printable_line, printable_text
 
 if TYPE_CHECKING:
     from dvc.stage import Stage
+
+    from pcgeval.audit.recompute import Recomputation
 
 app = group()
 _SILENT = frozenset({"dvc.repo.reproduce", "dvc.output"})  # failures, named at the end, and folders that are empty
@@ -54,8 +57,39 @@ def run() -> None:
             print_stderr(stages.failures())
             raise typer.Exit(EXIT_CHECK_FAILED)
         EVALUATING.unlink()
-        ranking(anonymous=False, json=False)
+        results = remake_results()
+        show_ranking(results=results)
         print_stderr(f"{stages.summary()}; {duration(time.monotonic() - started)} in all. {_failed_trials()}")
+
+
+def remake_results() -> "Recomputation":
+    """Make again what in results/ and data/grades does not follow from the measurements; return how they are then.
+
+    Git keeps these files, so that in a clone DVC does not make them again as long as dvc.lock says the same of them.
+
+    Raises:
+        Exit: They could not be made again.
+    """
+    from pcgeval.audit.recompute import recompute_results
+    from pcgeval.core.params import load_params
+
+    params = load_params()
+    found = recompute_results(Path(), params)
+    if not found.differences:
+        return found
+    for each in found.differences:
+        print_stderr(f"warning: {each}")
+    targets = [*dict.fromkeys(each.stage for each in found.differences), "report"]
+    print_stderr(
+        f"warning: the results were not those of the measurements: {len(found.differences)} values were altered, or "
+        f"made by another version. Made again: {', '.join(targets)}"
+    )
+    stages = StagesRun()
+    stages.reproduce(targets)
+    if stages.failed:
+        print_stderr(stages.failures())
+        raise typer.Exit(EXIT_CHECK_FAILED)
+    return recompute_results(Path(), params)
 
 
 class StagesRun(logging.Handler):
@@ -73,8 +107,8 @@ class StagesRun(logging.Handler):
         self._to_do: Counter[str] = Counter()
         self._seconds: dict[str, list[float]] = {}
 
-    def reproduce(self) -> None:
-        """Run every stage that changed, also those behind a failed one that do not need it.
+    def reproduce(self, targets: Sequence[str] = ()) -> None:
+        """Run every stage that changed, also those behind a failed one that do not need it; or some, changed or not.
 
         Raises:
             RunError: DVC refuses its files, or another DVC works in this folder.
@@ -94,9 +128,11 @@ class StagesRun(logging.Handler):
         os.environ[INSIDE_RUN] = "1"
         try:
             with Repo() as repository:
-                self._to_do = Counter(_kind(stage.addressing) for stage in repository.index.stages)
+                names = targets or [stage.addressing for stage in repository.index.stages]
+                self._to_do = Counter(map(_kind, names))
                 self.total = self._to_do.total()
-                repository.reproduce(on_error="keep-going", repro_fn=self._reproduce_stage)
+                only: dict[str, Any] = {"targets": targets, "force": True, "single_item": True} if targets else {}
+                repository.reproduce(on_error="keep-going", repro_fn=self._reproduce_stage, **only)
         except ReproductionError:
             pass  # each failed stage has printed its reason, and is counted
         except DvcException as error:
