@@ -172,6 +172,20 @@ def test_a_team_that_is_new_or_gone_is_named(root):
         assert [each.detail for each in teams["builders"].causes] == ["through newcomers"]
 
 
+def test_who_overtook_whom_is_told_apart_from_the_causes(root):
+    """A baseline that takes part is ahead now, and nothing else changed."""
+    found = compared(
+        evaluated_again(root, params=other_params(scoring={"baseline": None}), notes={**NOTES, "zero-shot": ""})
+    )
+    teams = by_name(found)
+    assert (teams["builders"].after.rank, teams["zero-shot"].after.rank) == (2, 1)
+    assert teams["builders"].now_behind == ("zero-shot",)
+    assert teams["builders"].change == 0
+    back = by_name(compared(root, "HEAD", "HEAD~1"))
+    assert back["builders"].no_longer_behind == ("zero-shot",)
+    assert back["zero-shot"].now_behind == ()
+
+
 def test_another_classifier_changes_no_stability(root):
     found = compared(evaluated_again(root, classifier="other weights", likeness=0.9))
     (cause,) = found.differences
@@ -275,18 +289,26 @@ def test_without_a_known_cause_it_says_so(root):
     assert "is the same" in cause.detail
 
 
-def test_published_tables_tell_measurements_and_weights_but_no_cause(root):
-    tables = shutil.copytree(root / OFFICIAL_RESULTS, root / "published")
+@pytest.mark.parametrize("models", ["", "small"])
+def test_published_tables_tell_measurements_and_weights_but_no_cause(root, models):
+    """Also of one model, whatever its folder is named."""
+    shutil.copytree(root / OFFICIAL_RESULTS / models, root / "published")
     evaluated_again(root, **BETTER)
-    for before in (tables, "published/small"):
-        found = compared(
-            root, str(before), str(OFFICIAL_RESULTS / "small") if before != tables else str(OFFICIAL_RESULTS)
-        )
-        teams = by_name(found)
-        assert kinds(teams["builders"].causes) == {"unknown"}
-        assert teams["zero-shot"].only_weights
-        assert teams["zero-shot"].after.status == "baseline"
-        parts_add_up(found)
+    found = compared(root, "published", str(OFFICIAL_RESULTS / models))
+    teams = by_name(found)
+    assert [each.kind for each in found.differences] == []
+    assert kinds(teams["builders"].causes) == {"unknown"}
+    assert teams["zero-shot"].only_weights
+    assert teams["zero-shot"].after.status == "baseline"
+    parts_add_up(found)
+
+
+def test_a_folder_of_another_competition_is_read_like_this_one(root, tmp_path):
+    copy = shutil.copytree(root, tmp_path / "copy")
+    evaluated_again(root, **BETTER)
+    found = compared(root, str(copy), None)
+    assert found.before.name == str(copy)
+    assert kinds(by_name(found)["builders"].causes) == {"submission"}
 
 
 def test_a_ranking_that_its_tables_do_not_make_is_noted(root):

@@ -149,11 +149,18 @@ class ModelChange:
 
 @dataclass(frozen=True)
 class TeamChange:
-    """A team's line in both states, None where it has none; `causes` are those of its total, rank and status."""
+    """A team's line in both states, None where it has none; `causes` are those of its total, rank and status.
+
+    Attributes:
+        now_behind: The ranked teams that are ahead of it now and were not; none without two ranks.
+        no_longer_behind: The ranked teams that were ahead of it and are not now.
+    """
 
     team: str
     before: RankedTeam | None
     after: RankedTeam | None
+    now_behind: tuple[str, ...]
+    no_longer_behind: tuple[str, ...]
     models: tuple[ModelChange, ...]
     causes: tuple[Cause, ...]
 
@@ -219,6 +226,8 @@ class Comparison:
                     "changed": each.changed,
                     "before": _line(each.before),
                     "after": _line(each.after),
+                    "now_behind": list(each.now_behind),
+                    "no_longer_behind": list(each.no_longer_behind),
                     "change": _text(each.change),
                     "own": _text(each.own),
                     "through_weights": _text(each.through_weights),
@@ -288,7 +297,12 @@ def _standing(row: RankedTeam | None) -> tuple[Any, ...]:
 
 
 def compare_states(before: EvaluatedState, after: EvaluatedState) -> Comparison:
-    """Compare two states of a competition, the earlier one first."""
+    """Compare two states of a competition, the earlier one first.
+
+    Tables of a single model are compared whatever their folders are named.
+    """
+    if before.params is None and after.params is None and len(before.models) == len(after.models) == 1:
+        after = after.with_model(before.models[0])
     differences = tuple(_differences(before, after))
     work = _Comparing(before, after, differences)
     names = dict.fromkeys([*after.teams, *before.teams])
@@ -448,7 +462,13 @@ class _Comparing:
         if _standing(before) != _standing(after) and not causes:
             places = [cause for cause in self.differences if "places" in cause.affects and cause.team in {None, team}]
             causes = places or [Cause("others", "or who takes part")]
-        return TeamChange(team, before, after, models, tuple(causes))
+        ahead = [_ahead(each, team) for each in (self.before, self.after)]
+        behind, no_longer = (
+            (tuple(name for name in each if name not in other) for each, other in (ahead[::-1], ahead))
+            if before and after and before.rank is not None and after.rank is not None
+            else ((), ())
+        )
+        return TeamChange(team, before, after, behind, no_longer, models, tuple(causes))
 
     def _model(self, model: str, team: str) -> ModelChange:
         before, after = _scores_of(self.before, model), _scores_of(self.after, model)
@@ -554,6 +574,12 @@ class _Comparing:
 
     def _measured(self, state: EvaluatedState, model: str, team: str) -> bool:
         return team in state.results.models.get(model, {})
+
+
+def _ahead(state: EvaluatedState, team: str) -> list[str]:
+    """Return the teams with a better rank than a team; none if it has no rank."""
+    own = state.teams[team].rank if team in state.teams else None
+    return [each.team for each in state.teams.values() if own and each.rank is not None and each.rank < own]
 
 
 def _scores_of(state: EvaluatedState, model: str) -> ModelScores | None:

@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from stat import S_ISLNK
 from typing import Annotated
@@ -99,13 +98,16 @@ class Git:
             FileError: Git cannot make an archive of them.
         """
         there = [each for each in paths if self._run("ls-tree", "--name-only", "-z", commit, "--", each)]
-        archive = self._run("archive", "--format=zip", "-0", commit, "--", *there) if there else None
-        if there and archive is None:
+        if not there:
+            return
+        archive = folder / ".archive.zip"
+        options = ("--format=zip", "-0", f"--output={archive.resolve()}")
+        if self._run("archive", *options, commit, "--", *there) is None:
             raise FileError(f"{commit}: git cannot archive {', '.join(there)}. Run `git fsck`.")
-        if archive is not None:
-            with ZipFile(BytesIO(archive)) as files:
-                plain = [each for each in files.infolist() if not S_ISLNK(each.external_attr >> 16)]
-                files.extractall(folder, plain)
+        with ZipFile(archive) as files:
+            plain = [each for each in files.infolist() if not S_ISLNK(each.external_attr >> 16)]
+            files.extractall(folder, plain)
+        archive.unlink()
 
     def _run(self, *words: str) -> bytes | None:
         """Return what git prints, None if it fails or is not installed."""

@@ -82,6 +82,16 @@ class EvaluatedState:
     made: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    def with_model(self, name: str) -> "EvaluatedState":
+        """Return a state of a single model under another name of that model."""
+        (teams,), (scores,) = self.results.models.values(), self.scores.models
+        return replace(
+            self,
+            models=(name,),
+            results=CompetitionResults({name: teams}),
+            scores=replace(self.scores, models=(replace(scores, model=name),)),
+        )
+
 
 def read_state(wanted: str | None, root: Path) -> EvaluatedState:
     """Read a state; nothing in the folder or its repository is changed.

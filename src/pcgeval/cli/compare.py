@@ -97,6 +97,10 @@ def _summary(found: "Comparison") -> str:
 def _team(team: "TeamChange") -> str:
     one, other = _place(team.before), _place(team.after)
     place = one if one == other else f"{one} -> {other}"
+    if team.now_behind:
+        place += f", now behind {', '.join(team.now_behind)}"
+    if team.no_longer_behind:
+        place += f", no longer behind {', '.join(team.no_longer_behind)}"
     before, after = (each.total if each else None for each in (team.before, team.after))
     return f"{team.team}: {place}; total {_change(before, after, team.own, team.through_weights)}"
 
