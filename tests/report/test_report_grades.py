@@ -191,7 +191,7 @@ def test_a_warning_of_a_grading_that_stopped_is_shown_too(workspace, tmp_path):
 def test_without_kept_grades_nothing_is_said_of_changes(evaluated, tmp_path):
     markup = page_of(evaluated, tmp_path)
     assert 'class="change"' not in markup
-    assert 'class="changes"' not in markup
+    assert 'class="grade-changes"' not in markup
 
 
 def test_changes_stand_beside_the_ranking_and_leaf_by_leaf(workspace, tmp_path):

@@ -82,7 +82,7 @@ def test_the_index_shows_how_firm_the_order_is(evaluation):
     assert [each.team.name for each in found] == [team.name for team in ranked]
     assert [set(each.without_model) for each in found] == [{"small", "large"}] * 2
     assert sorted(each.unweighted for each in found) == [1, 2]
-    table = re.search(r'<table class="firmness">.*?</table>', dict(render_pages(changed))["index.html"])[0]
+    table = re.search(r'<table class="firmness sortable">.*?</table>', dict(render_pages(changed))["index.html"])[0]
     rows = html.fromstring(table).xpath("//tbody/tr")
     for each, line in zip(found, rows, strict=True):
         cells = [cell.text_content() for cell in line]
@@ -93,3 +93,23 @@ def test_the_index_shows_how_firm_the_order_is(evaluation):
             str(each.unweighted),
             *map(str, each.without_model.values()),
         ]
+
+
+def test_a_letter_s_page_shows_it_by_all_teams_the_best_first(evaluation, pages):
+    page = html.fromstring(pages["letters/I.html"])
+    for place, model in enumerate(PARAMS.models):
+        blocks = page.get_element_by_id(f"m-{model}").find_class("letter")
+        assert {block.get("id") for block in blocks} == {f"t-{team}.{model}" for team in PARAMS.teams}
+        scores = {team.name: team.models[place].letters[0].scores for team in evaluation.teams}
+        found = [scores[block.get("id").removeprefix("t-").removesuffix(f".{model}")] for block in blocks]
+        assert found[-1] is None  # the disqualified team
+        assert [each.score for each in found[:-1]] == sorted((each.score for each in found[:-1]), reverse=True)
+    row, beside = (
+        html.fromstring(markup).get_element_by_id(place)
+        for markup, place in (
+            (pages["letters/I.html"], "t-builders.large.1"),
+            (team_page(pages, "builders"), "m-large.I.1"),
+        )
+    )
+    assert dict(row.attrib) | {"id": ""} == dict(beside.attrib) | {"id": ""}
+    assert row.text_content() == beside.text_content()

@@ -26,7 +26,7 @@ from pcgeval.report.collect import collect
 from pcgeval.report.formats import Scale
 from pcgeval.report.plots import write_plots
 from pcgeval.report.results import FAILURE_WORDS, Evaluation, commonest_failures
-from pcgeval.report.standing import alternatives_of, firmness, standings
+from pcgeval.report.standing import alternatives_of, compared_letters, firmness, standings
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
@@ -35,6 +35,7 @@ from pcgeval.scoring.official_files import OFFICIAL_NAMES
 
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages
+LETTERS = "letters"  # the folder of the pages that compare a letter
 TABLES = "tables"  # the folder of what the index links to
 ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
@@ -46,7 +47,8 @@ def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Pat
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
     Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
-    said of when or where the report was made, but for `commit`. Pages of teams that are not in this round are removed.
+    said of when or where the report was made, but for `commit`. Pages of teams and
+    letters that are not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
@@ -66,9 +68,10 @@ def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Pat
     pages = {out / name: markup for name, markup in render_pages(evaluation, commit)}
     for path, markup in pages.items():
         write_text(path, markup)
-    for path in (out / TEAMS).glob("*.html"):
-        if path not in pages:
-            path.unlink()
+    for folder in (TEAMS, LETTERS):
+        for path in (out / folder).glob("*.html"):
+            if path not in pages:
+                path.unlink()
     write_plots(evaluation, out / "plots", environment())
     return out / INDEX
 
@@ -112,6 +115,12 @@ def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str
                 longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
                 **common,
             ),
+        )
+    for place, letter in enumerate(evaluation.params.competition.characters):
+        letters_by_model = [(model, compared_letters(evaluation, model, place)) for model in evaluation.params.models]
+        yield (
+            f"{LETTERS}/{letter}.html",
+            render_template("compared_letter.html.j2", letter=letter, letters=letters_by_model, **common),
         )
 
 

@@ -1,14 +1,26 @@
-// Draws the levels of a team's page from the outlines in its tables, and opens what a link leads to.
-// All texts on the page are strangers': they are only ever set as text, never as markup.
+// Draws levels from the outlines in the tables, opens one large, finds trials, sorts and filters tables, and opens what a
+// link leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
+const MOST_FOUND = 60; // pictures
 
-function element(name, text, className) {
+function element(name, text = "", className = "") {
   const made = document.createElement(name);
   if (text) made.textContent = text;
   if (className) made.className = className;
   return made;
+}
+
+function clickable(text, act) {
+  const button = element("button", text);
+  button.type = "button";
+  button.addEventListener("click", act);
+  return button;
+}
+
+function isLevel(row) {
+  return row.dataset.level !== undefined;
 }
 
 function picture(row) {
@@ -25,6 +37,12 @@ function picture(row) {
   return svg;
 }
 
+function framed(row, words, kind = "span") {
+  const frame = element(kind, isLevel(row) ? "" : words, isLevel(row) ? "frame" : "frame failed");
+  if (isLevel(row)) frame.append(picture(row));
+  return frame;
+}
+
 function rowsOf(letter) {
   return [...letter.querySelectorAll("table.trials > tbody > tr")];
 }
@@ -34,15 +52,12 @@ function nameOf(letter, row) {
 }
 
 // small pictures in a letter's line, drawn when they come near the window
+
 const drawing = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) {
     if (!isIntersecting) continue;
     drawing.unobserve(target);
-    for (const row of rowsOf(target.closest(".letter"))) {
-      const frame = element("span", "", row.dataset.level === undefined ? "frame failed" : "frame");
-      if (row.dataset.level !== undefined) frame.append(picture(row));
-      target.append(frame);
-    }
+    target.append(...rowsOf(target.closest(".letter")).map((row) => framed(row, "")));
   }
 }, { rootMargin: "300px" });
 
@@ -51,22 +66,21 @@ for (const strip of document.querySelectorAll(".strip")) {
   drawing.observe(strip);
 }
 
-// the larger pictures of a letter that is opened
+// pictures that open a level large
+
+function card(letter, row, words) {
+  const button = clickable("", () => show(letter, row));
+  button.title = letter.dataset.name;
+  const caption = element("span", `${words} `, "name");
+  caption.append(element("b", row.cells[1].textContent));
+  button.append(framed(row, row.cells[row.cells.length - 1].textContent), caption);
+  return button;
+}
+
 function fill(letter) {
   const gallery = letter.querySelector(".gallery");
   if (gallery.childElementCount) return;
-  for (const row of rowsOf(letter)) {
-    const button = element("button");
-    const isLevel = row.dataset.level !== undefined;
-    const frame = element("span", isLevel ? "" : row.cells[row.cells.length - 1].textContent, isLevel ? "frame" : "frame failed");
-    if (isLevel) frame.append(picture(row));
-    const caption = element("span", `${nameOf(letter, row)} `, "name");
-    caption.append(element("b", row.cells[1].textContent));
-    button.type = "button";
-    button.append(frame, caption);
-    button.addEventListener("click", () => show(letter, row));
-    gallery.append(button);
-  }
+  gallery.append(...rowsOf(letter).map((row) => card(letter, row, nameOf(letter, row))));
   gallery.hidden = false;
 }
 
@@ -75,42 +89,36 @@ for (const letter of document.querySelectorAll(".letter")) {
 }
 
 // one level large, with all that is known of it
+
 const dialog = document.createElement("dialog");
 dialog.setAttribute("aria-labelledby", "level-name");
 document.body.append(dialog);
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
-function figure(value) {
+function rounded(value) {
   return value === 0 ? "0" : value.toPrecision(3).replace("e-", " × 10^-");
 }
 
 function show(letter, row) {
   const rows = rowsOf(letter);
   const place = rows.indexOf(row);
-  const heads = [...row.closest("table").tHead.rows[0].cells].map((cell) => cell.textContent);
-  const { weight, diversity } = letter.dataset;
-  const model = letter.closest(".model");
-
-  const bar = element("div", "", "bar");
-  const title = element("h2", `${nameOf(letter, row)}, ${model.querySelector("h3").textContent}`);
+  const title = element("h2", `${nameOf(letter, row)}, ${letter.dataset.name}`);
   title.id = "level-name";
-  bar.append(title);
-  for (const [words, step] of [["Previous", -1], ["Next", 1]]) {
-    const button = element("button", words);
-    button.type = "button";
+  const bar = element("div", "", "bar");
+  const [previous, next] = [["Previous", -1], ["Next", 1]].map(([words, step]) => {
+    const button = clickable(words, () => show(letter, rows[place + step]));
     button.disabled = !rows[place + step];
-    button.addEventListener("click", () => show(letter, rows[place + step]));
-    bar.append(button);
-  }
-  const close = element("button", "Close");
-  close.type = "button";
-  close.addEventListener("click", () => dialog.close());
-  bar.append(close);
+    return button;
+  });
+  bar.append(title, previous, next, clickable("Close", () => dialog.close()));
+  const body = element("div", "", "body");
+  body.append(measured(letter, row), explained(letter, row, place));
+  dialog.replaceChildren(bar, body);
+  if (!dialog.open) dialog.showModal();
+}
 
-  const left = element("div");
-  const frame = element("div", "", row.dataset.level === undefined ? "frame failed" : "frame");
-  frame.append(row.dataset.level === undefined ? "No level" : picture(row));
-  left.append(frame);
+function measured(letter, row) {
+  const part = element("div");
   const facts = element("dl");
   const pair = (name, value) => {
     if (!value) return;
@@ -118,37 +126,173 @@ function show(letter, row) {
     line.append(element("dt", name), element("dd", value));
     facts.append(line);
   };
+  const heads = [...row.closest("table").tHead.rows[0].cells].map((cell) => cell.textContent);
   heads.slice(1).forEach((head, index) => pair(head, row.cells[index + 1].textContent.trim()));
   pair("probabilities", row.dataset.read);
-  left.append(facts);
-
-  const right = element("div");
-  if (row.dataset.score) {
-    const score = Number(row.dataset.score);
-    const trials = Number(model.dataset.trials);
-    const letters = Number(model.dataset.letters);
-    right.append(
-      element("h3", "Arithmetic"),
-      element("p", `weight ${weight} × stability ${row.cells[2].textContent} × similarity ${row.cells[3].textContent} = trial score ${figure(score)}`),
-      element("p", `× diversity ${diversity} ÷ ${trials} trials ÷ ${letters} letters = ${figure(score * Number(diversity) / trials / letters)} of the prompt score`),
-    );
-  }
-  if (row.dataset.calls) right.append(element("h3", "Calls: block and column"), element("pre", row.dataset.calls));
-  const reply = letter.querySelectorAll(".replies pre")[place];
-  right.append(element("h3", "Reply"), element("pre", reply.lastChild.textContent.trim()));
-
-  const body = element("div", "", "body");
-  body.append(left, right);
-  dialog.replaceChildren(bar, body);
-  if (!dialog.open) dialog.showModal();
+  part.append(framed(row, "No level", "div"), facts);
+  return part;
 }
 
+function explained(letter, row, place) {
+  const part = element("div");
+  const { weight, diversity, page } = letter.dataset;
+  if (row.dataset.score) {
+    const { trials, letters } = letter.closest(".model").dataset;
+    const score = Number(row.dataset.score);
+    const share = score * Number(diversity) / Number(trials) / Number(letters);
+    part.append(
+      element("h3", "Arithmetic"),
+      element("p", `weight ${weight} × stability ${row.cells[2].textContent} × similarity ${row.cells[3].textContent} = trial score ${rounded(score)}`),
+      element("p", `× diversity ${diversity} ÷ ${trials} trials ÷ ${letters} letters = ${rounded(share)} of the prompt score`),
+    );
+  }
+  if (row.dataset.calls) part.append(element("h3", "Calls: block and column"), element("pre", row.dataset.calls));
+  const reply = letter.querySelectorAll(".replies pre")[place];
+  part.append(element("h3", "Reply"));
+  if (reply) {
+    part.append(element("pre", reply.lastChild.textContent.trim()));
+  } else {
+    const link = element("a", "on the team's page");
+    link.href = `${page}.${row.cells[0].textContent}`;
+    part.append(link);
+  }
+  return part;
+}
+
+// finding trials on a team's page
+
+const KINDS = {
+  "all trials": () => true,
+  "levels": isLevel,
+  "failed": (row) => !isLevel(row),
+  "zero": (row) => isLevel(row) && !row.dataset.score,
+  "flagged": (row) => row.querySelector(".flag") !== null,
+};
+const ORDERS = {
+  "in order": null,
+  "best score first": (row) => Number(row.dataset.score || 0),
+  "most stable first": (row) => parseFloat(row.cells[2].textContent) || 0,
+  "most similar first": (row) => similarity(row),
+  "least similar first": (row) => isLevel(row) ? -similarity(row) : -2,
+};
+
+function similarity(row) {
+  return parseFloat(row.cells[3].textContent.replace("<", "")) || 0;
+}
+
+function labelled(words, control) {
+  const label = element("label", words);
+  label.append(control);
+  return label;
+}
+
+function choice(names) {
+  const select = element("select");
+  select.append(...names.map((name) => element("option", name)));
+  return select;
+}
+
+function addFinder(section) {
+  const models = [...section.querySelectorAll(".model")];
+  const model = choice(["all models", ...models.map((each) => each.querySelector("h3").textContent)]);
+  const names = [...new Set([...section.querySelectorAll(".letter")].map((each) => each.dataset.letter))];
+  const letter = choice(["all letters", ...names]);
+  const kind = choice(Object.keys(KINDS));
+  const order = choice(Object.keys(ORDERS));
+  const words = element("input");
+  words.type = "search";
+  const count = element("p");
+  count.setAttribute("role", "status");
+  const found = element("div", "", "gallery");
+  const find = () => {
+    const wanted = words.value.trim().toLowerCase();
+    if (!wanted && [model, letter, kind, order].every((each) => !each.selectedIndex)) {
+      found.replaceChildren();
+      count.textContent = "";
+      return;
+    }
+    const matches = [];
+    for (const each of models.filter((_, index) => !model.selectedIndex || model.selectedIndex === index + 1)) {
+      for (const block of each.querySelectorAll(".letter")) {
+        if (letter.selectedIndex && block.dataset.letter !== letter.value) continue;
+        const replies = block.querySelectorAll(".replies pre");
+        rowsOf(block).forEach((row, place) => {
+          if (!KINDS[kind.value](row)) return;
+          const text = `${block.dataset.name} ${row.textContent} ${replies[place].textContent}`;
+          if (!wanted || text.toLowerCase().includes(wanted)) matches.push([block, row]);
+        });
+      }
+    }
+    const by = ORDERS[order.value];
+    if (by) matches.sort((one, other) => by(other[1]) - by(one[1]));
+    const shown = matches.slice(0, MOST_FOUND);
+    count.textContent = `${matches.length} trials${matches.length > shown.length ? `, the first ${shown.length} of which are shown` : ""}`;
+    found.replaceChildren(...shown.map(([block, row]) => card(block, row, nameOf(block, row))));
+  };
+  const controls = element("div", "", "find");
+  controls.setAttribute("role", "search");
+  controls.append(labelled("Find in results, failures and replies", words), labelled("Model", model),
+    labelled("Letter", letter), labelled("Trials", kind), labelled("Order", order), count);
+  controls.addEventListener("input", find);
+  models[0].before(controls, found);
+}
+
+const levels = document.querySelector("section#levels");
+if (levels) addFinder(levels);
+
+// sorting a table by a column, and showing the lines of some teams alone
+
+function valueOf(row, column) {
+  const text = row.cells[column].textContent.trim();
+  const number = parseFloat(text.replace(/^</, "").replace(/,/g, ""));
+  return { number: Number.isNaN(number) ? -Infinity : number - (text.startsWith("<") ? 1e-9 : 0), text };
+}
+
+function sort(table, column) {
+  const head = table.tHead.rows[0].cells[column];
+  const down = head.getAttribute("aria-sort") !== "descending" && !(column < 2 && !head.hasAttribute("aria-sort"));
+  for (const cell of table.tHead.rows[0].cells) cell.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const rows = [...table.tBodies[0].rows];
+  const isText = rows.every((row) => valueOf(row, column).number === -Infinity);
+  rows.sort((one, other) => {
+    const [first, second] = [valueOf(one, column), valueOf(other, column)];
+    const order = isText ? first.text.localeCompare(second.text) : first.number - second.number;
+    return down ? -order : order;
+  });
+  table.tBodies[0].append(...rows);
+}
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[0].cells].forEach((cell, column) => {
+    const button = clickable(cell.textContent, () => sort(table, column));
+    cell.replaceChildren(button);
+  });
+}
+
+function addFilter(section) {
+  const input = element("input");
+  input.type = "search";
+  const controls = element("div", "", "find");
+  controls.append(labelled("Show only teams with", input));
+  section.querySelector("h2").after(controls);
+  input.addEventListener("input", () => {
+    const wanted = input.value.trim().toLowerCase();
+    for (const row of document.querySelectorAll("[data-team]")) {
+      row.hidden = !row.dataset.team.toLowerCase().includes(wanted);
+    }
+  });
+}
+
+const ranking = document.querySelector("section#ranking");
+if (ranking) addFilter(ranking);
+
 // a link opens what it leads to, and all around it
+
 function reveal() {
-  let target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  const goal = target;
-  for (; target; target = target.parentElement) {
-    if (target.tagName === "DETAILS") target.open = true;
+  const goal = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let each = goal; each; each = each.parentElement) {
+    if (each.tagName === "DETAILS") each.open = true;
   }
   if (goal && goal.closest("details")) goal.scrollIntoView();
 }

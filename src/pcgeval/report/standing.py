@@ -7,7 +7,7 @@ from statistics import fmean, median
 from string import ascii_lowercase
 
 from pcgeval.core.stage_files import RankedTeam
-from pcgeval.report.results import Evaluation, LetterResult, TeamResult
+from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult
 from pcgeval.scoring.alternatives import Alternatives, Gain, Totals, alternatives, places
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
@@ -129,6 +129,16 @@ def firmness(evaluation: Evaluation, found: Alternatives) -> tuple[Firmness, ...
         )
         for team in ranked
     )
+
+
+def compared_letters(
+    evaluation: Evaluation, model: str, place: int
+) -> list[tuple[TeamResult, ModelResult, LetterResult]]:
+    """Return the letter at a place in the alphabet of the round as each team made it with a model, the best first."""
+    found = [
+        (team, each, each.letters[place]) for team in evaluation.teams for each in team.models if each.name == model
+    ]
+    return sorted(found, key=lambda each: each[2].scores.score if each[2].scores else Decimal(-1), reverse=True)
 
 
 def alternatives_of(evaluation: Evaluation) -> Alternatives:
