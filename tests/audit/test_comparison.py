@@ -11,6 +11,8 @@ import pytest
 from evaluated_round import NOTES, PARAMS, TOPPLING, TOWER, reply, write_round
 from mini_competition import run
 
+from pcgeval.audit.archive import ArchiveError, pack, unpack
+from pcgeval.audit.bundle import make_bundle
 from pcgeval.audit.comparison import compare_states
 from pcgeval.audit.states import CompareError, read_state
 from pcgeval.cli.main import main
@@ -301,6 +303,34 @@ def test_published_tables_tell_measurements_and_weights_but_no_cause(root, model
     assert teams["zero-shot"].only_weights
     assert teams["zero-shot"].after.status == "baseline"
     parts_add_up(found)
+
+
+def test_a_bundle_is_compared_with_what_is_there(root, tmp_path):
+    file = tmp_path / "before.zip"
+    file.write_bytes(make_bundle(root))
+    assert compared(root, str(file), None).same
+    evaluated_again(root, **BETTER)
+    found = compared(root, str(file), "HEAD")
+    assert [(each.kind, each.team) for each in found.differences if each.kind != "replies"] == [
+        ("submission", "builders")
+    ]
+    assert kinds(by_name(found)["builders"].causes) == {"submission"}
+    assert found.notes == (f"{file}: not verified; `pcgeval verify` does that",)
+
+
+def test_a_hostile_bundle_is_refused(root, tmp_path):
+    file = tmp_path / "before.zip"
+    content = make_bundle(root)
+    file.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
+    with pytest.raises(ArchiveError, match="seal"):
+        read_state(str(file), root)
+    aliases = b"a: &a [x]\nb: [*a]\n"
+    file.write_bytes(pack((name, aliases if name == "params.yaml" else each) for name, each in unpack(content)))
+    with pytest.raises(CompareError, match="alias"):
+        read_state(str(file), root)
+    file.write_bytes(pack([("params.yaml", b"x: 1")]))
+    with pytest.raises(CompareError, match=r"has no results/ranking\.json"):
+        read_state(str(file), root)
 
 
 def test_a_folder_of_another_competition_is_read_like_this_one(root, tmp_path):

@@ -1,4 +1,4 @@
-"""Read an evaluated state of a competition: the folder as it is, a commit, or tables that somebody published."""
+"""Read an evaluated state of a competition: the folder as it is, a commit, a bundle, or tables that were published."""
 
 import os
 import tempfile
@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from pcgeval.audit.archive import MAX_BYTES, unpack
 from pcgeval.audit.history import Git
+from pcgeval.audit.manifest import params_fault
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json, sha256_file
 from pcgeval.core.layout import (
@@ -23,18 +25,19 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.core.stage_files import PromptRow, RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.core.untrusted import files_below, printable_name, read_bounded_text
+from pcgeval.core.untrusted import files_below, printable_name, read_bounded, read_bounded_text
 from pcgeval.scoring.formulas import CompetitionScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringRules
 from pcgeval.scoring.official_files import PROMPT_SCORES, TRIAL_SCORES, UNRANKED
 from pcgeval.scoring.ranking import Entrant, rank
+from pcgeval.scoring.result_hash import PACKAGES, STAGES
 from pcgeval.scoring.tables import Tables, holds_tables, published_baselines, read_tables
 from pcgeval.submissions.load import Program, SubmissionError, load_submission
 
 WORKSPACE = "the workspace"
 _PARAMS = Path("params.yaml")
-_CODE = (Path("src", "pcgeval"), Path("stages"))
-_EXPORTED = (_PARAMS, DVC_LOCK, RANKING_JSON, OFFICIAL_RESULTS, SUBMISSIONS, RECORDINGS, *_CODE)
+_SOURCE, _STAGES = Path("src", "pcgeval"), Path("stages")
+_EXPORTED = (_PARAMS, DVC_LOCK, RANKING_JSON, OFFICIAL_RESULTS, SUBMISSIONS, RECORDINGS, _SOURCE, _STAGES)
 _SHORT = 12  # digits of a commit that are shown
 _MAX_LOCK = 256 * 2**20  # bytes; 300 stages take half a megabyte
 
@@ -97,11 +100,12 @@ def read_state(wanted: str | None, root: Path) -> EvaluatedState:
     """Read a state; nothing in the folder or its repository is changed.
 
     Args:
-        wanted: A revision of the repository around `root`, or a folder: of published tables (of one model, or with one
-            folder a model), or of another competition. None is the competition in `root`.
+        wanted: A revision of the repository around `root`, a bundle, or a folder: of published tables (of one model, or
+            with one folder a model), or of another competition. None is the competition in `root`.
         root: The folder of a competition.
 
     Raises:
+        ArchiveError: A bundle was changed after it was made.
         CompareError: There is no such folder or revision, or it holds no results.
         FileError: A file of results is malformed.
         ScoringError: A table lacks letters or trials.
@@ -114,13 +118,15 @@ def read_state(wanted: str | None, root: Path) -> EvaluatedState:
         if (folder / RANKING_JSON).is_file():
             return _read_competition(folder, wanted)
         return _read_tables(folder, wanted)
+    shown = printable_name(wanted)
+    if (file := root / wanted).suffix == ".zip" and file.is_file():
+        return _read_bundle(file, shown)
     git = Git(root)
     commit = git.commit_of(wanted)
-    shown = printable_name(wanted)
     if commit is None:
         raise CompareError(
-            f"{shown}: neither a revision of this repository nor a folder with results. Name a commit, a branch, a "
-            f"tag, or a folder with {TRIAL_SCORES} and constants.json."
+            f"{shown}: neither a revision of this repository nor a bundle or a folder with results. Name a commit, "
+            f"a branch, a tag, a bundle (FILE.zip), or a folder with {TRIAL_SCORES} and constants.json."
         )
     with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as folder_name:
         git.export(commit, [each.as_posix() for each in _EXPORTED], Path(folder_name))
@@ -131,6 +137,22 @@ def read_state(wanted: str | None, root: Path) -> EvaluatedState:
             )
         name = shown if wanted.startswith(commit[:_SHORT]) else f"{shown} ({commit[:_SHORT]})"
         return _read_competition(Path(folder_name), name, commit)
+
+
+def _read_bundle(file: Path, name: str) -> EvaluatedState:
+    """Read a bundle that may be anybody's; what it says is not verified."""
+    with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as folder_name:
+        folder = Path(folder_name)
+        for entry, content in unpack(read_bounded(file, MAX_BYTES, follow_link=True)):
+            if entry == DVC_LOCK.as_posix():
+                continue  # the hashes in it are those of files that are not in the bundle
+            if entry == _PARAMS.as_posix() and (fault := params_fault(content)):
+                raise CompareError(f"{name}: {_PARAMS} {fault}")
+            place = folder / entry
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        found = _read_competition(folder, name)
+        return replace(found, notes=(*found.notes, f"{name}: not verified; `pcgeval verify` does that"))
 
 
 def holds_results(folder: Path) -> bool:
@@ -251,15 +273,16 @@ def _submission(root: Path, team: str) -> dict[str, str]:
 
 
 def _code(folder: Path) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for top in _CODE:
-        for file in files_below(folder / top) if (folder / top).is_dir() else ():
-            name = file.relative_to(folder)
-            if file.suffix == ".pyc" or "__pycache__" in name.parts:
-                continue
-            place = Path(*name.parts[:3]) if len(name.parts) > 3 else name.parent
-            found.setdefault(place.as_posix(), {})[name.as_posix()] = sha256_file(file)
-    return found
+    """Return the source that decides a ranking, by folder."""
+    found: dict[str, dict[str, str]] = {
+        _SOURCE.as_posix(): _hashes(folder, [_SOURCE / "__init__.py"]),
+        _STAGES.as_posix(): _hashes(folder, [_STAGES / f"{name}.py" for name in STAGES]),
+    }
+    for place in (_SOURCE / name for name in PACKAGES):
+        files = files_below(folder / place) if (folder / place).is_dir() else []
+        names = [each.relative_to(folder) for each in files if "__pycache__" not in each.parts]
+        found[place.as_posix()] = _hashes(folder, names)
+    return {place: files for place, files in found.items() if files}
 
 
 def _hashes(folder: Path, names: list[Path]) -> dict[str, str]:

@@ -24,7 +24,9 @@ app = group()
 
 @app.command()
 def compare(
-    before: Annotated[str, typer.Argument(metavar="REV", help="A revision of git, or a folder with published tables.")],
+    before: Annotated[
+        str, typer.Argument(metavar="REV", help="A revision of git, a bundle, or a folder of published tables.")
+    ],
     after: Annotated[
         str | None, typer.Argument(metavar="[REV]", help="Another one; default: the folder as it is.")
     ] = None,
