@@ -333,6 +333,14 @@ def test_a_hostile_bundle_is_refused(root, tmp_path):
         read_state(str(file), root)
 
 
+def test_tables_of_a_former_model_do_not_count(root):
+    shutil.copytree(root / OFFICIAL_RESULTS / "small", root / OFFICIAL_RESULTS / "former")
+    found = compared(root, "HEAD", None)
+    assert found.same
+    assert found.after.models == ("large", "small")
+    assert found.notes == ()
+
+
 def test_a_folder_of_another_competition_is_read_like_this_one(root, tmp_path):
     copy = shutil.copytree(root, tmp_path / "copy")
     evaluated_again(root, **BETTER)

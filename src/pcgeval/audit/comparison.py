@@ -460,7 +460,11 @@ class _Comparing:
         causes = [*(cause for cause in own if cause not in causes), *causes]
         causes.sort(key=lambda cause: cause.kind in {"weights", "others"})
         if _standing(before) != _standing(after) and not causes:
-            places = [cause for cause in self.differences if "places" in cause.affects and cause.team in {None, team}]
+            places = [
+                cause
+                for cause in self.differences
+                if cause.team in {None, team} and ("places" in cause.affects or cause.kind == "submission")
+            ]  # of equal totals, the shorter prompt is ahead
             causes = places or [Cause("others", "or who takes part")]
         ahead = [_ahead(each, team) for each in (self.before, self.after)]
         behind, no_longer = (

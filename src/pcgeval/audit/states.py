@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,8 @@ def _read_competition(folder: Path, name: str, commit: str | None = None) -> Eva
             tools = {key: str(values[key]) for key in ("engine", "classifier") if key in values}
         notes.append(f"{name}: cannot be read as a ranking of this version ({fault}); its tables are ranked instead")
     try:
-        found = _read_tables(folder / OFFICIAL_RESULTS, name, rules)
+        models = sorted({model for each in ranking.teams for model in each.models}) if ranking else None
+        found = _read_tables(folder / OFFICIAL_RESULTS, name, rules, models)
     except PcgevalError as error:
         raise CompareError(f"{name}: {named(error)}") from error
     teams = {each.team: each for each in ranking.teams} if ranking else found.teams
@@ -217,13 +218,23 @@ def _read_competition(folder: Path, name: str, commit: str | None = None) -> Eva
     )
 
 
-def _read_tables(folder: Path, name: str, rules: ScoringRules | None = None) -> EvaluatedState:
-    """Read published tables, and rank the teams by what is measured in them."""
-    folders = [folder] if holds_tables(folder) else [each for each in _folders(folder) if holds_tables(each)]
+def _read_tables(
+    folder: Path, name: str, rules: ScoringRules | None = None, models: Sequence[str] | None = None
+) -> EvaluatedState:
+    """Read published tables, and rank the teams by what is measured in them.
+
+    Without `rules`, letters and trials are those of the table; without `models`, all folders with tables are read.
+    """
+    if models is not None:
+        folders = [folder / each for each in models]  # a folder of a former model may lie beside them
+    else:
+        folders = [folder] if holds_tables(folder) else [each for each in _folders(folder) if holds_tables(each)]
     if not folders:
         raise CompareError(f"{folder}: holds no tables. Run `make final-eval` first.")
     rules = rules or _rules_of(folders[0])
-    tables: dict[str, Tables] = {each.resolve().name: read_tables(each, rules) for each in folders}
+    tables: dict[str, Tables] = {
+        each.resolve().name if models is None else each.name: read_tables(each, rules) for each in folders
+    }
     excluded = {team for each in tables.values() for team in each.disqualified}
     results = CompetitionResults({model: each.teams for model, each in tables.items()}).without(excluded)
     scores = score_competition(results, rules)
