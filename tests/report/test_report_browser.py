@@ -18,9 +18,9 @@ def report(evaluated, tmp_path_factory):
     return write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out")).parent
 
 
-def opened(report, place):
-    """Return the page of the builders as it is after a link to a place on it was followed."""
-    address = f"{(report / 'teams' / 'builders.html').as_uri()}#{place}"
+def opened(report, place, page="teams/builders.html"):
+    """Return a page as it is after a link to a place on it was followed."""
+    address = f"{(report / page).as_uri()}#{place}"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
     return subprocess.run([CHROMIUM, *options, address], capture_output=True, text=True, check=True, timeout=120).stdout
 
@@ -34,6 +34,12 @@ def test_a_link_to_a_trial_opens_its_letter_with_a_picture_of_each_level(report)
     drawn = re.findall(r'<path class="(stayed|moved)" d="([^"]+)"', gallery)
     assert drawn == re.findall(r' data-(stayed|moved)="([^"]+)"', letter)
     assert len(drawn) >= 2
+
+
+def test_trials_can_be_found_and_tables_sorted(report):
+    assert re.search(r'<div class="find" role="search"><label>.*<option>large</option>', opened(report, "levels"))
+    index = opened(report, "ranking", "index.html")
+    assert re.search(r'<table class="ranking sortable"><thead><tr><th scope="col"><button type="button">Rank', index)
 
 
 def test_what_is_not_opened_is_not_drawn(report):

@@ -1,4 +1,4 @@
-"""Write the report: `results/report`, with an index and a page per team, which need no network."""
+"""Write the report: `results/report`, with an index, a page per team and a page per letter, which need no network."""
 
 import re
 from base64 import b64encode

@@ -54,17 +54,20 @@ function nameOf(letter, row) {
 // small pictures in a letter's line, drawn when they come near the window
 
 const drawing = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (!isIntersecting) continue;
-    drawing.unobserve(target);
-    target.append(...rowsOf(target.closest(".letter")).map((row) => framed(row, "")));
-  }
+  for (const { isIntersecting, target } of entries) if (isIntersecting) drawStrip(target);
 }, { rootMargin: "300px" });
 
+function drawStrip(strip) {
+  drawing.unobserve(strip);
+  if (!strip.childElementCount) strip.append(...rowsOf(strip.closest(".letter")).map((row) => framed(row, "")));
+}
+
 for (const strip of document.querySelectorAll(".strip")) {
+  strip.style.width = `${2.5 * Math.min(10, strip.closest(".model").dataset.trials)}rem`;
   strip.hidden = false;
   drawing.observe(strip);
 }
+addEventListener("beforeprint", () => document.querySelectorAll(".model[open] .strip").forEach(drawStrip));
 
 // pictures that open a level large
 
@@ -265,8 +268,9 @@ function sort(table, column) {
 
 for (const table of document.querySelectorAll("table.sortable")) {
   [...table.tHead.rows[0].cells].forEach((cell, column) => {
-    const button = clickable(cell.textContent, () => sort(table, column));
-    cell.replaceChildren(button);
+    const button = clickable("", () => sort(table, column));
+    button.append(...cell.childNodes);
+    cell.append(button);
   });
 }
 
