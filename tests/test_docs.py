@@ -101,7 +101,7 @@ def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = re.findall(r"^```python$(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     values: dict[str, object] = {}
     exec(example, values)  # noqa: S102 - our own document
-    assert isinstance(values["stability"], pcgeval.Stability)
+    assert isinstance(values["level"], pcgeval.LevelScore)
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:

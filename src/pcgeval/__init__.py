@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.core.params import PhysicsParams as PhysicsParams
     from pcgeval.core.stage_files import ScoreInterval as ScoreInterval
     from pcgeval.evaluator.image import render as render
+    from pcgeval.evaluator.level_score import LevelScore as LevelScore
+    from pcgeval.evaluator.level_score import score_level as score_level
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
     from pcgeval.judge.client import CallFiles as CallFiles

@@ -31,6 +31,8 @@ COMMANDS = [
     "convert",
     "simulate",
     "classify",
+    "level",
+    "run",
     "grade",
     "rubric",
     "models",

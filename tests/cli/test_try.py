@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from slow_ollama import DIGEST, SlowOllama
 
+from pcgeval.cli.level_output import COLUMNS, drawing
 from pcgeval.cli.main import main
 from pcgeval.cli.output_folder import LOCK, MARKER, OutputFolderError
 from pcgeval.cli.settings import (
@@ -19,7 +20,7 @@ from pcgeval.cli.settings import (
     model_key,
     params_for_try,
 )
-from pcgeval.cli.try_output import COLUMNS, describe, drawing, to_json, to_text
+from pcgeval.cli.try_output import describe, to_json, to_text
 from pcgeval.cli.try_submission import TryResult, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.files import write_json

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from pcgeval.core.stage_files import SimulatedTrial
+from pcgeval.evaluator.drawing import VIEW
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stability import Stability
-from pcgeval.report.formats import VIEW, shade
+from pcgeval.report.formats import shade
 from pcgeval.report.render import environment
 
 MACROS = environment().get_template("macros.html.j2").module

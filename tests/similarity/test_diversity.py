@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, pair_distances
+from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, mean_distances, pair_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
 CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}
@@ -186,3 +186,21 @@ def test_embeddings_of_different_lengths_are_refused(tmp_path):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(FileError, match="is missing"):
         diversity_stage(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")
+
+
+groups = st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3) | st.just([]), min_size=2, max_size=6)
+
+
+@given(groups)
+def test_mean_distances_are_the_parts_of_the_competitions_diversity(group):
+    found = mean_distances(group, len(group))
+    for place, vector in enumerate(group):
+        others = [each for index, each in enumerate(group) if index != place and each]
+        literal = sum(literal_distance(vector, other) for other in others) / (len(group) - 1) if vector else 0
+        assert found[place] == pytest.approx(literal, abs=1e-9)
+    assert np.mean(found) == pytest.approx(diversity([each for each in group if each], len(group)), abs=1e-9)
+
+
+def test_equal_levels_have_no_distance():
+    assert mean_distances([[0.2, 0.8]] * 3, 3) == pytest.approx((0, 0, 0))
+    assert mean_distances([[], []], 2) == (0, 0)

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from itertools import zip_longest
 
-from pcgeval.cli.try_output import drawing
+from pcgeval.cli.level_output import block_text, drawing
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
-from pcgeval.report.explanation import CalledBlock, Explanation, StepFile
+from pcgeval.report.explanation import Explanation, StepFile
 from pcgeval.scoring.shares import TrialShare
 
 NARROWEST = 60  # columns that the text is made for at least
@@ -108,13 +108,13 @@ def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         return
     if trial.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(found)
-    calls = [_call(each) for each in blocks]
+    calls = [block_text(each) for each in blocks]
     if not long and len(blocks) > MOST_CALLS:
         fell = [each for each in blocks if each.fate in {"moved", "broke"}]
         first = sorted(
             [*fell, *(each for each in blocks if each not in fell)][:MOST_CALLS], key=lambda each: each.number
         )
-        calls = [*(_call(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
+        calls = [*(block_text(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
     picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
     across = max((len(each) for each in picture), default=0)
     if picture and across + 3 + max(len(each) for each in calls) <= width - len(_INDENT):
@@ -125,14 +125,6 @@ def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         fallen = sum(each.fate in {"moved", "broke"} for each in blocks)
         which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
         yield f"{len(blocks) - fallen} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
-
-
-def _call(each: CalledBlock) -> str:
-    text = f"{each.number:2} {printable_line(each.call)}  {each.fate}"
-    if each.fate != "moved" or each.distance is None or each.fell is None or each.turned is None:
-        return text
-    fell = f", {each.fell:.2f} m down" if each.fell >= 0.01 else ""
-    return f"{text} {each.distance:.2f} m{fell}{f', turned {each.turned:.0f}°' if each.turned >= 1 else ''}"
 
 
 def _seen(found: Explanation) -> Iterator[str]:

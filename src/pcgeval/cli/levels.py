@@ -1,22 +1,32 @@
-"""The commands for single files, in the order of the stages: `extract`, `convert`, `simulate`, `classify`."""
+"""The commands for single files: `extract`, `convert`, `simulate`, `classify`, and `level`, which does it all."""
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import write_bytes
-from pcgeval.core.untrusted import read_bounded_text
+from pcgeval.core.files import write_bytes, write_text
+from pcgeval.core.untrusted import read_bounded_text, read_stdin
+
+if TYPE_CHECKING:
+    from pcgeval.evaluator.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 
 app = group()
+STDIN = Path("-")
+WATCH_SECONDS = 0.3  # between two looks at the file
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of the stage before this one.")]
+Levels = Annotated[list[Path], typer.Argument(metavar="FILE...", help="XML levels, calls or responses.")]
+Pictures = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pictures, XML levels, calls or responses.")]
+Source = Annotated[str | None, typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml.")]
+Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 
 
 @app.command()
@@ -42,16 +52,17 @@ def convert(files: Files, json: Json = False) -> None:
 
 @app.command()
 def simulate(
-    files: Files,
+    files: Levels,
     images: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a PNG of each level there.")] = None,
     json: Json = False,
 ) -> None:
     """Simulate levels: stability, and with --images pictures."""
     from pcgeval.evaluator.image import png_bytes, render
+    from pcgeval.evaluator.level_score import level_of
     from pcgeval.evaluator.physics import simulate as simulate_level
 
     def stability_of(path: Path) -> dict[str, Any]:
-        stability = simulate_level(_read(path))
+        stability = simulate_level(level_of(_read(path)))
         if images:
             write_bytes(images / f"{path.stem}.png", png_bytes(render(stability)))
         return {
@@ -65,32 +76,128 @@ def simulate(
 
 
 @app.command()
-def classify(
-    files: Files,
-    classifier: Annotated[str, typer.Option(metavar="SOURCE", help="A folder or hub id.")] = "data/classifier",
-    revision: Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")] = None,
-    json: Json = False,
-) -> None:
-    """Classify level pictures: the probability of each letter."""
-    from PIL import Image
+def classify(files: Pictures, classifier: Source = None, revision: Revision = None, json: Json = False) -> None:
+    """Classify pictures or levels: the probability of each letter."""
+    from PIL import Image, UnidentifiedImageError
 
+    from pcgeval.evaluator.image import render
+    from pcgeval.evaluator.level_score import level_of
+    from pcgeval.evaluator.physics import simulate as simulate_level
     from pcgeval.similarity.classifier import Classifier
 
-    network = Classifier.load(classifier, revision)
+    network = Classifier.load(classifier or _default_classifier(), revision)
 
-    def label(path: Path) -> dict[str, Any]:
+    def picture(path: Path) -> Image.Image:
         try:
             with Image.open(path) as image:
-                row = network.predict([image]).probabilities[0]
+                image.load()
+                return image
+        except UnidentifiedImageError:  # then it may be a level
+            return render(simulate_level(level_of(_read(path))))
         except (OSError, Image.DecompressionBombError) as error:
-            raise FileError(f"{path}: not a picture that can be read ({error}). Give a PNG.") from error
+            raise FileError(f"{path}: not a picture that can be read ({error}). Give a PNG or a level.") from error
+
+    def label(path: Path) -> dict[str, Any]:
+        row = network.predict([picture(path)]).probabilities[0]
         found = dict(zip(network.labels, (float(each) for each in row), strict=True))
         return {"label": max(found, key=lambda label: found[label]), "probabilities": found}
 
-    _print_each(files, label, "label", json)
+    def line(found: dict[str, Any]) -> str:
+        ordered = sorted(found["probabilities"].items(), key=lambda each: -each[1])
+        return " ".join(f"{letter} {probability:.4f}" for letter, probability in ordered)
+
+    _print_each(files, label, "label", json, line)
 
 
-def _print_each(files: list[Path], evaluate: Callable[[Path], dict[str, Any]], shown: str, json: bool) -> None:
+@app.command()
+def level(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
+    letter: Annotated[str, typer.Option(metavar="L", help="The capital letter that it is to look like.")],
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the evaluator's picture there.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing there.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
+    classifier: Source = None,
+    revision: Revision = None,
+    json: Json = False,
+) -> None:
+    """Score one level: what fell, and which letter it looks like.
+
+    Physics and classifier are those of params.yaml, if there is one. Exit code 1 means that a stage failed, so that the
+    level scores 0.
+    """
+    from pcgeval.cli.level_output import level_text
+    from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.evaluator.level_score import score_level
+    from pcgeval.similarity.classifier import Classifier
+
+    if len(letter) != 1 or not "A" <= letter <= "Z":
+        raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
+    if watch and file == STDIN:
+        raise typer.BadParameter("--watch needs a file.")
+    params = load_params_or_default()
+    network = Classifier.load(classifier or params.similarity.model, revision or params.similarity.revision)
+
+    def score(text: str) -> bool:
+        found = score_level(text, letter, network, params.physics)
+        if json:
+            print_json(found.to_dict())
+        else:
+            sys.stdout.write(level_text(found, "stdin" if file == STDIN else str(file)) + "\n")
+        sys.stdout.flush()
+        _write_pictures(found, png, svg, replay)
+        return found.reason is None
+
+    if watch:
+        _score_changes(file, score)
+    if not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:
+    """Score a file now and whenever it changes; one that cannot be read for a while is waited for."""
+    before: str | None = None
+    while True:
+        try:
+            now = _read(file)
+        except PcgevalError as error:
+            now = str(error)
+            if now != before:
+                print_stderr(now)
+        else:
+            if now != before:
+                score(now)
+        before = now
+        time.sleep(WATCH_SECONDS)
+
+
+def _write_pictures(found: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:
+    """Write the pictures that are wanted, if there is a level to draw."""
+    from pcgeval.evaluator.image import png_bytes
+
+    if found.simulated is None:
+        return
+    if png:
+        write_bytes(png, png_bytes(found.image()))
+    if svg:
+        write_text(svg, found.svg())
+    if replay:
+        write_text(replay, found.replay_svg())
+
+
+def _default_classifier() -> str:
+    from pcgeval.cli.settings import load_params_or_default
+
+    return load_params_or_default().similarity.model
+
+
+def _print_each(
+    files: list[Path],
+    evaluate: Callable[[Path], dict[str, Any]],
+    shown: str,
+    json: bool,
+    line: Callable[[dict[str, Any]], str] | None = None,
+) -> None:
     """Print the result of each file; one that fails does not stop the others, but the command ends with exit code 1."""
     all_done = True
     for path in files:
@@ -106,7 +213,7 @@ def _print_each(files: list[Path], evaluate: Callable[[Path], dict[str, Any]], s
             print_json({"file": str(path), **found})
         elif found[shown] is not None:
             prefix = f"{path}: " if shown not in {"code", "xml"} else ""
-            sys.stdout.write(f"{prefix}{found[shown]}\n")
+            sys.stdout.write(f"{prefix}{line(found) if line else found[shown]}\n")
     if not all_done:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

@@ -1,29 +1,10 @@
 """The output of `pcgeval try`: each level drawn in half blocks, its scores, the reasons for zeros, and the cost."""
 
 from decimal import Decimal
-from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
+from pcgeval.cli.level_output import drawing
 from pcgeval.cli.try_submission import TriedTrial, TryResult
 from pcgeval.core.console import duration
-
-COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
-_HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
-
-
-def drawing(picture: Path) -> list[str]:
-    """Return a level's picture as lines of half blocks, without empty lines above and below."""
-    with Image.open(picture) as image:
-        small = image.convert("L").resize((COLUMNS, COLUMNS), Image.Resampling.BOX)
-    ink = np.asarray(small) < 128
-    lines = [
-        "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
-        for rows in zip(ink[::2], ink[1::2], strict=True)
-    ]
-    full = [number for number, line in enumerate(lines) if line]
-    return lines[full[0] : full[-1] + 1] if full else []
 
 
 def describe(each: TriedTrial) -> str:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +104,22 @@ def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> s
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
         raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
+
+
+def read_stdin(limit: int) -> str:
+    """Return the UTF-8 text of standard input.
+
+    Raises:
+        UntrustedFileError: It has more than `limit` bytes, or is not UTF-8.
+    """
+    content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
+    if len(content) > limit:
+        raise UntrustedFileError(name, "too large", f"is larger than {limit} bytes", "Shorten it.")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+        raise UntrustedFileError(name, "malformed", reason, "Save it as UTF-8.") from error
 
 
 def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:

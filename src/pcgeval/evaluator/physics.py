@@ -2,10 +2,11 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import PhysicsParams
@@ -44,6 +45,46 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
     return best
 
 
+def replay(
+    xml: str | bytes, physics: PhysicsParams | None = None, *, trial: int = 1, every: float = 0.1
+) -> NDArray[np.float64]:
+    """Simulate one trial of a level again and return where its blocks were on the way.
+
+    Args:
+        xml: The level.
+        physics: As for `simulate`.
+        trial: Which of the trials, from 1; `Stability.trial` is the best one.
+        every: Seconds between two frames, rounded to steps of the simulation.
+
+    Returns:
+        Shape (t, n, 3), rounded to 4 decimals: x and y in metres and the rotation in radians of each block, first as
+        the level has them; NaN once a block broke. The last frame is the one in which all came to rest.
+
+    Raises:
+        LevelError: The text is no level.
+        SimulationError: Too many blocks lie in each other, or the engine lost track of one.
+    """
+    physics = physics or PhysicsParams()
+    blocks = level_blocks(xml)
+    _check_overlaps(blocks)
+    world = build_world(_start(blocks, trial, physics), physics)
+    between = max(1, round(every / physics.step))
+    frames = [_places(world)]
+    frames += [_places(world) for step in _steps(world, physics) if step % between == 0]
+    frames.append(_places(world))
+    if not blocks:
+        return np.zeros((len(frames), 0, 3))
+    return np.round(np.array(frames), 4)
+
+
+def _places(world: World) -> list[tuple[float, float, float]]:
+    gone = (math.nan, math.nan, math.nan)
+    return [
+        (body.position.x, body.position.y, body.angle) if life > 0 else gone
+        for body, life in zip(world.bodies, world.life, strict=True)
+    ]
+
+
 def _check_overlaps(blocks: Sequence[Block]) -> None:
     centres = np.array([complex(block.x, block.y) for block in blocks])
     near = np.abs(centres[:, None] - centres[None, :]) < INSIDE_DISTANCE
@@ -55,10 +96,16 @@ def _check_overlaps(blocks: Sequence[Block]) -> None:
 
 
 def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Stability:
-    start = blocks if trial == 1 else _jittered(blocks, random.Random(f"{physics.seed}:{trial}"), physics.jitter)  # noqa: S311 - no secret
-    world = build_world(start, physics)
-    _run(world, physics)
+    world = build_world(_start(blocks, trial, physics), physics)
+    for _ in _steps(world, physics):
+        pass
     return _stability(blocks, world, trial, physics)
+
+
+def _start(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Sequence[Block]:
+    if trial == 1:
+        return blocks
+    return _jittered(blocks, random.Random(f"{physics.seed}:{trial}"), physics.jitter)  # noqa: S311 - no secret
 
 
 def _jittered(blocks: Sequence[Block], rng: random.Random, jitter: float) -> list[Block]:
@@ -68,9 +115,11 @@ def _jittered(blocks: Sequence[Block], rng: random.Random, jitter: float) -> lis
     ]
 
 
-def _run(world: World, physics: PhysicsParams) -> None:
+def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
+    """Let the time of a trial pass and yield the number of each step, until all is at rest."""
     for step in range(1, round(physics.seconds / physics.step) + 1):
         advance(world, physics.step)
+        yield step
         if step % STEPS_BETWEEN_SLEEP_CHECKS == 0 and world.asleep:
             return
 

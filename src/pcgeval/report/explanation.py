@@ -4,7 +4,6 @@ The figures are computed again from what the stages measured, and must add up to
 those of strangers: whoever shows them makes them printable.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -36,6 +35,7 @@ from pcgeval.core.stage_files import (
     plain,
 )
 from pcgeval.core.trials import read_record, record_path
+from pcgeval.evaluator.drawing import CalledBlock, called_blocks
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import Call, read_calls
 from pcgeval.report.collect import read_program
@@ -45,28 +45,6 @@ from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.shares import TrialShare, trial_share
 from pcgeval.scoring.stages import read_measured, rules_of
 from pcgeval.submissions.load import Program, Submission, load_submission, load_submissions
-
-Fate = Literal["stayed", "moved", "broke", "not simulated"]
-
-
-@dataclass(frozen=True)
-class CalledBlock:
-    """A call of the answer and what became of its block; call and block have the same number, from 1.
-
-    Attributes:
-        call: The line of code, cut if it is long.
-        distance: Metres between the block's places before and after the simulation; None if it was not simulated or
-            broke.
-        fell: Metres of it downwards; negative upwards.
-        turned: Degrees by which it turned, from 0 to 180.
-    """
-
-    number: int
-    call: str
-    fate: Fate
-    distance: float | None = None
-    fell: float | None = None
-    turned: float | None = None
 
 
 @dataclass(frozen=True)
@@ -230,21 +208,7 @@ def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | Non
             f"{code}, {level}: {len(calls)} calls and {len(blocks)} blocks, of which {len(simulated.types)} were "
             "simulated: the files do not belong together. Run `make final-eval` to make them again."
         )
-    ends = zip(simulated.positions, simulated.moved, simulated.dead, strict=True)
-    for number, (call, block, (place, moved, dead)) in enumerate(zip(calls, blocks, ends, strict=True), start=1):
-        if dead:
-            yield CalledBlock(number, call.text, "broke")
-            continue
-        x, y, angle = place
-        turned = abs((math.degrees(angle) - block.rotation + 180) % 360 - 180)
-        yield CalledBlock(
-            number=number,
-            call=call.text,
-            fate="moved" if moved else "stayed",
-            distance=round(math.hypot(x - block.x, y - block.y), 6),
-            fell=round(block.y - y, 6),
-            turned=round(turned, 3),
-        )
+    yield from called_blocks([each.text for each in calls], blocks, simulated)
 
 
 def _probabilities(model: str, team: str, trial: Trial) -> tuple[LabelProbability, ...]:

@@ -4,13 +4,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
 
 from pcgeval.core.stage_files import SimulatedTrial
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
 
 SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
-VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _TINY = 0.001  # below it four decimals leave a single digit
 
 Figure = float | Decimal
@@ -102,37 +99,6 @@ def shown(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {shown(each)}" for name, each in value.items() if each not in (None, [], {}))
     return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
-
-
-def outlines(level: SimulatedTrial) -> dict[str, str]:
-    """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
-
-    As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
-    little larger, are cut off at it.
-    """
-    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
-    living = [(kind, place, moved) for kind, place, moved, dead in blocks if not dead]
-    points = [point for kind, place, _ in living for point in corners(COLLIDERS[kind], *place)]
-    if not points:
-        return {}
-    left, right = min(point.x for point in points), max(point.x for point in points)
-    bottom, top = min(point.y for point in points), max(point.y for point in points)
-    side = max(right - left, top - bottom)
-    corner = Point((left + right - side) / 2, (bottom + top + side) / 2)
-    paths = {"stayed": "", "moved": ""}
-    for kind, place, moved in living:
-        paths["moved" if moved else "stayed"] += _outline(SPRITES[kind], place, corner, VIEW / side)
-    return {name: path for name, path in paths.items() if path}
-
-
-def _outline(size: Size, place: tuple[float, float, float], corner: Point, units: float) -> str:
-    """Return one block as a closed path; a page holds thousands, so each side is relative to the one before."""
-    ring = [(round((each.x - corner.x) * units), round((corner.y - each.y) * units)) for each in corners(size, *place)]
-    path = f"M{ring[0][0]} {ring[0][1]}"
-    for (x, y), (next_x, next_y) in pairwise(ring):
-        right, down = next_x - x, next_y - y
-        path += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
-    return f"{path}z"
 
 
 def moved(level: SimulatedTrial) -> int:

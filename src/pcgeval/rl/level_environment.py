@@ -4,7 +4,6 @@
 import asyncio
 import string
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 
@@ -12,7 +11,9 @@ import verifiers.v1 as vf
 from pydantic import Field, field_validator
 
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.rl.level_score import loaded_classifier, mean_distances, score_reply
+from pcgeval.evaluator.level_score import score_level
+from pcgeval.similarity.classifier import loaded_classifier
+from pcgeval.similarity.diversity import mean_distances
 from pcgeval.submissions.load import Prompt, load_prompt
 
 
@@ -59,10 +60,13 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
             ClassifierError: The classifier cannot be loaded; the attempt then has no reward.
         """
         reply, letter, config = trace.last_reply, self.data.letter, self.config
-        classifier = await asyncio.to_thread(loaded_classifier, config.similarity)
-        found = await asyncio.to_thread(score_reply, reply, letter, classifier, config.physics)
-        trace.info["level"] = asdict(found)
-        trace.record_metrics({"stability": found.stability, "similarity": found.similarity, "blocks": found.blocks})
+        source = config.similarity
+        classifier = await asyncio.to_thread(loaded_classifier, source.model, source.revision, source.device)
+        # bare calls and levels in XML, which a participant may try, are no answers of the competition
+        found = await asyncio.to_thread(score_level, reply, letter, classifier, config.physics, read_as="response")
+        scores = {"stability": found.stability, "similarity": found.similarity, "blocks": len(found.blocks)}
+        trace.info["level"] = {**scores, "probabilities": list(found.probabilities.values()), "reason": found.reason}
+        trace.record_metrics(scores)
         return found.score
 
 

@@ -6,6 +6,8 @@ reaches the last of these digits, so another batch size or number of threads wou
 torch and transformers take seconds to import; only loading a classifier does so.
 """
 
+import functools
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,3 +131,21 @@ class Classifier:
             # adding zero turns -0.0, whose sign depends on noise, into 0.0
             np.round(embeddings.cpu().numpy(), EMBEDDING_DECIMALS) + 0.0,
         )
+
+
+_loading = threading.Lock()
+
+
+def loaded_classifier(source: str | Path, revision: str | None = None, device: str = "auto") -> Classifier:
+    """Return what `Classifier.load` does, loaded once in a process and shared by its threads.
+
+    Raises:
+        ClassifierError: It cannot be loaded.
+    """
+    with _loading:
+        return _loaded(str(source), revision, device)
+
+
+@functools.cache
+def _loaded(source: str, revision: str | None, device: str) -> Classifier:
+    return Classifier.load(source, revision, device)

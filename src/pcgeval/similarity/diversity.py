@@ -5,6 +5,7 @@ pairs of T trials. T is the configured number: a trial that failed has no vector
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +46,23 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
     if trials < 2:
         raise DiversityError(f"diversity compares trials, {trials} is too few. Set competition.trials to 2 or more.")
     return float(np.sum(pair_distances(vectors)) / (trials * (trials + 1) / 2 - trials))
+
+
+def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[float, ...]:
+    """Return each level's mean cosine distance to the other attempts; the mean of all of them is the diversity.
+
+    Args:
+        vectors: The probabilities of each attempt; an empty one stands for an attempt without a level, which makes
+            no pair, as in the competition's diversity, and so has the distance 0.
+        attempts: The number of attempts, at least 2.
+    """
+    present = [place for place, vector in enumerate(vectors) if vector]
+    sums = [0.0] * len(vectors)
+    pairs = [(one, other) for index, one in enumerate(present) for other in present[index + 1 :]]
+    for (one, other), distance in zip(pairs, pair_distances([vectors[place] for place in present]), strict=True):
+        sums[one] += float(distance)
+        sums[other] += float(distance)
+    return tuple(each / (attempts - 1) for each in sums)
 
 
 def pair_distances(vectors: ArrayLike) -> Floats:

@@ -1,0 +1,60 @@
+"""The output of `pcgeval level`, and drawings of levels for terminals."""
+
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from pcgeval.core.untrusted import printable_line
+from pcgeval.evaluator.drawing import CalledBlock
+from pcgeval.evaluator.level_score import LevelScore
+
+COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
+_HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
+_LEAST = 0.01  # metres that are worth a word
+_KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
+
+
+def drawing(picture: Image.Image | Path) -> list[str]:
+    """Return a level's picture as lines of half blocks, without empty lines above and below."""
+    with Image.open(picture) if isinstance(picture, Path) else picture as image:
+        small = image.convert("L").resize((COLUMNS, COLUMNS), Image.Resampling.BOX)
+    ink = np.asarray(small) < 128
+    lines = [
+        "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
+        for rows in zip(ink[::2], ink[1::2], strict=True)
+    ]
+    full = [number for number, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
+
+
+def level_text(found: LevelScore, name: str) -> str:
+    """Return a level's score as text: before and after beside each other, what fell, and the likeliest letters."""
+    lines = [f"{printable_line(name)}: read as {_KINDS[found.read_as]}"]
+    if found.reason:
+        lines.append(f"{found.letter}: 0, failed in {found.failed_stage}: {printable_line(found.reason)}")
+        return "\n".join(lines)
+    before, after = (drawing(found.image(before=each)) for each in (True, False))
+    blocks = len(found.blocks)
+    lines += ["", f"{'before':{COLUMNS + 4}}after"]
+    height = max(len(before), len(after))
+    sides = ([""] * (height - len(each)) + each for each in (before, after))  # both stand on the ground
+    lines += [f"{left:{COLUMNS + 4}}{right}".rstrip() for left, right in zip_longest(*sides, fillvalue="")]
+    fallen = [each for each in found.blocks if each.fate != "stayed"]
+    lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
+    lines += [f"  {block_text(each)}" for each in fallen]
+    lines += ["likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest)]
+    lines += [
+        f"{found.letter}: {found.score:.4f} = stability {found.stability:.3f} x similarity {found.similarity:.4f}"
+    ]
+    return "\n".join(lines)
+
+
+def block_text(each: CalledBlock) -> str:
+    """Return a call and what became of its block in a line."""
+    text = f"{each.number:2} {printable_line(each.call)}  {each.fate}"
+    if each.fate != "moved" or each.distance is None or each.fell is None or each.turned is None:
+        return text
+    fell = f", {each.fell:.2f} m down" if each.fell >= _LEAST else ""
+    return f"{text} {each.distance:.2f} m{fell}{f', turned {each.turned:.0f}°' if each.turned >= 1 else ''}"

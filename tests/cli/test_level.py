@@ -1,0 +1,113 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lxml import etree
+from PIL import Image
+
+from pcgeval.cli.main import main
+from pcgeval.evaluator.image import png_bytes
+from pcgeval.evaluator.level_score import score_level
+
+ROOT = Path(__file__).parents[2]
+CLASSIFIER = ["--classifier", str(ROOT / "data/classifier")]
+CALLS = "drop_block('b31', 5)\ndrop_block('b13', 5)\ndrop_block('b31', 6)\ndrop_block('b31', 7)\n"
+
+pytestmark = pytest.mark.slow  # torch is loaded
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The same level as calls, as a response and in XML."""
+    monkeypatch.chdir(tmp_path)
+    Path("calls.txt").write_text(CALLS)
+    Path("response.txt").write_text(f"Here it is.\n```\n{CALLS}```\n")
+    Path("level.xml").write_text(score_level(CALLS, "T").xml)
+    return ["calls.txt", "response.txt", "level.xml"]
+
+
+def test_the_three_kinds_of_files_give_the_same_figures(files, capsys):
+    shown = []
+    for name in files:
+        assert main(["level", name, "--letter", "T", *CLASSIFIER]) == 0
+        text = capsys.readouterr().out
+        assert "read as" in text.splitlines()[0]
+        shown.append(text.splitlines()[-2:])
+    assert shown[0] == shown[1] == shown[2]
+    assert main(["simulate", *files]) == 0
+    assert len({line.split(": ")[1] for line in capsys.readouterr().out.splitlines()}) == 1
+    Path("level.png").write_bytes(png_bytes(score_level(CALLS, "T").image()))
+    assert main(["classify", *files, "level.png", *CLASSIFIER]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len({line.split(": ")[1] for line in lines}) == 1
+    assert len(lines[0].split(": ")[1].split()) == 2 * 26  # every letter with its probability
+
+
+def test_what_fell_is_named_by_its_call(files, capsys):
+    assert main(["level", files[0], "--letter", "T", *CLASSIFIER]) == 0
+    text = capsys.readouterr().out
+    found = score_level(CALLS, "T")
+    for each in found.blocks:
+        assert (f"{each.number:2} {each.call}" in text) == (each.fate != "stayed")
+    assert any(each.fate != "stayed" for each in found.blocks)
+
+
+def test_json_and_pictures(files, capsys):
+    options = ["--png", "a.png", "--svg", "b.svg", "--replay", "c.svg", "--json"]
+    assert main(["level", files[0], "--letter", "T", *CLASSIFIER, *options]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["score"] == values["stability"] * values["similarity"]
+    with Image.open("a.png") as picture:
+        assert picture.size == (1024, 1024)
+    assert all(etree.fromstring(Path(name).read_bytes()).tag.endswith("svg") for name in ("b.svg", "c.svg"))
+
+
+def test_standard_input(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CALLS.encode())))
+    assert main(["level", "-", "--letter", "T", *CLASSIFIER]) == 0
+    assert "stdin: read as calls" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe\x00")))
+    assert main(["level", "-", "--letter", "T", *CLASSIFIER]) == 2
+    assert "UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "the response is empty"),
+        ("drop_block('b99', 3)", "holds no drop_block call"),
+        ("```\ndrop_block('b31', 0)\n```", "Width boundary"),
+        ("<Level><GameObjects><Pig/></GameObjects></Level>", "Pig"),
+        ("<!DOCTYPE a><Level/>", "document type"),
+    ],
+)
+def test_a_level_that_fails_has_a_reason(tmp_path, capsys, text, reason):
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    assert main(["level", str(path), "--letter", "A", *CLASSIFIER, "--png", str(tmp_path / "a.png")]) == 1
+    assert reason in capsys.readouterr().out
+    assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.parametrize("words", [["--letter", "AB"], ["--letter", "a"], [], ["--letter", "A", "--watch"]])
+def test_wrong_usage(words, capsys):
+    assert main(["level", "-", *words]) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_a_file_is_scored_again_when_it_changes(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text(CALLS)
+    words = [sys.executable, "-m", "pcgeval", "level", str(path), "--letter", "T", *CLASSIFIER, "--watch", "--json"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stdout
+        first = json.loads(process.stdout.readline())
+        path.unlink()
+        path.write_text("drop_block('b13', 3)\n")
+        second = json.loads(process.stdout.readline())
+        process.kill()
+    assert (len(first["blocks"]), len(second["blocks"])) == (4, 1)

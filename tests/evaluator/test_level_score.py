@@ -1,0 +1,150 @@
+"""The score of one level: the competition's own stages, in memory."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lxml import etree
+
+from pcgeval.core.files import read_json, write_text
+from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.core.stage_files import succeeded, write_outcomes
+from pcgeval.evaluator.image import render
+from pcgeval.evaluator.level_score import score_level
+from pcgeval.evaluator.physics import replay
+from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.levels.errors import LevelError
+from pcgeval.levels.stages import convert_stage, extract_stage
+from pcgeval.similarity.classifier import Classifier, loaded_classifier
+from pcgeval.similarity.stage import classify_stage
+
+SETTINGS = Similarity(model=str(Path(__file__).parents[2] / "data" / "classifier"))
+PHYSICS = PhysicsParams()
+STANDING = "An I:\n```python\ndrop_block('b13', 5)\ndrop_block('b13', 5)\n```"
+FALLING = "```\n" + "\n".join(f"drop_block('b31', {4 + row})" for row in range(6)) + "\n```"
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Classifier:
+    return loaded_classifier(SETTINGS.model)
+
+
+@pytest.mark.parametrize(
+    ("letter", "reply"), [("I", STANDING), ("L", STANDING), ("I", FALLING), ("Z", FALLING)], ids="ILFZ"
+)
+def test_a_reply_scores_what_the_stages_give_it(tmp_path, classifier, letter, reply):
+    trial = Trial(letter, 1)
+    places = [tmp_path / name for name in ("raw", "intermediate", "levels", "stability", "images", "similarity")]
+    raw, intermediate, levels, stability, images, similarity = places
+    write_text(trial_file(raw, "raw", "team", trial), reply)
+    write_outcomes(raw, [succeeded(trial)])
+    extract_stage(raw, intermediate, "team", [trial])
+    convert_stage(intermediate, levels, "team", [trial])
+    simulate_stage(levels, stability, images, "team", [trial], physics=PHYSICS)
+    classify_stage(images, similarity, "team", [trial], SETTINGS, tmp_path / "cache")
+    found = score_level(reply, letter, classifier, PHYSICS)
+    assert found.stability == pytest.approx(read_json(stability / f"{letter}.json")["raws"][0]["score"])
+    assert found.similarity == read_json(similarity / f"{letter}.json")["trials"][0]["similarity"]
+    assert found.score == found.stability * found.similarity
+    assert sum(found.probabilities.values()) == pytest.approx(1, abs=1e-5)
+    assert found.reason is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ("", "no code: the response is empty"),
+        ("drop_block('b11', 3)", "no closed fenced block"),
+        ("```\nprint(1)\n```", "holds no drop_block call"),
+        ("```\ndrop_block('b13', 20)\n```", "Height boundary is intruded"),
+        ("```\ndrop_block('b31', 0)\n```", "Width boundary is intruded"),
+        ("```\n" + "drop_block('b11', 3)\n" * 17 + "```", "Height boundary is intruded"),
+        ("`" * 10_000_000, "no code"),
+        ("```\n" + "drop_block('b11', " * 200_000 + "```", "no code"),
+    ],
+)
+def test_a_reply_without_a_level_scores_0_and_says_why(classifier, reply, reason):
+    found = score_level(reply, "A", classifier, PHYSICS, read_as="response")
+    assert (found.score, found.stability, found.similarity, found.blocks, found.probabilities) == (0, 0, 0, (), {})
+    assert found.failed_stage in {"extract", "convert"}
+    assert reason in found.reason
+
+
+def test_letters_are_told_apart(classifier):
+    by_letter = {letter: score_level(STANDING, letter, classifier, PHYSICS).similarity for letter in "IOW"}
+    assert all(by_letter["I"] > by_letter[other] for other in "OW")
+    assert len(set(by_letter.values())) == 3
+
+
+CALLS = "drop_block('b13', 5)\ndrop_block('b13', 5)"
+
+
+def test_a_response_its_calls_and_its_level_score_alike(classifier):
+    response = score_level(STANDING, "I", classifier)
+    calls = score_level(CALLS, "I", classifier)
+    level = score_level(calls.xml, "I", classifier)
+    assert [each.read_as for each in (response, calls, level)] == ["response", "calls", "level"]
+    assert response.xml == calls.xml == level.xml
+    assert response.score == calls.score == level.score > 0
+    assert response.grid == calls.grid == (".....2" + "." * 14,) * 3 + (".....1" + "." * 14,) * 3
+    assert level.code is None
+    assert level.grid == ()
+    assert [each.call for each in calls.blocks] == CALLS.split("\n")
+    assert [each.call for each in level.blocks] == ["RectSmall", "RectSmall"]
+
+
+def test_a_model_is_not_paid_for_bare_calls(classifier):
+    assert score_level(CALLS, "I", classifier, read_as="response").failed_stage == "extract"
+
+
+def test_every_block_that_moved_is_named(classifier):
+    found = score_level(FALLING, "I", classifier)
+    moved = [each.number for each in found.blocks if each.fate != "stayed"]
+    assert [number for number, fell in enumerate(found.simulated.moved, start=1) if fell] == moved
+    assert found.stability == pytest.approx(1 - len(moved) / 6)
+    assert all(each.distance >= PHYSICS.moved_distance for each in found.blocks if each.fate == "moved")
+
+
+def test_pictures_of_before_and_after(classifier):
+    found = score_level(FALLING, "I", classifier)
+    assert found.image().tobytes() == render(found.simulated).tobytes()
+    assert found.image(before=True).tobytes() != found.image().tobytes()
+    for svg in (found.svg(), found.svg(before=True), found.replay_svg()):
+        root = etree.fromstring(svg)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(etree.fromstring(found.replay_svg()).findall(".//{*}g")) == 6
+    assert found.svg(before=True) in found._repr_html_()
+
+
+def test_a_replay_begins_as_written_and_ends_where_the_simulation_ended():
+    found = score_level(FALLING, "I")
+    frames = replay(found.xml, trial=found.simulated.trial)
+    living = [not dead for dead in found.simulated.dead]
+    assert 0 < sum(living) < len(living)
+    assert frames[-1][living] == pytest.approx(found.simulated.positions[living], abs=1e-4)
+    assert np.isnan(frames[-1][found.simulated.dead, :]).all()
+    before = [(block.x, block.y) for block in found.before]
+    assert frames[0, :, :2] == pytest.approx(np.array(before), abs=2 * PHYSICS.jitter)
+    assert found.similarity == 0
+    assert found.probabilities == {}
+
+
+def test_everything_is_json_and_nothing_of_it_is_markup(classifier):
+    found = score_level(FALLING, "I", classifier)
+    values = json.loads(json.dumps(found.to_dict()))
+    assert values["score"] == found.score
+    assert len(values["likeliest"]) == 5
+    assert values["likeliest"][0][1] == max(values["probabilities"].values())
+    failed = score_level("```\ndrop_block('b31', 0)<script>\n```", "I", classifier)
+    assert "<script" not in failed._repr_html_()
+    assert failed.to_dict()["reason"]
+    with pytest.raises(LevelError):
+        failed.image()
+
+
+@pytest.mark.parametrize("letter", ["", "a", "AB", "1", "Ä"])
+def test_a_letter_is_a_capital(letter):
+    with pytest.raises(ValueError, match="letter"):
+        score_level(CALLS, letter)
