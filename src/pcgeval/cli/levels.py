@@ -121,7 +121,7 @@ def level(
     revision: Revision = None,
     json: Json = False,
 ) -> None:
-    """Score one level: what fell, and which letter it looks like.
+    """Score one level: what fell, which letter it shows.
 
     Physics and classifier are those of params.yaml, if there is one. Exit code 1 means that a stage failed, so that the
     level scores 0.
