@@ -27,7 +27,7 @@ from pcgeval.audit.measurements import (
     sample_levels,
     simulate_again,
 )
-from pcgeval.audit.replies import replay_trials
+from pcgeval.audit.replies import read_logged_replies, replay_trials
 from pcgeval.checks.gathering import gather_model
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file, unsynced, write_json
@@ -207,13 +207,13 @@ class _Recomputing:
 
     def replies(self) -> None:
         """Make data/raw again from recordings and the call log."""
-        log = CallLog(self._logged_calls())
+        logged = read_logged_replies(self.root / CALLS)
         unknown, not_run = 0, 0
         for group in self.groups:
             with self._attempt(f"the trials of {group.team} with {group.model}"):
                 submission = load_submission(self.root / SUBMISSIONS / group.team)
                 made = self.made_folder("raw", group)
-                done = replay_trials(self.root, self.params, group.model, submission, log, made)
+                done = replay_trials(self.root, self.params, group.model, submission, logged, made)
                 self.differences += done.differences
                 self._count(replies=done.replies)
                 unknown, not_run = unknown + len(done.unknown), not_run + len(done.not_run)

@@ -6,10 +6,12 @@ trial the calls can be compared, and not what the program made of the replies.
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from pcgeval.audit.differences import Difference, compare_folders, compare_values
 from pcgeval.core.files import sha256_bytes
@@ -17,6 +19,7 @@ from pcgeval.core.layout import Trial, recorded_trials_file, recording_file, sta
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import TrialOutcome, read_outcomes, write_outcomes
 from pcgeval.core.trials import (
+    Exchange,
     RecordedTrial,
     TrialRecord,
     read_record,
@@ -27,10 +30,12 @@ from pcgeval.core.trials import (
 from pcgeval.generation.generate import outcome_of, replay_prompt
 from pcgeval.generation.tasks import GenerationTask, TrialJob
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.submissions.load import Program, Prompt, Submission
+
+LoggedReplies = Mapping[str, Sequence[ChatReply]]  # by the keys of their requests
 
 
 @dataclass
@@ -60,8 +65,25 @@ class _NotAsked:
         raise LlmError("the reply is not in the call log")
 
 
+def read_logged_replies(folder: Path) -> dict[str, list[ChatReply]]:
+    """Return all replies in a call log by their keys; logs that were merged may have several to one request.
+
+    Lines that are no replies are passed over, as by the call log itself.
+    """
+    replies: dict[str, list[ChatReply]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_bytes().split(b"\n"):
+            try:
+                call = LoggedCall.model_validate_json(line)
+            except ValidationError:
+                continue
+            if call.reply is not None:
+                replies.setdefault(call.key, []).append(call.reply)
+    return replies
+
+
 def replay_trials(
-    root: Path, params: Params, model: str, submission: Submission, log: CallLog, made: Path
+    root: Path, params: Params, model: str, submission: Submission, logged: LoggedReplies, made: Path
 ) -> ReplayedTrials:
     """Make the raw folder of a model and a team again, and compare it with the one that is there.
 
@@ -70,19 +92,19 @@ def replay_trials(
         params: Its params.yaml.
         model: The model's key in params.
         submission: The team's submission.
-        log: The calls of models that were asked; a recorded model has its recording.
+        logged: The replies of models that were asked; a recorded model has its recording.
         made: The folder to fill. A trial that cannot be made again is copied, if it is there.
 
     Raises:
         FileError: A recording or the record of a trial is malformed.
         LlmError: A recording, or a reply in it, is missing.
     """
-    return _Replay(root, params, model, submission, log, made).replay()
+    return _Replay(root, params, model, submission, logged, made).replay()
 
 
 class _Replay:
     def __init__(
-        self, root: Path, params: Params, model: str, submission: Submission, log: CallLog, made: Path
+        self, root: Path, params: Params, model: str, submission: Submission, logged: LoggedReplies, made: Path
     ) -> None:
         self.params, self.submission, self.team = params, submission, submission.team
         self.settings = params.models[model]
@@ -90,7 +112,7 @@ class _Replay:
         self.found, self.made = root / self.path, made
         self.stage = f"generate@{model}-{self.team}"
         self.backend: Backend = _NotAsked()
-        self.log = log
+        self.logged, self.log = logged, CallLog(None)
         self.recorded: dict[Trial, RecordedTrial] = {}
         if self.settings.backend == "recorded":
             recording = root / recording_file(model, self.team)
@@ -116,6 +138,8 @@ class _Replay:
         path = record_path(self.found, self.team, trial)
         kept = read_record(path) if path.exists() else None
         digest = self.settings.digest or (kept and kept.digest)
+        if digest and self.settings.backend != "recorded":
+            self._know_logged(self.task(digest), trial, kept)
         again = self._made_again(self.task(digest), trial) if digest else None
         if again is not None:
             write_trial(self.made, self.team, trial, again.response, again.record)
@@ -137,6 +161,18 @@ class _Replay:
             place = "response_sha256"
             self.result.differences.append(self._difference(path, place, repr(kept.response_sha256), repr(there)))
         return outcome_of(trial, kept)
+
+    def _know_logged(self, task: GenerationTask, trial: Trial, kept: TrialRecord | None) -> None:
+        """Put the logged replies to a trial's calls into this replay's log: of several the one that the trial has."""
+        calls: dict[str, Exchange] = {}
+        if kept is not None:
+            requests = requests_of(task.job(trial), self.submission, kept)
+            calls = {request.key: each for request, each in zip(requests, kept.exchanges, strict=True)}
+        keys = [*calls] if isinstance(self.submission.work, Program) else [task.request(trial).key]
+        for key in keys:
+            if replies := self.logged.get(key):
+                ours = calls[key].reply if key in calls else None
+                self.log.append(LoggedCall(key=key, reply=ours if ours in replies else replies[0]))
 
     def _made_again(self, task: GenerationTask, trial: Trial) -> RecordedTrial | None:
         backend, recorded = self.backend, self.recorded.get(trial)

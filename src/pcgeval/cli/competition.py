@@ -226,7 +226,7 @@ def audit(
     recompute: Annotated[
         str, typer.Option(metavar="N|all", help="How many levels are simulated and classified again.")
     ] = "20",
-    seed: Annotated[int, typer.Option(help="Which levels these are.")] = 0,
+    seed: Annotated[int, typer.Option(help="Chooses these levels, and the calls of --ask.")] = 0,
     ask: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask N kept calls of the models again.")
     ] = 0,
@@ -254,7 +254,9 @@ def audit(
     sample = None if recompute == "all" else int(recompute)
     found = audit_workspace(Path(), team, partial(recompute_workspace, sample=sample, seed=seed))
     if ask:
-        found = replace(found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, report=print_stderr)))
+        found = replace(
+            found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, seed=seed, report=print_stderr))
+        )
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     sys.stdout.write((found.to_json() if json else audit_text(found, long=long, width=width)) + "\n")
     if found.asked and not json:
