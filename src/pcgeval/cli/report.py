@@ -24,7 +24,7 @@ def report(
     serve: Annotated[bool, typer.Option("--serve", help="Serve it to this machine's browsers until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 0,
 ) -> None:
-    """Name the report of the last run; open it, serve it, or write a copy to share.
+    """Name, open, serve or copy the report of the last run.
 
     Exit code 1 means that it may not be the report of what is there now; the reasons are named.
     """
