@@ -162,7 +162,7 @@ function explained(letter, row, place) {
   return part;
 }
 
-// finding trials on a team's page
+// finding trials among those of a page
 
 const KINDS = {
   "all trials": () => true,
@@ -181,6 +181,10 @@ const ORDERS = {
 
 function similarity(row) {
   return parseFloat(row.cells[3].textContent.replace("<", "")) || 0;
+}
+
+function captionOf(letter, row) {
+  return letter.dataset.page ? `${letter.dataset.name} ${row.cells[0].textContent}` : nameOf(letter, row);
 }
 
 function labelled(words, control) {
@@ -221,7 +225,7 @@ function addFinder(section) {
         const replies = block.querySelectorAll(".replies pre");
         rowsOf(block).forEach((row, place) => {
           if (!KINDS[kind.value](row)) return;
-          const text = `${block.dataset.name} ${row.textContent} ${replies[place].textContent}`;
+          const text = `${block.dataset.name} ${row.textContent} ${replies[place]?.textContent ?? ""}`;
           if (!wanted || text.toLowerCase().includes(wanted)) matches.push([block, row]);
         });
       }
@@ -230,17 +234,19 @@ function addFinder(section) {
     if (by) matches.sort((one, other) => by(other[1]) - by(one[1]));
     const shown = matches.slice(0, MOST_FOUND);
     count.textContent = `${matches.length} trials${matches.length > shown.length ? `, the first ${shown.length} of which are shown` : ""}`;
-    found.replaceChildren(...shown.map(([block, row]) => card(block, row, nameOf(block, row))));
+    found.replaceChildren(...shown.map(([block, row]) => card(block, row, captionOf(block, row))));
   };
   const controls = element("div", "", "find");
   controls.setAttribute("role", "search");
-  controls.append(labelled("Find in results, failures and replies", words), labelled("Model", model),
-    labelled("Letter", letter), labelled("Trials", kind), labelled("Order", order), count);
+  const hasReplies = section.querySelector(".replies") !== null;
+  controls.append(labelled(`Find in ${hasReplies ? "results, failures and replies" : "teams, results and failures"}`, words), labelled("Model", model));
+  if (names.length > 1) controls.append(labelled("Letter", letter));
+  controls.append(labelled("Trials", kind), labelled("Order", order), count);
   controls.addEventListener("input", find);
   models[0].before(controls, found);
 }
 
-const levels = document.querySelector("section#levels");
+const levels = document.getElementById("levels");
 if (levels) addFinder(levels);
 
 // sorting a table by a column, and showing the lines of some teams alone
@@ -282,9 +288,10 @@ function addFilter(section) {
   section.querySelector("h2").after(controls);
   input.addEventListener("input", () => {
     const wanted = input.value.trim().toLowerCase();
-    for (const row of document.querySelectorAll("[data-team]")) {
-      row.hidden = !row.dataset.team.toLowerCase().includes(wanted);
-    }
+    const teams = new Set([...section.querySelectorAll("[data-title]")]
+      .filter(({ dataset }) => `${dataset.title} ${dataset.team}`.toLowerCase().includes(wanted))
+      .map(({ dataset }) => dataset.team));
+    for (const row of document.querySelectorAll("[data-team]")) row.hidden = !teams.has(row.dataset.team);
   });
 }
 
