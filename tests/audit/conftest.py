@@ -5,13 +5,23 @@ from pathlib import Path
 
 import pytest
 from evaluated_competition import make_evaluated
+from filelock import FileLock
 from mini_competition import FILES, run, write
 
 
 @pytest.fixture(scope="session")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The competition after `dvc repro`, committed to git with a clean tree."""
-    folder = tmp_path_factory.mktemp("evaluated")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The competition after `dvc repro`, committed to git with a clean tree; one for all workers of pytest-xdist."""
+    if worker_id == "master":
+        return evaluate(tmp_path_factory.mktemp("evaluated"))
+    folder = tmp_path_factory.getbasetemp().parent / "evaluated"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            evaluate(folder.with_suffix(".part")).rename(folder)
+    return folder
+
+
+def evaluate(folder: Path) -> Path:
     for name, text in FILES.items():
         write(folder, name, text)
     run(folder, "git", "init", "--quiet")

@@ -3,8 +3,7 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
+from contextlib import chdir
 from dataclasses import asdict, replace
 from decimal import Decimal
 from importlib.metadata import version
@@ -12,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo
 from mini_competition import CLASSIFIER_FILES, ODD_NAME, PARAMS, faults_beside_hash, files_at_fault, run, write
 
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
 from pcgeval.audit.text import audit_text
+from pcgeval.cli.main import main
 from pcgeval.core.files import sha256_bytes, to_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import ParamsError, load_params
@@ -255,32 +256,40 @@ def test_what_cannot_be_audited_is_said(workspace: Path, tmp_path: Path) -> None
         audit(tmp_path)
 
 
-def test_the_command_prints_and_tells_by_its_exit_code(workspace: Path) -> None:
-    def command(*words: str) -> subprocess.CompletedProcess[str]:
-        words = (sys.executable, "-m", "pcgeval", "audit", *words)
-        return subprocess.run(words, cwd=workspace, capture_output=True, text=True, check=False)
+def test_the_command_prints_and_tells_by_its_exit_code(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def faults(*words: str) -> set[str]:
+        capsys.readouterr()
+        assert main(["audit", *words, "--json"]) == 1
+        return {fault["kind"] for fault in json.loads(capsys.readouterr().out)["faults"]}
 
-    done = command("--recompute", "0", "--json")  # what these stages make of the submissions is no level
-    assert (done.returncode, {fault["kind"] for fault in json.loads(done.stdout)["faults"]}) == (1, {"recomputed"})
+    monkeypatch.chdir(workspace)
+    assert faults("--recompute", "0") == {"recomputed"}  # what these stages make of the submissions is no level
     (workspace / "results/stray").touch()
-    done = command("bb", "--json")
-    assert done.returncode == 1
-    assert [line["team"] for line in json.loads(done.stdout)["lines"]] == ["bb"]
-    assert "untracked" in {fault["kind"] for fault in json.loads(done.stdout)["faults"]}
+    assert "untracked" in faults()
+    capsys.readouterr()
+    assert main(["audit", "bb", "--json"]) == 1
+    assert [line["team"] for line in json.loads(capsys.readouterr().out)["lines"]] == ["bb"]
     for words in (["--recompute", "-1"], ["--recompute", "some"]):
-        done = command(*words)
-        assert done.returncode == 2
-        assert words[1] in done.stderr
+        assert main(["audit", *words]) == 2
+        assert words[1] in capsys.readouterr().err
     write(workspace, "dvc.lock", "- no lock")
-    done = command()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "dvc.lock" in done.stderr
+    assert main(["audit"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "dvc.lock" in said.err
 
 
 @pytest.mark.parametrize(("content", "lines"), [(b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n", 2)])
 def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
     (tmp_path / "file").write_bytes(content)
     assert count_lines(tmp_path / "file") == lines
+
+
+def commit(workspace: Path) -> None:
+    with chdir(workspace), Repo() as repository:
+        repository.commit(force=True)
 
 
 def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None = None) -> Path:
@@ -294,7 +303,7 @@ def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None 
         record = replace(record, cause="server", accepted=accepted)
     write_trial(folder, "aa", trial, "", record)
     run(workspace, "python", "stages/rank.py")
-    run(workspace, "dvc", "commit", "--quiet", "--force")
+    commit(workspace)
     return record_path(Path("data/raw/m1/aa"), "aa", trial)
 
 
@@ -313,7 +322,7 @@ def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agre
     path = write_record(workspace)
     assert audit(workspace).faults == ()
     (workspace / name).write_text((workspace / name).read_text().replace(old, new, 1))
-    run(workspace, "dvc", "commit", "--quiet", "--force")
+    commit(workspace)
     (fault,) = faults_beside_hash(audit(workspace))
     assert (fault.kind, fault.path) == ("record", path.as_posix())
     assert "another submission" in fault.message

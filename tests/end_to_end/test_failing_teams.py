@@ -39,6 +39,8 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     with SlowOllama(0.002) as server:
         workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
         workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
+        if not SOAK:
+            workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
         checked = workspace.python("-m", "pcgeval", "check", "--allow-failing-teams")
         assert checked.returncode == 2
         assert re.findall(r"(?m)^  ([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [

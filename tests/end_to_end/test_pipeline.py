@@ -9,21 +9,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
 from slow_ollama import DIGEST, SlowOllama
-from soak import soak_only
-from workspace import OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
+from soak import SOAK, soak_only
+from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, PARAMS, PROMPTS, Workspace, make_workspace
 
+from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, stage_dir, trial_file
 
 pytestmark = pytest.mark.e2e
 
+# what DVC itself takes grows with the square of the number of stages
+MODELS = tuple(DIGESTS) if SOAK else ("small",)
 INPUTS = {"submissions", "recordings", "rubrics", "classifier", "grade_history.jsonl"}
 TEAM_STEPS = ("generate", "extract", "convert", "simulate", "classify", "diversity", "evidence")
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return make_workspace(tmp_path_factory.mktemp("competition"))
+    made = make_workspace(tmp_path_factory.mktemp("competition"))
+    made.change_params("models", value={name: PARAMS["models"][name] for name in MODELS})
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +40,10 @@ def first_run(workspace: Workspace) -> list[str]:
 def steps(team: str, model: str, *, since: str = "generate", until: str = "evidence") -> set[str]:
     first, last = TEAM_STEPS.index(since), TEAM_STEPS.index(until)
     return {f"{step}@{model}-{team}" for step in TEAM_STEPS[first : last + 1]}
+
+
+def scores() -> set[str]:
+    return {f"score@{model}" for model in MODELS}
 
 
 def ranked_teams(workspace: Workspace) -> set[str]:
@@ -51,13 +61,23 @@ def copy_without(workspace: Workspace, target: Path, left_out: set[str]) -> Work
     return Workspace(target)
 
 
+def in_order(*models: str) -> list[str]:
+    return [f"{step}@{model}-{team}" for model in models for team in PROMPTS for step in TEAM_STEPS]
+
+
+def test_a_server_loads_each_model_once_and_a_team_is_evaluated_before_the_next(tmp_path: Path):
+    workspace = make_workspace(tmp_path)
+    with Repo(str(tmp_path)) as repo:
+        for out in repo.index.outs:
+            Path(out.fs_path).mkdir(parents=True)  # a dry run goes on where there are outputs
+    expected = in_order(*DIGESTS)
+    assert workspace.repro("--dry", "--force")[: len(expected)] == expected
+
+
 def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, first_run: list[str]):
-    everything = {step for team in PROMPTS for model in ("small", "large") for step in steps(team, model)}
-    everything |= {"score@small", "score@large", "rank", "grade@alpha", "grade@beta", "report"}
+    everything = {*in_order(*MODELS), *scores(), "rank", "grade@alpha", "grade@beta", "report"}
     assert set(first_run) == everything
-    # a server loads each model once, and a team's trials are evaluated before those of the next team are done
-    in_order = [f"{step}@{model}-{team}" for model in ("small", "large") for team in PROMPTS for step in TEAM_STEPS]
-    assert first_run[: len(in_order)] == in_order
+    assert first_run[: len(in_order(*MODELS))] == in_order(*MODELS)
     assert ranked_teams(workspace) == set(PROMPTS)
     assert (workspace.folder / "results" / "report" / "index.html").stat().st_size > 10_000
     assert json.loads((workspace.folder / "data" / "grades" / "beta" / "grade.json").read_text())["num_leaf_nodes"] > 0
@@ -87,9 +107,9 @@ def test_a_team_changes_its_prompt(workspace: Workspace, first_run: list[str]):
     prompt = workspace.folder / "data" / "submissions" / "beta" / "prompt.txt"
     prompt.write_text(OTHER_PROMPT)
     ran = set(workspace.repro())
-    shared = {"score@small", "score@large", "rank", "grade@beta", "report"}
-    assert ran <= steps("beta", "small") | steps("beta", "large") | shared
-    assert {"generate@small-beta", "generate@large-beta", "extract@small-beta", "rank", "grade@beta", "report"} <= ran
+    shared = {"rank", "grade@beta", "report"}
+    assert ran <= {step for model in MODELS for step in steps("beta", model)} | scores() | shared
+    assert {f"generate@{model}-beta" for model in MODELS} | {"extract@small-beta"} | shared <= ran
 
 
 @soak_only
@@ -107,7 +127,7 @@ def test_a_physics_parameter_changes(workspace: Workspace, first_run: list[str])
     assert first_run
     workspace.change_params("physics", "trials", value=1)
     ran = set(workspace.repro())
-    assert {f"simulate@{model}-{team}" for team in PROMPTS for model in ("small", "large")} <= ran
+    assert {f"simulate@{model}-{team}" for team in PROMPTS for model in MODELS} <= ran
     assert not [stage for stage in ran if stage.startswith(("generate", "extract", "convert"))]
 
 
@@ -149,7 +169,6 @@ def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
         first = make_workspace(tmp_path / "first")
         served = {"backend": "ollama", "name": "m:1", "host": server.address}
         first.change_params("models", value={"small": served})
-        assert first.python("-m", "pcgeval", "check").returncode == 0
         assert first.python("stages/generate.py", "small", "alpha").returncode == 0
         asked = len(server.asked)
         second = Workspace(tmp_path / "second")
@@ -179,7 +198,7 @@ def test_a_team_that_leaves_is_not_ranked_although_its_folders_stay(workspace: W
     assert first_run
     workspace.change_params("teams", value=["alpha"])
     ran = set(workspace.repro())
-    assert {"score@small", "score@large", "rank", "report"} <= ran
+    assert {*scores(), "rank", "report"} <= ran
     assert not [stage for stage in ran if stage.startswith(("generate", "classify"))]
     assert ranked_teams(workspace) == {"alpha"}
     assert (workspace.folder / "data" / "raw" / "small" / "beta").is_dir()
@@ -194,15 +213,16 @@ def test_a_team_that_leaves_is_not_ranked_although_its_folders_stay(workspace: W
         (("similarity",), {"model": "data/no-classifier"}, ["data/no-classifier"]),
     ],
 )
-def test_a_mistake_is_named_before_anything_runs(workspace: Workspace, tmp_path: Path, keys, value, words):
-    copy = Workspace(tmp_path / "copy")
-    shutil.copytree(workspace.folder, copy.folder, ignore=shutil.ignore_patterns("cache", "src", "rounds"))
-    (copy.folder / "src").symlink_to(workspace.folder / "src")
-    copy.change_params(*keys, value=value)
-    done = copy.python("-m", "pcgeval", "check")
-    assert done.returncode == 2
-    assert all(word in done.stderr.replace("\n", " ") for word in words)
-    assert "Traceback" not in done.stderr
+def test_a_mistake_is_named_before_anything_runs(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys, value, words
+):
+    params = (workspace.folder / "params.yaml").read_bytes()
+    workspace.change_params(*keys, value=value)
+    monkeypatch.chdir(workspace.folder)
+    assert main(["check"]) == 2
+    (workspace.folder / "params.yaml").write_bytes(params)
+    said = capsys.readouterr().err
+    assert all(word in said.replace("\n", " ") for word in words)
 
 
 @soak_only  # the short form is in tests/soak/test_dvc.py: teams asked in turn

@@ -8,12 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.tasks import GenerationTask
@@ -102,10 +104,9 @@ def make_workspace(folder: Path) -> Workspace:
     for team, prompt in PROMPTS.items():
         _write_submission(folder / "data" / "submissions" / team, team, prompt)
     _write_recordings(folder)
-    workspace = Workspace(folder)
-    checked = workspace.python("-m", "pcgeval", "check")  # makes the folders of recordings, as before every evaluation
-    assert checked.returncode == 0, checked.stderr
-    return workspace
+    with chdir(folder):
+        assert main(["check"]) == 0  # makes the folders of recordings, as before every evaluation
+    return Workspace(folder)
 
 
 def _write_submission(folder: Path, team: str, prompt: str) -> None:
@@ -118,16 +119,19 @@ def _write_submission(folder: Path, team: str, prompt: str) -> None:
 
 
 def _write_recordings(folder: Path) -> None:
-    """Record real replies for the prompts and digests of the tests, before and after each change."""
+    """Record real replies for the prompts and digests of the tests, before and after each change.
+
+    The same four in another order each time: their pictures are classified once, for which torch is imported.
+    """
     params = parse_params(PARAMS, "params.yaml")
-    replies = itertools.cycle(_real_replies())
+    orders = itertools.permutations(_real_replies()[:4])
     for model, team in itertools.product(params.models, params.teams):
         submission = load_submission(folder / "data" / "submissions" / team)
         exchanges = []
         for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
             task = GenerationTask(shown, params.models[model], digest, params.limits, params.competition.seed)
-            exchanges += [_exchange(task, trial, next(replies)) for trial in trials(params)]
+            exchanges += [_exchange(task, *each) for each in zip(trials(params), next(orders), strict=True)]
         write_recording(folder / recording_file(model, team), exchanges)
 
 

@@ -63,13 +63,13 @@ class Classifier:
             ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
                 such device.
         """
+        files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
         import torch  # noqa: PLC0415
         from safetensors import SafetensorError  # noqa: PLC0415
         from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
         from transformers.utils import logging  # noqa: PLC0415
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        files = resolve_source(source, revision)
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         try:
             torch.empty(0, device=chosen)
