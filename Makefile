@@ -5,6 +5,8 @@ READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUTF8 := 1
+# without compiled modules every process that is started compiles them all anew, and the tests start hundreds
+unexport PYTHONDONTWRITEBYTECODE
 # make final-eval TRUST_PROGRAMS=1 runs programs without a sandbox where there is none
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
@@ -36,14 +38,15 @@ report: $(READY)  ## make the pages in results/report
 audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered
 	@$(BIN)/pcgeval audit
 
+CORES := $(shell getconf _NPROCESSORS_ONLN)
 # many tests wait for other processes, so that one more than there are cores keeps them busy
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+WORKERS := $(shell expr $(CORES) + 1)
 
 test: $(READY)  ## run all tests on all cores; PCGEVAL_SOAK=1 runs the long ones in full
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY)  ## run the tests that need no other process, model or DVC: for the inner loop
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
+	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
 
 test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
 	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -300,6 +300,7 @@ def test_a_rehearsal_tells_whose_fault_a_failed_trial_is(
     assert "late with m" in text
     assert "at the end" in text
     server.status = lambda _: 500
+    change(limits={"tokens": 25_000, "seconds": 5, "call_seconds": 0, "prompt_words": 900})  # a call is given up sooner
     add_team("gamma", {"prompt.txt": "Another <OBJECT>."})
     code, found = check(capsys, "--rehearse")
     assert {(severity, text.split()[0]) for _, severity, text in found} == {

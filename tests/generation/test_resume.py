@@ -16,7 +16,7 @@ from soak import SOAK
 MOMENTS = 20 if SOAK else 6
 AT_ONCE = 2  # calls
 LARGE = {"letters": "ABCDEFGHIJ", "trials": 12}
-MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4}
+MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4 if SOAK else 2}
 SMALL = {"letters": "AB", "trials": 2}
 
 

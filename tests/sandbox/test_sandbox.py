@@ -561,7 +561,7 @@ def test_the_name_of_a_program_hides_no_threads(folder: Path) -> None:
         import threading, time
         from pathlib import Path
         Path("/proc/self/comm").write_text("Threads:\t0")
-        for _ in range(8): threading.Thread(target=time.sleep, args=(0.5,)).start()
+        for _ in range(8): threading.Thread(target=time.sleep, args=(30,)).start()
     """
     ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, source)
     assert ending.reason == "had more than 4 processes and threads"
