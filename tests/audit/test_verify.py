@@ -406,6 +406,46 @@ def test_a_bundle_that_is_not_whole_is_refused_before_anything_is_recomputed(
     assert any(reason in fault for fault in found.faults), found.faults
 
 
+HOSTILE = (
+    *(b"", b"\xff\xfe", b"null", b"[]", b"{}", b"[" * 50_000, b'{"a":' * 5000, b"\0" * 100, b"1" * 5000, b'"\\ud800"'),
+    *(
+        b"NaN",
+        b"1e999999999",
+        b"-" * 1000,
+        b"a,b\n" * 1000,
+        b"&a [*a]",
+        b"<a>" * 1000,
+        b"```\n" * 1000,
+        b"\r\n\n" * 500,
+    ),
+)
+
+
+@given(st.data())
+@settings(max_examples=100 if SOAK else 15)
+def test_no_content_of_a_file_ends_in_a_traceback(
+    bundle: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, _ in unpack(bundle):
+        if not name.startswith(("src/", "stages/", MANIFEST)):  # neither read nor run, or changed elsewhere
+            kinds.setdefault((*name.split("/")[:2], Path(name).name.lstrip("alphbet_")), []).append(name)
+
+    def change(files: dict[str, bytes]) -> None:
+        for _ in range(data.draw(st.integers(1, 3))):
+            name = data.draw(st.sampled_from(data.draw(st.sampled_from(sorted(kinds.values())))))
+            if data.draw(st.booleans()):
+                files[name] = data.draw(st.sampled_from(HOSTILE))
+            else:
+                old = files[name]
+                start = data.draw(st.integers(0, len(old)))
+                end = min(len(old), start + data.draw(st.integers(0, 20)))
+                files[name] = old[:start] + data.draw(st.sampled_from(HOSTILE) | st.binary(max_size=20)) + old[end:]
+
+    found = verified(repacked(bundle, change), tmp_path_factory.mktemp("hostile"))
+    assert found.sha256
+
+
 def test_more_vectors_than_trials_are_refused(bundle: bytes, tmp_path: Path) -> None:
     name = f"data/similarity/{MODEL}/{TEAM}/I.json"
 
@@ -463,6 +503,18 @@ def test_a_signature_that_is_missing_wrong_or_of_another_key_is_a_fault(
         repacked(signed, replace_signature, manifest=False), tmp_path, public_key=public_pem(KEY)
     ).faults
     assert "not by the key" in fault
+
+
+def test_other_versions_of_packages_are_named_and_no_fault_where_the_values_agree(
+    competition: Path, folder: Path, tmp_path: Path
+) -> None:
+    for path in folder.glob("data/stability/*/*/simulations.json"):
+        edit_json(path, lambda value: value["packages"].update(numpy="2.0.0"))
+    evaluate(folder, "evidence")
+    classifier = competition / "data/classifier"
+    found = verified(make_bundle(folder), tmp_path, sample=None, classifier=classifier)
+    assert found.faults == ()
+    assert any("numpy 2.0.0" in note for note in found.notes)
 
 
 def test_replies_of_models_that_were_asked_are_those_of_the_records(folder: Path, tmp_path: Path) -> None:

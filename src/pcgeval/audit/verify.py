@@ -6,7 +6,7 @@ It needs no repository, no git and no DVC; pymunk and torch are used if they are
 import importlib.util
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -32,6 +32,7 @@ from pcgeval.audit.signature import key_names, signature_fault
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import CALLS, RANKING_JSON, judgement_file, letter_file, stage_dir, trials
+from pcgeval.core.packages import installed_version
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankingFile, SimilarityFile
 from pcgeval.core.trials import read_record, record_path
@@ -45,7 +46,7 @@ DEFAULT_CLASSIFIER = Path("data", "classifier")
 _MOST = 5  # names in a sentence
 _UNPROVED = (
     "that the models gave these replies: `pcgeval audit --ask N` asks some of them again",
-    "what a person decided: teams, rules, disqualifications, grades by hand",
+    "what people decided and say: teams, rules, disqualifications, grades by hand, the commit",
 )
 
 
@@ -245,6 +246,8 @@ class _Verifying:
         except PcgevalError as error:
             raise _BrokenError(self._relative(str(error))) from error
         self.recomputed = found.recomputed
+        if found.recomputed.simulations or found.recomputed.classifications:
+            self.notes += _other_versions(self.ranking)
         self.faults += [f"{each.path}: {each}" for each in found.differences]
         self.faults += map(self._relative, found.faults)
         self.not_recomputed += map(self._relative, found.notes)
@@ -330,6 +333,14 @@ def _other_source(digests: Mapping[str, str]) -> list[str]:
     names = [name for name in digests if name.startswith(SOURCE)]
     places = {name: package / name.removeprefix(SOURCE) for name in names}
     return [name for name in names if not places[name].is_file() or sha256_file(places[name]) != digests[name]]
+
+
+def _other_versions(ranking: RankingFile) -> Iterator[str]:
+    """Yield the packages that measured the levels in other versions than are here, where others may round otherwise."""
+    here = {name: installed_version(name) for name in ranking.packages}
+    for name, versions in ranking.packages.items():
+        if here[name] is not None and (here[name],) != versions:
+            yield f"it was measured with {printable_name(name)} {_listed(versions)}, and again with {here[name]}"
 
 
 def _is_installed(module: str) -> bool:

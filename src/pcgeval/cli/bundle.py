@@ -92,8 +92,12 @@ def verify(
 
 def _lines(file: Path, found: "Verification") -> Iterator[str]:
     """Yield the verdict, then what was recomputed, what could not be, and what no file can prove."""
-    verdict = "VERIFIED" if not found.faults else f"NOT VERIFIED, {len(found.faults)} faults"
+    count = len(found.faults)
+    verdict = f"NOT VERIFIED, {count} fault{'s' if count > 1 else ''}" if count else "VERIFIED"
     yield f"{verdict}: {printable_name(str(file))}"
+    if not found.faults and (done := found.recomputed):
+        is_all = done.simulations == done.classifications == done.all_levels
+        yield f"  the ranking follows from the {'replies' if is_all else 'measurements'} in it"
     yield from _listed("fault", found.faults)
     if found.predicate is not None:
         competition, winners = found.predicate.competition, found.predicate.winners
