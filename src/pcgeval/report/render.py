@@ -16,7 +16,7 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 from pcgeval.core.console import duration
-from pcgeval.core.files import sha256_text, write_bytes, write_text
+from pcgeval.core.files import sha256_text, write_bytes
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
@@ -48,8 +48,8 @@ def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Pat
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
     Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
-    said of when or where the report was made, but for `commit`. Pages of teams and
-    letters that are not in this round are removed.
+    said of when or where the report was made, but for `commit`. Pages and tables of teams, letters and models that are
+    not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
@@ -64,14 +64,13 @@ def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Pat
     evaluation = collect(params, root)
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
-    for table in tables:
-        write_bytes(out / TABLES / table.relative_to(RESULTS), read_stage_file(root / table))
-    pages = {out / name: markup for name, markup in render_pages(evaluation, commit)}
-    for path, markup in pages.items():
-        write_text(path, markup)
-    for folder in (TEAMS, LETTERS):
-        for path in (out / folder).glob("*.html"):
-            if path not in pages:
+    written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
+    written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation, commit)}
+    for path, content in written.items():
+        write_bytes(path, content)
+    for folder in (TEAMS, LETTERS, TABLES):
+        for path in (out / folder).rglob("*"):
+            if path.is_file() and path not in written:
                 path.unlink()
     write_plots(evaluation, out / "plots", environment())
     return out / INDEX
