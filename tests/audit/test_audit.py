@@ -16,6 +16,8 @@ from mini_competition import CLASSIFIER_FILES, ODD_NAME, PARAMS, faults_beside_h
 
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
+from pcgeval.audit.recompute import Recomputed
+from pcgeval.audit.status import AuditFinding
 from pcgeval.audit.text import audit_text
 from pcgeval.cli.main import main
 from pcgeval.core.files import sha256_bytes, to_json
@@ -137,8 +139,9 @@ def test_a_missing_input_keeps_its_place_in_the_list(workspace: Path) -> None:
 def test_text_begins_with_the_verdict_and_has_a_block_for_each_team(workspace: Path) -> None:
     found = audit(workspace)
     lines = audit_text(found).splitlines()
-    assert lines[0].startswith("mini 2026, final: workspace, dvc.lock and cache agree (")
-    assert lines[1] == f"result hash {found.result.sha256}"
+    assert lines[0] == "mini 2026, final: workspace, dvc.lock and cache agree"
+    assert lines[1].startswith("  compared      ")
+    assert f"  result hash   {found.result.sha256}" in lines
     block = lines[lines.index("rank 1  aa: total 0.123457, normalised 50.000 (ranked)") :]
     recordings = [each for each in found.lines[0].inputs if each.kind == "exchanges"]
     assert [each.split() for each in block[1 : block.index("")]] == [
@@ -153,8 +156,20 @@ def test_text_begins_with_the_verdict_and_has_a_block_for_each_team(workspace: P
     write(workspace, "data/submissions/aa/prompt.txt", "another")
     other = audit_text(audit(workspace)).splitlines()
     assert other[0].startswith("mini 2026, final: 2 faults")
-    assert other[2].startswith("FAULT: data/submissions/aa/prompt.txt")
+    assert other[3].startswith("FAULT: data/submissions/aa/prompt.txt")
     assert block[1] not in other
+
+
+def test_a_block_says_what_was_recomputed_of_the_team(workspace: Path) -> None:
+    path = "data/stability/m1/aa/I.json"
+    fault = AuditFinding("recomputed", path, f"{path}: I1.score is 1, recomputed 0.5")
+    found = replace(audit(workspace), recomputed=Recomputed(replies=16, scores=16), faults=(fault,))
+    lines = audit_text(found).splitlines()
+    assert lines[0] == "mini 2026, final: 1 fault: results do not follow from the inputs"
+    assert lines[2].startswith("  recomputed    from the replies to the ranking: 16 replies, ")
+    assert lines[2].endswith(": 1 fault above")
+    blocks = [line for line in lines[3:] if line.startswith("  recomputed")]
+    assert blocks == ["  recomputed    8 trials: 1 fault above", "  recomputed    8 trials: nothing differs"]
 
 
 def test_the_long_text_names_each_file_with_whole_hashes(workspace: Path) -> None:
@@ -169,9 +184,9 @@ def test_the_long_text_names_each_file_with_whole_hashes(workspace: Path) -> Non
 
 def test_lines_are_broken_at_the_width_of_the_terminal(workspace: Path) -> None:
     found = audit(workspace)
-    whole, broken = (audit_text(found, width=width) for width in (None, 70))
-    assert max(len(line) for line in whole.splitlines() if line.startswith("  ")) > 70
-    assert max(len(line) for line in broken.splitlines() if line.startswith("  ")) <= 70
+    whole, broken = (audit_text(found, width=width) for width in (None, 80))
+    assert max(len(line) for line in whole.splitlines() if line.startswith("  ")) > 80
+    assert max(len(line) for line in broken.splitlines() if line.startswith("  ")) <= 80
     assert broken.split() == whole.split()
 
 

@@ -12,7 +12,6 @@ from pcgeval.audit.asking import AskedCall
 from pcgeval.audit.audit import Audit, Line, ModelLine, ModelUsed, ParamUsed
 from pcgeval.audit.history import GitState
 from pcgeval.audit.lineage import Input, owner_of
-from pcgeval.audit.recompute import Recomputed
 from pcgeval.audit.status import AuditFinding
 from pcgeval.audit.workspace import printable
 from pcgeval.core.files import sha256_json
@@ -37,9 +36,12 @@ def audit_text(audit: Audit, *, long: bool = False, width: int | None = None) ->
         width: The columns at which lines are broken; None breaks none.
     """
     label = max(_LABEL, *(len(printable(each.model)) for line in audit.lines for each in line.models), 0)
-    parts = [*_verdict(audit), ""]
+    parts = [_verdict(audit), *_rows(_checked(audit), label, width)]
+    parts += [*_findings("FAULT", audit.faults), *_findings("note", audit.notes), ""]
+    recomputed = [each for each in audit.faults if each.kind == "recomputed"]
     for line in audit.lines:
-        parts += [_place(line), *_rows(_line(line, long=long), label, width), ""]
+        rows = [*_line(line, long=long), *(_of_team(line, recomputed) if audit.recomputed else ())]
+        parts += [_place(line), *_rows(rows, label, width), ""]
     if audit.lines:
         parts += ["shared by all lines: weights and normalised scores are means over all teams, so that each line also"]
         parts += ["depends on the inputs of the others", *_rows(_shared(audit, long=long), label, width), ""]
@@ -59,41 +61,53 @@ def _rows(rows: Iterable[_Row], label: int, width: int | None) -> Iterator[str]:
                 initial_indent=start,
                 subsequent_indent=" " * len(start),
                 break_on_hyphens=False,
+                break_long_words=False,  # a hash is to be copied
             ) or [start.rstrip()]
 
 
-def _verdict(audit: Audit) -> Iterator[str]:
-    checked = audit.checked
-    compared = (
-        f"compared {_counted(checked.files, 'file')} and {_counted(checked.cache_objects, 'cache object')}"
-        f" with dvc.lock for {_counted(checked.stages, 'stage')}"
-    )
+def _verdict(audit: Audit) -> str:
     what = printable(audit.competition)
-    if audit.faults:
-        faults = _counted(len(audit.faults), "fault")
-        yield f"{what}: {faults}: workspace, dvc.lock and cache do not agree ({compared})"
-    else:
-        yield f"{what}: workspace, dvc.lock and cache agree ({compared})"
+    if not audit.faults:
+        proved = ", and what was recomputed is the same" if audit.recomputed else ""
+        return f"{what}: workspace, dvc.lock and cache agree{proved}"
+    reasons = []
+    if any(each.kind != "recomputed" for each in audit.faults):
+        reasons.append("workspace, dvc.lock and cache do not agree")
+    if any(each.kind == "recomputed" for each in audit.faults):
+        reasons.append("results do not follow from the inputs")
+    return f"{what}: {_counted(len(audit.faults), 'fault')}: {'; '.join(reasons)}"
+
+
+def _checked(audit: Audit) -> Iterator[_Row]:
+    """Yield what the verdict stands on."""
+    checked, done = audit.checked, audit.recomputed
+    objects = f"{_counted(checked.files, 'file')} and {_counted(checked.cache_objects, 'cache object')}"
+    yield "compared", f"{objects} with dvc.lock for {_counted(checked.stages, 'stage')}"
+    if done:
+        counts = [
+            _counted(done.replies, "reply", "replies"),
+            f"the levels of {_counted(done.levels, 'trial')}",
+            f"simulations and pictures of {done.simulations} of {_counted(done.all_levels, 'level')}",
+            _counted(done.classifications, "classification"),
+            _counted(done.diversities, "diversity", "diversities"),
+            _counted(done.scores, "score"),
+            _counted(done.leaves, "leaf of the grades", "leaves of the grades"),
+        ]
+        found = _differing(sum(each.kind == "recomputed" for each in audit.faults))
+        yield "recomputed", f"from the replies to the ranking: {', '.join(counts)}: {found}"
     if audit.result is not None:
-        yield f"result hash {audit.result.sha256}"
-    if audit.recomputed:
-        yield _recomputed(audit.recomputed, sum(each.kind == "recomputed" for each in audit.faults))
-    yield from _findings("FAULT", audit.faults)
-    yield from _findings("note", audit.notes)
+        yield "result hash", audit.result.sha256
 
 
-def _recomputed(done: Recomputed, faults: int) -> str:
-    counts = [
-        _counted(done.replies, "reply", "replies"),
-        f"the levels of {_counted(done.levels, 'trial')}",
-        f"simulations and pictures of {done.simulations} of {_counted(done.all_levels, 'level')}",
-        _counted(done.classifications, "classification"),
-        _counted(done.diversities, "diversity", "diversities"),
-        _counted(done.scores, "score"),
-        _counted(done.leaves, "leaf of the grades", "leaves of the grades"),
-    ]
-    found = "nothing differs" if not faults else f"{_counted(faults, 'fault')} below"
-    return f"recomputed, from the replies to the ranking: {', '.join(counts)}: {found}"
+def _of_team(line: Line, faults: Iterable[AuditFinding]) -> Iterator[_Row]:
+    """Yield what a recomputation found in what is a team's own."""
+    own = sum(each.path is not None and owner_of(each.path).team == line.team for each in faults)
+    if trials := sum(each.trials for each in line.models):
+        yield "recomputed", f"{_counted(trials, 'trial')}: {_differing(own)}"
+
+
+def _differing(faults: int) -> str:
+    return f"{_counted(faults, 'fault')} above" if faults else "nothing differs"
 
 
 def _findings(word: str, findings: Iterable[AuditFinding]) -> Iterator[str]:
