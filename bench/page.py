@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 from lxml import html
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.params import load_params
 from pcgeval.report.collect import collect
@@ -22,15 +23,23 @@ TEAMS, TRIALS = 10, 10
 
 def main() -> None:
     """Print one figure a line."""
-    evaluation = enlarged(collect(load_params(), Path()))
+    try:
+        evaluation = enlarged(collect(load_params(), Path()))
+    except FileError as error:
+        print(f"report: not measured: {error}")
+        return
     folder = Path(mkdtemp(prefix="pcgeval-page-"))
     start = time.perf_counter()
     pages = dict(render_pages(evaluation))
     print(f"report: {len(pages)} pages rendered in {time.perf_counter() - start:.2f} s")
+    for kind in ("index", "teams/", "letters/"):
+        of_kind = {name: markup for name, markup in pages.items() if name.startswith(kind)}
+        largest = max(of_kind, key=lambda name: len(of_kind[name]))
+        elements = sum(1 for _ in html.fromstring(pages[largest]).iter())
+        size = len(pages[largest].encode())
+        print(f"report: {largest}, the largest of {len(of_kind)}: {size:,} bytes, {elements:,} elements")
     for name, markup in pages.items():
         write_text(folder / name, markup)
-        elements = sum(1 for _ in html.fromstring(markup).iter())
-        print(f"report: {name} has {len(markup.encode()):,} bytes and {elements:,} elements")
     print(f"report: wrote {folder}")
 
 
