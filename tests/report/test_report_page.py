@@ -131,6 +131,9 @@ def test_a_level_s_row_has_its_calls_probabilities_and_score(pages, evaluated):
     table = (evaluated / OFFICIAL_RESULTS / "large" / TRIAL_SCORES).read_text()
     score = re.search(r'^"builders","I",1,"([0-9.]+)"', table, re.MULTILINE)[1]
     assert float(row.get("data-score")) == pytest.approx(float(score), rel=1e-5)
+    stability, similarity = map(float, row.get("data-factors").split(" × similarity "))
+    weight = float(row.xpath("ancestor::details[@data-weight]")[0].get("data-weight"))
+    assert weight * stability * similarity == pytest.approx(float(score), rel=1e-4)
 
 
 def test_the_best_level_of_a_letter_has_the_highest_stability_times_similarity(page, evaluated):

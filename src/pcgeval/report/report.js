@@ -145,7 +145,7 @@ function explained(letter, row, place) {
     const share = score * Number(diversity) / Number(trials) / Number(letters);
     part.append(
       element("h3", "Arithmetic"),
-      element("p", `weight ${weight} × stability ${row.cells[2].textContent} × similarity ${row.cells[3].textContent} = trial score ${rounded(score)}`),
+      element("p", `weight ${weight} × stability ${row.dataset.factors} = trial score ${rounded(score)}`),
       element("p", `× diversity ${diversity} ÷ ${trials} trials ÷ ${letters} letters = ${rounded(share)} of the prompt score`),
     );
   }
