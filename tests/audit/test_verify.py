@@ -517,6 +517,15 @@ def test_other_versions_of_packages_are_named_and_no_fault_where_the_values_agre
     assert any("numpy 2.0.0" in note for note in found.notes)
 
 
+def test_other_source_than_is_here_is_named(folder: Path, tmp_path: Path) -> None:
+    with (folder / "src/pcgeval/scoring/formulas.py").open("a") as module:
+        module.write("# changed\n")
+    rehash(folder)
+    found = verified(make_bundle(folder), tmp_path)
+    assert found.faults == ()
+    assert any("other source" in note and "formulas.py" in note for note in found.notes)
+
+
 def test_replies_of_models_that_were_asked_are_those_of_the_records(folder: Path, tmp_path: Path) -> None:
     params = folder / "params.yaml"
     params.write_text(params.read_text().replace("backend: recorded", "backend: ollama"))

@@ -46,7 +46,7 @@ DEFAULT_CLASSIFIER = Path("data", "classifier")
 _MOST = 5  # names in a sentence
 _UNPROVED = (
     "that the models gave these replies: `pcgeval audit --ask N` asks some of them again",
-    "what people decided and say: teams, rules, disqualifications, grades by hand, the commit",
+    "what people decided and say: teams, rules, disqualifications, grades by hand, earlier grades, the commit",
 )
 
 

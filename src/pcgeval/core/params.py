@@ -143,7 +143,7 @@ class PhysicsParams(_Section):
     jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
     seed: int = Field(0, ge=0, lt=2**31)
     seconds: float = Field(10.0, gt=0, le=60)
-    step: float = Field(0.02, gt=0, le=0.1)
+    step: float = Field(0.02, ge=0.001, le=0.1)
     iterations: int = Field(100, ge=1, le=1000)
     moved_distance: float = Field(0.1, gt=0)
     life: float = Field(5.0, gt=0)  # a block dies when contacts have taken this much, in m/s of relative speed
