@@ -317,11 +317,39 @@ def test_a_file_that_no_stage_makes_is_named(folder: Path, path: str) -> None:
     assert [(each.path, each.found) for each in again(folder).differences] == [(path, "there")]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"null", b'{"teams": 3}', b"[1e999, NaN]"])
+DEEP = b"[" * 900 + b"]" * 900
+JUNK = [
+    b"",
+    b"{",
+    b"\xff",
+    b"[" * 100_000,
+    DEEP,
+    b'{"teams": ' + DEEP + b"}",
+    b"null",
+    b'{"teams": 3}',
+    b"[1e999, NaN]",
+]
+
+
+@pytest.mark.parametrize("content", JUNK)
 def test_a_result_that_is_none_is_a_difference(folder: Path, content: bytes) -> None:
     (folder / "results/ranking.json").write_bytes(content)
     differences = again(folder).differences
     assert {each.path for each in differences} == {"results/ranking.json"}
+
+
+@pytest.mark.parametrize(
+    "content", [*JUNK, b'{"count": 1, "trials": [], "similarities": [{"id": "a_I_1", "raws": []}]}']
+)
+def test_junk_in_any_file_is_named_and_never_a_traceback(folder: Path, content: bytes) -> None:
+    for place in ("raw", "intermediate", "levels", "stability", "similarity", "diversity", "evidence", "grades"):
+        whole = {path: path.read_bytes() for path in (folder / "data" / place).rglob("*") if path.suffix == ".json"}
+        path = min(whole or (folder / "data" / place).rglob("*.*"))
+        before = path.read_bytes()
+        path.write_bytes(content)
+        found = again(folder)
+        assert found.differences or found.faults
+        path.write_bytes(before)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def derive_similarity(group: Group, trials: Collection[Trial], found: Folder, ma
     Raises:
         FileError: A file that is there cannot be read.
     """
+    from pcgeval.similarity.source import LABELS  # noqa: PLC0415
     from pcgeval.similarity.stage import Prediction, similarity_file  # noqa: PLC0415
 
     folder, path = found("similarity", group), stage_dir("similarity", *group)
@@ -199,8 +200,13 @@ def derive_similarity(group: Group, trials: Collection[Trial], found: Folder, ma
         predictions = SimilarityFile.read(letter_file(folder, letter)).predictions
         rows = []
         for each in predictions:
-            by_label = sorted(each.probabilities, key=lambda one: one.label)
-            probabilities = tuple(one.probability for one in by_label)
+            by_label = {one.label: one.probability for one in each.probabilities}
+            if (*sorted(by_label),) != LABELS or not each.embedding:
+                place, there = f"similarities[{each.name}]", f"of {len(by_label)} labels"
+                file = letter_file(path, letter).as_posix()
+                yield Difference(file, place, there, "of 26 labels, with an embedding", stage)
+                continue
+            probabilities = tuple(by_label[label] for label in LABELS)
             rows.append((each.name, Prediction(probabilities=probabilities, embedding=each.embedding)))
             classified.add(Trial(letter, trial_number(each.name) or 0))
         similarity_file(letter, rows).write(letter_file(made, letter))

@@ -426,6 +426,8 @@ class _Recomputing:
             yield
         except PcgevalError as error:
             self.faults.append(f"{what} cannot be recomputed: {self._relative(str(error))}")
+        except OSError as error:
+            self.faults.append(f"{what} cannot be recomputed: {self._relative(str(error))}. Make it readable.")
         except ImportError as error:
             self.notes.append(f"{what} were not repeated: {printable_line(str(error))}. Run `make setup`.")
 
