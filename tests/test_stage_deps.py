@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
-from module_imports import MODULES, ROOT, imported_modules, reachable
 
+from pcgeval.audit.imports import SourceTree, imported_modules
 from pcgeval.scoring.result_hash import PACKAGES
+
+ROOT = Path(__file__).parents[1]
+SOURCE = SourceTree(ROOT / "src")
+MODULES = SOURCE.modules
 
 STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
@@ -34,7 +38,7 @@ def test_the_script_is_a_dep(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_imported_module_is_covered(stage: str) -> None:
-    needed = {MODULES[module] for module in reachable(ROOT / script(stage))}
+    needed = {MODULES[module] for module in SOURCE.loaded_by(ROOT / script(stage))}
     missing = sorted(str(path.relative_to(ROOT)) for path in needed if not is_covered(path, STAGES[stage]["deps"]))
     assert not missing, f"add to the deps of stage {stage} in dvc.yaml, or their folders: {', '.join(missing)}"
 
@@ -42,7 +46,7 @@ def test_every_imported_module_is_covered(stage: str) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_module_dep_is_imported(stage: str) -> None:
     """A dep too many reruns a stage for nothing."""
-    imported = {MODULES[module] for module in reachable(ROOT / script(stage))}
+    imported = {MODULES[module] for module in SOURCE.loaded_by(ROOT / script(stage))}
     modules = [dep for dep in STAGES[stage]["deps"] if dep.startswith("src/") and Path(dep).suffix in {"", ".py"}]
     read = [f"src/pcgeval/{each}" for each in PACKAGES] if stage == "rank" else []  # for the result hash
     unused = [dep for dep in modules if dep not in read and not any(is_covered(path, [dep]) for path in imported)]
@@ -51,7 +55,7 @@ def test_every_module_dep_is_imported(stage: str) -> None:
 
 def test_the_check_can_fail() -> None:
     grid = MODULES["pcgeval.levels.grid"]
-    assert MODULES["pcgeval.core.files"] in {MODULES[each] for each in reachable(ROOT / "stages/convert.py")}
+    assert MODULES["pcgeval.core.files"] in {MODULES[each] for each in SOURCE.loaded_by(ROOT / "stages/convert.py")}
     assert is_covered(grid, ["src/pcgeval/levels"])
     assert is_covered(grid, ["src/pcgeval/levels/grid.py"])
     assert not is_covered(grid, ["src/pcgeval/level", "src/pcgeval/levels/calls.py", "levels"])
@@ -72,4 +76,4 @@ def test_the_check_can_fail() -> None:
     ],
 )
 def test_the_import_walk_itself(source: str, expected: set[str]) -> None:
-    assert imported_modules(source, "pcgeval.levels.calls") == expected
+    assert imported_modules(source, MODULES, "pcgeval.levels.calls") == expected

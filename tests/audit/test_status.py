@@ -113,7 +113,7 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
     ),
     "ignore file in a submission": (
         lambda f: write(f, "data/submissions/aa/.dvcignore", "prompt.txt"),
-        [("link", "data/submissions/aa/.dvcignore")],
+        [("link", "data/submissions/aa/.dvcignore"), ("hidden", "data/submissions/aa/prompt.txt")],
     ),
     "DVC folder in a submission": (
         lambda f: write(f, "data/submissions/aa/.dvc/config", ""),
@@ -123,7 +123,7 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
         lambda f: write(f, "src/pcgeval/llm/recorded.py", "REPLAY = 2\n"),
         [("changed", "src/pcgeval/llm/recorded.py")],
     ),
-    "stage script changed": (lambda f: write(f, "stages/copy.py", COPY + "\n"), [("changed", "stages/copy.py")]),
+    "stage script changed": (lambda f: write(f, "stages/measure.py", COPY + "\n"), [("changed", "stages/measure.py")]),
     "classifier changed": (
         lambda f: write(f, "data/classifier/model.safetensors", "other"),
         [("changed", "data/classifier/model.safetensors")],
@@ -132,7 +132,7 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
     "param removed": (lambda f: write(f, "params.yaml", PARAMS.replace(", seed: 3", "")), [("params", None)]),
     "command changed": (
         lambda f: write(f, "dvc.yaml", PIPELINE.replace("stages/rank.py\n", "-B stages/rank.py\n")),
-        [("stage", None)],
+        [("stage", None), ("command", None)],
     ),
     "dep added": (
         lambda f: write(f, "dvc.yaml", PIPELINE.replace("[data/stability,", "[constraints.txt, data/stability,")),
@@ -161,7 +161,7 @@ def test_harm_is_named(workspace: Path, name: str) -> None:
     found.to_json().encode()
 
 
-@pytest.mark.parametrize("name", ["results/ranking.json", "data/grades/aa/grade.json", "stages/copy.py"])
+@pytest.mark.parametrize("name", ["results/ranking.json", "data/grades/aa/grade.json", "stages/measure.py"])
 def test_what_git_holds_can_be_restored_as_the_message_says(workspace: Path, name: str) -> None:
     (workspace / name).write_text("harm")
     (fault,) = (each for each in audit(workspace).faults if each.kind == "changed")

@@ -27,19 +27,19 @@ PIPELINE = """\
 stages:
   generate:
     matrix: {team: "${teams}", model: "${models}"}
-    cmd: python stages/copy.py ${item.model} ${item.team} raw
+    cmd: python stages/measure.py ${item.model} ${item.team} raw
     deps:
       - data/submissions/${item.team}
       - data/recordings/${item.model}/${item.team}
-      - stages/copy.py
+      - stages/measure.py
       - src/pcgeval/llm
     params: [competition.seed, "models.${item.model}"]
     outs:
       - data/raw/${item.model}/${item.team}: {persist: true}
   simulate:
     matrix: {team: "${teams}", model: "${models}"}
-    cmd: python stages/copy.py ${item.model} ${item.team} stability images
-    deps: ["data/raw/${item.model}/${item.team}", stages/copy.py]
+    cmd: python stages/measure.py ${item.model} ${item.team} stability images
+    deps: ["data/raw/${item.model}/${item.team}", stages/measure.py]
     params: [physics]
     outs: ["data/stability/${item.model}/${item.team}", "data/images/${item.model}/${item.team}"]
   evidence:
@@ -82,9 +82,8 @@ for step in steps:
 """
 
 RANK = """\
-import sys
-sys.path.pop(0)  # copy.py, which lies there, is not Python's
 import json, pathlib
+from pcgeval.core.packages import installed_versions
 from pcgeval.core.params import load_params
 from pcgeval.scoring.result_hash import deciding_files, result_hash
 from pcgeval.similarity.source import Source
@@ -96,9 +95,10 @@ ranked, unranked = {"status": "ranked", "rank": 1}, {"status": "baseline", "rank
 teams = [{"team": "aa", **ranked, **line}, {"team": "bb", **unranked, **line}]
 rules = {"version": 1, "letters": "IL", "trials": 2, "official_quirks": False}
 ranking = {"winners": [], "reason": "", "baseline": "bb", "rules": rules, "intervals": None}
-ranking |= {"engine": "", "classifier": "data/classifier sha256:", "teams": teams}
+ranking |= {"engine": "unknown", "classifier": "data/classifier sha256:", "teams": teams}
 classifier = Source("data/classifier", None, pathlib.Path("data/classifier"))
 ranking["classifier"] += classifier.sha256
+ranking["packages"] = {name: [version] for name, version in installed_versions("numpy").items()}
 params = load_params()
 ranking["result"] = result_hash(params, ranking, deciding_files(params), ranking["classifier"]).model_dump()
 pathlib.Path("results").mkdir(exist_ok=True)
@@ -127,7 +127,7 @@ FILES = {
     "constraints.txt": "pytest==0.0.1  # not the installed one\nno-such-package-here==1.0\n",
     ".gitignore": "/data/raw/\n/data/stability/\n/data/images/\n/data/evidence/\n",
     ".dvcignore": "__pycache__\n.gitignore\n.*.part\n",
-    "stages/copy.py": COPY,
+    "stages/measure.py": COPY,
     "stages/evidence.py": EVIDENCE,
     "stages/rank.py": RANK,
     "stages/grade.py": GRADE,

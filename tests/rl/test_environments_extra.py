@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from module_imports import MODULES, SOURCE
 
 import pcgeval
+from pcgeval.audit.imports import SourceTree
 from pcgeval.rl import loading
 from pcgeval.rl.loading import EnvironmentsError
 
+SOURCE = Path(__file__).parents[2] / "src"
+MODULES = SourceTree(SOURCE).modules
 ENVIRONMENTS = {"pcgeval.rl.level_environment", "pcgeval.rl.paper_environment", "pcgeval.rl.shell_tool"}
 
 

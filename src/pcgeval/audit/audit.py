@@ -7,19 +7,21 @@ from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from itertools import groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pcgeval.audit.asking import AskedCall
-from pcgeval.audit.environment import Environment, read_environment
+from pcgeval.audit.definition import check_definition, commands_run
+from pcgeval.audit.differences import Difference
+from pcgeval.audit.environment import Environment, check_loaded_source, check_versions, read_environment
 from pcgeval.audit.history import Git, GitState
 from pcgeval.audit.lineage import Input, Tracer, merge_inputs, owner_of
-from pcgeval.audit.pipeline import AuditError, PipelineStage, read_pipeline
+from pcgeval.audit.pipeline import AuditError, PipelineStage, read_pipeline, running_evaluation
 from pcgeval.audit.recompute import Recomputation, Recomputed
 from pcgeval.audit.status import AGAIN, AuditFinding, Checker, finding
 from pcgeval.audit.workspace import Workspace, printable
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, stage_dir
+from pcgeval.core.layout import CLASSIFIER_FILE, RANKING_JSON, SIMULATIONS_FILE, SUBMISSIONS, stage_dir
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankedTeam, RankingFile, ResultHash, plain, read_stage_file
 from pcgeval.core.trials import record_path
@@ -29,6 +31,8 @@ from pcgeval.scoring.result_hash import deciding_files, result_hash
 from pcgeval.similarity.source import Source
 from pcgeval.submissions.load import SubmissionError, load_submission
 
+CODE = ("src", "stages", "dvc.yaml", "params.yaml", ".dvcignore", "constraints.txt", "Makefile")
+_AGREES = "The recomputation gives the same with what is here."
 RANK = "rank"  # the stage that writes the ranking
 
 
@@ -98,6 +102,7 @@ class Audit:
     environment: Environment
     git: GitState
     result: ResultHash | None  # as the ranking names it
+    commands: dict[str, int]  # what stages run, and how many of them; MODEL and TEAM stand for names
     checked: Checked
     recomputed: Recomputed | None  # None where nothing was
     faults: tuple[AuditFinding, ...]
@@ -110,7 +115,11 @@ class Audit:
 
 
 def audit(
-    root: Path, team: str | None = None, recomputing: Callable[[Path, Params], Recomputation] | None = None
+    root: Path,
+    team: str | None = None,
+    recomputing: Callable[[Path, Params], Recomputation] | None = None,
+    *,
+    strict: bool = False,
 ) -> Audit:
     """Audit a competition's folder; nothing in it is changed.
 
@@ -118,43 +127,43 @@ def audit(
         root: The folder of params.yaml and dvc.yaml.
         team: Show only this team's line; everything is checked all the same.
         recomputing: Recomputes the folder, as `recompute` does; without it files are only compared with their hashes.
+        strict: Count code and params that are not committed, and code that is loaded from elsewhere, as faults.
 
     Raises:
-        AuditError: There is no such team, nothing was evaluated yet, or dvc.yaml or dvc.lock cannot be understood.
+        AuditError: There is no such team, nothing was evaluated yet, an evaluation is under way, or dvc.yaml or
+            dvc.lock cannot be understood.
         ParamsError: params.yaml cannot be used.
     """
     root = root.resolve()
     params = load_params(root / "params.yaml")
+    _refuse_while_running(root)
     pipeline, git = read_pipeline(root), Git(root)
     workspace = Workspace(root, pipeline.walk)
     checker = Checker(pipeline, workspace, git, params)
     checker.check()
     environment, package_notes = read_environment(root)
-    faults, notes = [*checker.faults, *_check_records(root, params)], [*checker.notes, *package_notes]
+    faults = [*checker.faults, *check_definition(root, pipeline), *_check_records(root, params)]
+    notes = [*checker.notes, *package_notes]
+    (faults if strict else notes).extend([*_check_commit(git), *check_loaded_source(root)])
     ranked: tuple[RankedTeam, ...] = ()
     trials, result = 0, None
+    versions: list[AuditFinding] = []
     try:
         ranking = RankingFile.read(root / RANKING_JSON)
         ranked, trials = ranking.teams, len(ranking.rules.letters) * ranking.rules.trials
         result = ranking.result
         faults += _check_result(root, params, result)
+        versions = list(check_versions(ranking, params))
     except FileError:
         message = f"cannot be read as a ranking, so no line of it is shown. Delete it and {AGAIN}."
         faults = [finding("result", RANKING_JSON.as_posix(), message), *faults]
     if team is not None:
-        known = sorted({each.team for each in ranked} | set(params.teams))
-        if team not in known:
-            close = difflib.get_close_matches(team, known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
-            raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
-        ranked = tuple(each for each in ranked if each.team == team)
+        ranked = _line_of(team, ranked, params)
     recomputation = recomputing(root, params) if recomputing else None
-    if recomputation:
-        faults += [
-            AuditFinding("recomputed", each.path, f"{each}. {each.remedy}") for each in recomputation.differences
-        ]
-        faults += [AuditFinding("recomputed", None, printable(each)) for each in recomputation.faults]
-        notes += [AuditFinding("recomputed", None, printable(each)) for each in recomputation.notes]
+    more = _recomputed(recomputation, versions)
+    faults, notes = [*faults, *more.faults], [*notes, *more.notes]
+    if faults:
+        _refuse_while_running(root)  # one that began meanwhile
     tracer = Tracer(pipeline, workspace, params)
     lines: list[Line] = []
     shared: list[Input] = []
@@ -186,11 +195,67 @@ def audit(
         environment=environment,
         git=git.state(),
         result=result,
+        commands=commands_run(pipeline, params),
         checked=Checked(len(pipeline.stages), workspace.hashed, checker.cache_objects),
         recomputed=recomputation.recomputed if recomputation else None,
         faults=tuple(faults),
         notes=tuple(notes),
     )
+
+
+def _refuse_while_running(root: Path) -> None:
+    if process := running_evaluation(root):
+        raise AuditError(
+            f"{process} is at work in this folder, so that its files do not agree yet. Audit when it has ended."
+        )
+
+
+def _check_commit(git: Git) -> Iterator[AuditFinding]:
+    """Yield the files with code and params that are not as in the last commit."""
+    state = git.state()
+    if state.commit is None:
+        yield finding(
+            "uncommitted", None, f"{state.reason}: nothing says which code and params these are. Commit them."
+        )
+    for path, what in git.uncommitted(CODE):
+        yield finding("uncommitted", path, f"{what}. Commit it, or put back what is committed.")
+
+
+def _line_of(team: str, ranked: tuple[RankedTeam, ...], params: Params) -> tuple[RankedTeam, ...]:
+    known = sorted({each.team for each in ranked} | set(params.teams))
+    if team not in known:
+        close = difflib.get_close_matches(team, known, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Teams: {', '.join(known)}."
+        raise AuditError(f"the ranking has no team {printable(team)!r}. {hint}")
+    return tuple(each for each in ranked if each.team == team)
+
+
+class _Findings(NamedTuple):
+    faults: list[AuditFinding]
+    notes: list[AuditFinding]
+
+
+def _recomputed(recomputation: Recomputation | None, versions: list[AuditFinding]) -> _Findings:
+    """Return what a recomputation found.
+
+    That the levels were measured with other `versions` than are here is a fault, unless both gave the same.
+    """
+    if recomputation is None:
+        return _Findings(versions, [])
+    differences = [each for each in recomputation.differences if not (versions and _is_version(each))]
+    faults = [AuditFinding("recomputed", each.path, f"{each}. {each.remedy}") for each in differences]
+    faults += [AuditFinding("recomputed", None, printable(each)) for each in recomputation.faults]
+    notes = [AuditFinding("recomputed", None, printable(each)) for each in recomputation.notes]
+    done = recomputation.recomputed
+    if done.simulations and done.classifications and not faults:
+        return _Findings(faults, [*notes, *(replace(each, message=f"{each.message} {_AGREES}") for each in versions)])
+    return _Findings([*faults, *versions], notes)
+
+
+def _is_version(difference: Difference) -> bool:
+    """Tell whether only the name of a version differs, of which `check_versions` tells."""
+    path, place = Path(difference.path), difference.place
+    return path.name in {SIMULATIONS_FILE, CLASSIFIER_FILE} and place.split(".")[0] in {"packages", "engine"}
 
 
 def _check_records(root: Path, params: Params) -> Iterator[AuditFinding]:

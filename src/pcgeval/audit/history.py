@@ -8,8 +8,9 @@ out each in turn.
 import hashlib
 import json
 import os
+import shlex
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,9 +21,13 @@ from zipfile import ZipFile
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.audit.pipeline import Pipeline
-from pcgeval.audit.workspace import Listing, folder_md5
+from pcgeval.audit.workspace import Listing, folder_md5, is_below, printable
 from pcgeval.core.errors import FileError
+from pcgeval.core.files import MAX_BYTES
+from pcgeval.core.layout import is_ignored
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
+_PLAIN = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1"}  # change nothing, and show what was committed
 RECENT_COMMITS = 20  # how far back a folder's earlier contents are looked for
 _MOST_TRIED = 3000  # files of a folder in which a single added one is searched; each try hashes the whole list
 
@@ -63,6 +68,55 @@ class Git:
         prefix = os.fsdecode(self._run("rev-parse", "--show-prefix") or b"").strip()  # of the root in the repository
         changed = tuple(sorted(entry[3:].removeprefix(prefix) for entry in entries))
         return GitState(commit, changed, date=date)
+
+    def uncommitted(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Yield the files that are not as the last commit holds them, and in which way, in words that follow the name.
+
+        Bytes are compared, whatever git was told of a file: `git status` does not look at one that is marked
+        `skip-worktree` or `assume-unchanged`, and at none that is ignored. Such marked files are compared wherever they
+        lie, all others only below `paths`. Nothing comes where there is no commit of the folder.
+        """
+        marks = {each[2:]: each[0] for each in _names(self._run("ls-files", "-v", "-z"))}
+        marked = {path: mark for path, mark in marks.items() if mark == "S" or mark.islower()}
+        committed: dict[str, str] = {}
+        for entry in _names(self._run("ls-tree", "-r", "-z", "HEAD")):
+            meta, _, path = entry.partition("\t")
+            committed[path] = meta.split()[2]
+        inside = {path for path in committed if any(is_below(path, each) for each in paths)}
+        present = {path for each in paths for path in self._files(each)} if committed else set()
+        for path in sorted(inside | present | (marked.keys() & committed.keys())):
+            what = None
+            if path not in committed:
+                what = "is not in the last commit"
+            elif not os.path.lexists(self.root / path):  # elsewhere it may be left out of a sparse checkout
+                what = "is in the last commit and not here" if path in inside else None
+            elif self._blob(path, len(committed[path])) != committed[path]:
+                what = "is not as in the last commit"
+            if what and path in marked:
+                option = "skip-worktree" if marked[path] == "S" else "assume-unchanged"
+                shown = shlex.quote(printable(path))
+                what += f", and `git status` is told not to look: `git update-index --no-{option} {shown}` undoes that"
+            if what:
+                yield path, what
+
+    def _files(self, path: str) -> Iterator[str]:
+        """Yield a file, or the files below a folder that can be part of a hash, relative to the root."""
+        place = self.root / path
+        if not place.is_dir() and os.path.lexists(place):
+            yield path
+        for parent, folders, names in os.walk(place):
+            folders[:] = [name for name in folders if not is_ignored(name)]
+            yield from (Path(parent, name).relative_to(self.root).as_posix() for name in names if not is_ignored(name))
+
+    def _blob(self, path: str, digits: int) -> str | None:
+        """Return git's hash of a file as it is, without any filter; None if it cannot be read."""
+        place = self.root / path
+        try:
+            content = os.fsencode(place.readlink()) if place.is_symlink() else read_bounded(place, MAX_BYTES)
+        except (OSError, UntrustedFileError):
+            return None
+        algorithm = hashlib.sha1 if digits == 40 else hashlib.sha256
+        return algorithm(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
     def earlier(self, folder: str) -> Iterator[dict[str, str]]:
         """Yield the MD5 of each file below a folder, by relative path, for the last commits that changed the folder."""
@@ -114,11 +168,9 @@ class Git:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("GIT_")
         }  # a hook sets them
-        command = ["git", "-C", str(self.root), "--literal-pathspecs", *words]
+        command = ["git", "-C", str(self.root), "-c", "core.fsmonitor=false", "--literal-pathspecs", *words]
         try:
-            run = subprocess.run(
-                command, capture_output=True, check=False, env={**environment, "GIT_OPTIONAL_LOCKS": "0"}
-            )
+            run = subprocess.run(command, capture_output=True, check=False, env={**environment, **_PLAIN})
         except OSError:
             return None
         return run.stdout if run.returncode == 0 else None

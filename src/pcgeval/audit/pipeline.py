@@ -5,13 +5,16 @@ rules of .dvcignore and the place of the cache. Files are hashed elsewhere and a
 sizes and times.
 """
 
+import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from dvc.dependency import ParamsDependency
 from dvc.dvcfile import ProjectFile
 from dvc.exceptions import DvcException
@@ -21,6 +24,8 @@ from dvc.repo import Repo
 from dvc.stage import PipelineStage as DvcStage
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.layout import EVALUATING
+from pcgeval.core.locks import lock_holder
 from pcgeval.core.untrusted import printable_line
 
 PIPELINE_FILE = "dvc.yaml"
@@ -58,6 +63,9 @@ class PipelineStage:
     name: str
     ran: bool  # whether dvc.lock knows it
     redefined: bool  # whether its command or its lists of deps and outs changed since it ran
+    commands: tuple[str, ...]  # what it runs
+    folder: Path  # where
+    frozen: bool  # whether DVC leaves it out
     deps: tuple[Artifact, ...]
     outs: tuple[Artifact, ...]
     locked_params: dict[str, Any]  # the values that it ran with
@@ -106,6 +114,21 @@ def read_pipeline(root: Path) -> Pipeline:
         raise AuditError(f"{PIPELINE_FILE}: {printable_line(str(error))}. Fix what it names, then audit.") from error
 
 
+def running_evaluation(root: Path) -> str | None:
+    """Return which process evaluates a competition at this moment, in words; None if none does."""
+    process, _ = lock_holder(root / EVALUATING) or (None, None)
+    if process not in {None, os.getpid()}:
+        return f"process {process}, an evaluation,"
+    try:
+        writing = json.loads((root / ".dvc" / "tmp" / "rwlock").read_bytes())["write"].values()
+        for each in writing:
+            if each["pid"] != os.getpid() and psutil.pid_exists(each["pid"]):
+                return f"process {each['pid']}, `{printable_line(each['cmd'])}`,"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # DVC writes it in place
+        return None
+    return None
+
+
 def _locked_stages(file: ProjectFile, path: Path) -> dict[str, dict[str, Any]]:
     """Return the stages of dvc.lock by name, all their hashes MD5s as DVC 3 computes them."""
     try:
@@ -132,6 +155,9 @@ def _join(stage: DvcStage, locked: dict[str, Any] | None) -> PipelineStage:
         name=stage.name,
         ran=locked is not None,
         redefined=redefined,
+        commands=(stage.cmd,) if isinstance(stage.cmd, str) else tuple(stage.cmd or ()),
+        folder=Path(stage.wdir),
+        frozen=bool(stage.frozen),
         deps=_artifacts(deps),
         outs=_artifacts(stage.outs),
         locked_params={name: value for each in params for name, value in _leaves(each.hash_info.value or {})},

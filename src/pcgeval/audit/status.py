@@ -30,6 +30,12 @@ Kind = Literal[
     "record",  # a trial was made from another submission, model, seed or limits
     "cache",
     "result",  # the ranking cannot be read
+    "command",  # a stage runs something that it does not declare
+    "source",  # code that stages load and do not declare
+    "hidden",  # a file that .dvcignore keeps out of all hashes
+    "uncommitted",  # code or params that are not as in the last commit
+    "versions",  # the ranking was made with other versions than are installed
+    "loaded",  # Python loads other code than that of the folder
     "hash",  # the ranking's result hash is not of what is there
     "left over",
     "packages",

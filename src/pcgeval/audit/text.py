@@ -45,7 +45,11 @@ def audit_text(audit: Audit, *, long: bool = False, width: int | None = None) ->
     if audit.lines:
         parts += ["shared by all lines: weights and normalised scores are means over all teams, so that each line also"]
         parts += ["depends on the inputs of the others", *_rows(_shared(audit, long=long), label, width), ""]
-    parts += ["computed here", *_rows(_here(audit), label, width)]
+    parts += [
+        "what the stages run",
+        *(f"  {count:4}  {printable(command)}" for command, count in audit.commands.items()),
+    ]
+    parts += ["", "computed here", *_rows(_here(audit), label, width)]
     return "\n".join(parts)
 
 
@@ -210,7 +214,7 @@ def _param(param: ParamUsed, section: str, *, long: bool) -> str:
 def _here(audit: Audit) -> Iterator[_Row]:
     found = audit.environment
     agree = sum(each.agrees for each in found.packages)
-    yield "Python", f"{found.python} on {found.platform}"
+    yield "Python", f"{found.python} on {found.platform}, pcgeval from {printable(found.source)}"
     absent = ", ".join(printable(each.name) for each in found.packages if each.installed is None)
     absent = f"; not here: {absent}" if absent else ""
     yield "packages", f"{agree} of {len(found.packages)} as constraints.txt pins them{absent}"

@@ -226,6 +226,9 @@ def audit(
         str, typer.Option(metavar="N|all", help="How many levels are simulated and classified again.")
     ] = "20",
     seed: Annotated[int, typer.Option(help="Chooses these levels, and the calls of --ask.")] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Code and params that are not committed, or from elsewhere, are faults.")
+    ] = False,
     ask: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask N kept calls of the models again.")
     ] = 0,
@@ -251,7 +254,7 @@ def audit(
     if recompute != "all" and not (recompute.isascii() and recompute.isdecimal()):
         raise typer.BadParameter(f"{recompute!r} is neither a number of levels nor all", param_hint="--recompute")
     sample = None if recompute == "all" else int(recompute)
-    found = audit_workspace(Path(), team, partial(recompute_workspace, sample=sample, seed=seed))
+    found = audit_workspace(Path(), team, partial(recompute_workspace, sample=sample, seed=seed), strict=strict)
     if ask:
         found = replace(
             found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, seed=seed, report=print_stderr))

@@ -7,6 +7,7 @@ folders and files, so that a later stage depends on a parent folder and DVC draw
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -45,9 +46,14 @@ TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submission
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the official files: the outcome of each trial by the end of that stage
-# the rules of .dvcignore: names that are never part of an input or output
+# the rules of .dvcignore
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore")
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
+
+
+def is_ignored(name: str) -> bool:
+    """Tell whether a file or folder of this name is never part of an input or output, as .dvcignore says too."""
+    return any(fnmatchcase(name, pattern) for pattern in DVC_IGNORED)
 
 
 @dataclass(frozen=True, order=True)

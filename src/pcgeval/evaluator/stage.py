@@ -162,7 +162,7 @@ def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
 
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
     return SimulationsFile(
-        engine={"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version},
+        engine=installed_engine(physics),
         packages=installed_versions("numpy", "pillow", "pymunk"),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
@@ -178,3 +178,8 @@ def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams)
             for trial, result in sorted(simulated.items())
         ),
     )
+
+
+def installed_engine(physics: PhysicsParams) -> dict[str, str]:
+    """Return the name and the version of the physics engine that simulates here, and those of its parts."""
+    return {"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version}

@@ -7,14 +7,13 @@ of the parts by name. It is the same on every machine: times, links to DVC's cac
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import DVC_IGNORED, SUBMISSIONS, recorded_trials_file, recording_file, stage_dir
+from pcgeval.core.layout import SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import ResultHash
 
@@ -99,13 +98,9 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
     elif path.is_dir():
         for place, folders, names in os.walk(path, onerror=_fail):
-            folders[:] = [name for name in folders if not _is_ignored(name)]
-            yield from (file for name in names if not _is_ignored(name) and (file := Path(place, name)).is_file())
+            folders[:] = [name for name in folders if not is_ignored(name)]
+            yield from (file for name in names if not is_ignored(name) and (file := Path(place, name)).is_file())
 
 
 def _fail(error: OSError) -> None:
     raise error
-
-
-def _is_ignored(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in DVC_IGNORED)
