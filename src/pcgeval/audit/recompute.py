@@ -207,7 +207,8 @@ class _Recomputing:
 
     def replies(self) -> None:
         """Make data/raw again from recordings and the call log."""
-        logged = read_logged_replies(self.root / CALLS)
+        was_asked = any(each.backend != "recorded" for each in self.params.models.values())
+        logged = read_logged_replies(self.root / CALLS) if was_asked else {}
         unknown, not_run = 0, 0
         for group in self.groups:
             with self._attempt(f"the trials of {group.team} with {group.model}"):
