@@ -248,7 +248,7 @@ class _Verifying:
         self.recomputed = found.recomputed
         if found.recomputed.simulations or found.recomputed.classifications:
             self.notes += _other_versions(self.ranking)
-        self.faults += [f"{each.path}: {each}" for each in found.differences]
+        self.faults += map(str, found.differences)
         self.faults += map(self._relative, found.faults)
         self.not_recomputed += map(self._relative, found.notes)
 

@@ -109,13 +109,14 @@ def _lines(file: Path, found: "Verification") -> Iterator[str]:
     yield f"  SHA-256       {found.sha256}"
     yield f"  signature     {found.signature}"
     if done := found.recomputed:
-        measured = f"simulated, {done.classifications} classified again (--seed {found.seed})"
+        measured = f"simulated, {done.classifications} classified again"
+        seed = f" (--seed {found.seed})" if done.simulations else ""
         yield f"  recomputed    {done.replies} replies, code and levels of {done.levels} trials, {done.scores} scores,"
         yield f"                the diversity of {done.diversities} letters, {done.leaves} leaves of grades, ranks;"
-        yield f"                of {done.all_levels} levels {done.simulations} {measured}"
+        yield f"                of {done.all_levels} levels {done.simulations} {measured}{seed}"
     yield from _listed("not recomputed", found.not_recomputed)
     yield from _listed("note", found.notes)
-    yield from _listed("not provable", found.unproved)
+    yield from _listed("not provable", found.unproved if found.recomputed else ())
 
 
 def _counted(winners: tuple[str, ...]) -> str:
