@@ -1,5 +1,6 @@
 """Shared by all tests: a profile for hypothesis, Ctrl-C, and one line about what this machine could not test."""
 
+import gc
 import shutil
 import signal
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from soak import SOAK
+
+gc.disable()  # until the tests are collected: what is imported stays, and to look for garbage in it takes long
 
 # A shell starts background jobs with Ctrl-C ignored, nohup with SIGHUP ignored, and the tests' processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -70,6 +73,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
             item.add_marker("slow")
     items.sort(key=lambda item: (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but not among what was there before the first test."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,6 +1,10 @@
-"""A miniature competition that the real DVC evaluated once; each test gets a copy of it."""
+"""A miniature competition that the real DVC evaluated, and a small one of recorded replies.
+
+Each is evaluated once for all processes of pytest-xdist; each test gets a copy of it.
+"""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +15,20 @@ from mini_competition import FILES, run, write
 
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The competition after `dvc repro`, committed to git with a clean tree; one for all workers of pytest-xdist."""
+    """The competition after `dvc repro`, committed to git with a clean tree."""
+    return made_once("evaluated", evaluate, tmp_path_factory, worker_id)
+
+
+def made_once(
+    name: str, make: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Path:
+    """Return a folder that the first process makes that wants it."""
     if worker_id == "master":
-        return evaluate(tmp_path_factory.mktemp("evaluated"))
-    folder = tmp_path_factory.getbasetemp().parent / "evaluated"
+        return make(tmp_path_factory.mktemp(name))
+    folder = tmp_path_factory.getbasetemp().parent / name
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
-            evaluate(folder.with_suffix(".part")).rename(folder)
+            make(folder.with_suffix(".part")).rename(folder)
     return folder
 
 
@@ -40,9 +51,9 @@ def workspace(evaluated: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def competition(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The small competition of recorded replies, evaluated by its stages; no test changes it."""
-    return make_evaluated(tmp_path_factory.mktemp("competition"))
+    return made_once("competition", make_evaluated, tmp_path_factory, worker_id)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluated_competition import evaluate, make_evaluated
+from evaluated_competition import evaluate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,11 +22,6 @@ from pcgeval.core.params import load_params
 
 RAW, CODE, LEVEL = "data/raw/small/beta/", "data/intermediate/small/beta/", "data/levels/small/beta/"
 STABILITY, SIMILARITY = "data/stability/small/beta/", "data/similarity/small/beta/"
-
-
-@pytest.fixture(scope="module")
-def competition(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_evaluated(tmp_path_factory.mktemp("competition"))
 
 
 @pytest.fixture
