@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,30 @@ def test_an_undeclared_module_is_healed_as_the_message_says(workspace: Path) -> 
     (fault,) = (each for each in audit(workspace).faults if each.kind == "source")
     deps = f"      - stages/grade.py\n      - {fault.path}\n"
     write(workspace, "dvc.yaml", PIPELINE.replace("      - stages/grade.py\n", deps))
+    run(workspace, "dvc", "repro", "--quiet")
+    assert audit(workspace).faults == ()
+
+
+def test_what_the_messages_advise_heals(workspace: Path) -> None:
+    for name in (
+        "a frozen stage",
+        "a module in place of Python's",
+        "a package in place of another",
+        "another pipeline",
+    ):
+        TRICKS[name][0](workspace)
+    TRICKS["a rule that hides a folder"][0](workspace)
+    found = audit(workspace).faults
+    assert {each.kind for each in found} == {"command", "source", "hidden", "missing"}
+    for fault in (each for each in found if each.kind != "missing"):  # what is hidden is not there for DVC
+        if "Remove that rule" in fault.message:
+            (workspace / "data/.dvcignore").unlink(missing_ok=True)
+        elif "Delete it" in fault.message:
+            path = workspace / str(fault.path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        else:
+            (command,) = re.findall("`(.*?)`", fault.message)
+            run(workspace, *command.split())
     run(workspace, "dvc", "repro", "--quiet")
     assert audit(workspace).faults == ()
 
