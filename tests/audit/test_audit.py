@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from contextlib import chdir
 from dataclasses import asdict, replace
 from decimal import Decimal
 from importlib.metadata import version
@@ -11,8 +10,16 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc.repo import Repo
-from mini_competition import CLASSIFIER_FILES, ODD_NAME, PARAMS, faults_beside_hash, files_at_fault, run, write
+from mini_competition import (
+    CLASSIFIER_FILES,
+    ODD_NAME,
+    PARAMS,
+    accept_changes,
+    faults_beside_hash,
+    files_at_fault,
+    run,
+    write,
+)
 
 from pcgeval.audit.audit import AuditError, audit
 from pcgeval.audit.lineage import Input, count_lines
@@ -302,11 +309,6 @@ def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
     assert count_lines(tmp_path / "file") == lines
 
 
-def commit(workspace: Path) -> None:
-    with chdir(workspace), Repo() as repository:
-        repository.commit(force=True)
-
-
 def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None = None) -> Path:
     """Write the record of a trial as it is made now, and let dvc.lock agree with it."""
     params, folder = load_params(workspace / "params.yaml"), workspace / "data/raw/m1/aa"
@@ -318,7 +320,7 @@ def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None 
         record = replace(record, cause="server", accepted=accepted)
     write_trial(folder, "aa", trial, "", record)
     run(workspace, "python", "stages/rank.py")
-    commit(workspace)
+    accept_changes(workspace)
     return record_path(Path("data/raw/m1/aa"), "aa", trial)
 
 
@@ -337,7 +339,7 @@ def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agre
     path = write_record(workspace)
     assert audit(workspace).faults == ()
     (workspace / name).write_text((workspace / name).read_text().replace(old, new, 1))
-    commit(workspace)
+    accept_changes(workspace)
     (fault,) = faults_beside_hash(audit(workspace))
     assert (fault.kind, fault.path) == ("record", path.as_posix())
     assert "another submission" in fault.message

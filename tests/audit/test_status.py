@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mini_competition import COPY, PARAMS, PIPELINE, faults_beside_hash, files_at_fault, run, write
+from mini_competition import COPY, PARAMS, PIPELINE, accept_changes, faults_beside_hash, files_at_fault, run, write
 
 from pcgeval.audit.audit import audit
 from pcgeval.audit.text import audit_text
@@ -291,7 +291,7 @@ def hash_faults(workspace: Path) -> list[str]:
 def test_a_change_that_dvc_was_told_to_accept_is_named_by_the_result_hash(workspace: Path, part: str) -> None:
     path = workspace / FORGERY[part]
     path.write_bytes(path.read_bytes() + b" " if part != "ranking" else path.read_bytes().replace(b"false", b"true"))
-    run(workspace, "dvc", "commit", "--quiet", "--force")
+    accept_changes(workspace)
     (fault,) = audit(workspace).faults
     assert (fault.kind, fault.path) == ("hash", "results/ranking.json")
     assert f"is of another state of: {part}." in fault.message
@@ -304,7 +304,7 @@ def test_a_change_that_dvc_was_told_to_accept_is_named_by_the_result_hash(worksp
 
 def test_params_that_dvc_was_told_to_accept_are_named_by_the_result_hash(workspace: Path) -> None:
     write(workspace, "params.yaml", PARAMS.replace("1e-05", "1e-04"))
-    run(workspace, "dvc", "commit", "--quiet", "--force")
+    accept_changes(workspace)
     (message,) = hash_faults(workspace)
     assert "is of another state of: params." in message
 
@@ -315,6 +315,6 @@ def test_a_result_hash_that_is_absent_or_made_up_is_named(workspace: Path, forge
     value = json.loads(path.read_text())
     value["result"] = {**value["result"], **forged} if forged else None
     path.write_text(json.dumps(value))
-    run(workspace, "dvc", "commit", "--quiet", "--force")
+    accept_changes(workspace)
     (message,) = hash_faults(workspace)
     assert ("not that of its parts" if forged else "has no result hash") in message

@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
+
+from dvc.repo import Repo
 
 from pcgeval.audit.audit import Audit
 from pcgeval.audit.status import AuditFinding
@@ -169,6 +172,12 @@ def faults_beside_hash(found: Audit) -> list[AuditFinding]:
 def files_at_fault(found: Audit) -> list[tuple[str, str | None]]:
     """Return the kind and path of each of these faults."""
     return [(each.kind, each.path) for each in faults_beside_hash(found)]
+
+
+def accept_changes(folder: Path) -> None:
+    """Let dvc.lock agree with what is there, as `dvc commit --force` does, whose start takes longer."""
+    with chdir(folder), Repo() as repository:
+        repository.commit(force=True)
 
 
 def write(folder: Path, name: str, text: str) -> None:
