@@ -446,6 +446,30 @@ def test_no_content_of_a_file_ends_in_a_traceback(
     assert found.sha256
 
 
+def test_a_result_hash_that_is_not_that_of_the_files_is_a_fault(bundle: bytes, tmp_path: Path) -> None:
+    """Who sees the hash of a published page in a bundle must know that these are the files it was made of."""
+
+    def forge(files: dict[str, bytes]) -> None:
+        true = json.loads(files[RANKING])["result"]["sha256"].encode()
+        for name in (RANKING, CRATE, MANIFEST):
+            assert true in files[name]
+            files[name] = files[name].replace(true, b"0" * 64)
+
+    (fault,) = verified(repacked(bundle, forge), tmp_path).faults
+    assert RANKING in fault
+    assert "result hash 000000000000" in fault
+
+
+def test_a_result_hash_without_its_parts_is_a_fault(bundle: bytes, tmp_path: Path) -> None:
+    def forge(files: dict[str, bytes]) -> None:
+        ranking = json.loads(files[RANKING])
+        ranking["result"]["parts"] = {}
+        files[RANKING] = to_json(ranking, indent=1).encode() + b"\n"
+
+    (fault,) = verified(repacked(bundle, forge), tmp_path).faults
+    assert "result hash" in fault
+
+
 def test_more_vectors_than_trials_are_refused(bundle: bytes, tmp_path: Path) -> None:
     name = f"data/similarity/{MODEL}/{TEAM}/I.json"
 

@@ -24,6 +24,7 @@ from pcgeval.audit.manifest import (
     Statement,
     bundled_files,
     crate_metadata,
+    expected_result,
     params_fault,
     statement,
 )
@@ -201,6 +202,7 @@ class _Verifying:
             params = self._params(len(there))
             ranking = RankingFile.read(self.root / RANKING_JSON)
             wanted = bundled_files(self.root, params)
+            result = expected_result(self.root, params, ranking)
         except PcgevalError as error:
             raise _BrokenError(self._relative(str(error))) from error
         wanted += [each for each in (CRATE, MANIFEST, ENVELOPE) if each in self.digests]
@@ -209,6 +211,15 @@ class _Verifying:
             raise _BrokenError("its files are not in the order of a bundle")
         if ranking.result is None:
             raise _BrokenError(f"{RANKING_JSON}: has no result hash")
+        parts = ranking.result.parts
+        if parts.keys() != result.parts.keys():
+            raise _BrokenError(f"{RANKING_JSON}: its result hash is not made of the parts {', '.join(result.parts)}")
+        if ranking.result != result:
+            others = [part for part in parts if parts[part] != result.parts[part]] or ["the parts together"]
+            self.faults.append(
+                f"{RANKING_JSON}: its result hash {ranking.result.short} is not that of the files, {result.short}: it "
+                f"differs in {', '.join(others)}"
+            )
         source = self.manifest.predicate.source
         expected = statement(params, ranking, there, source)
         if self.contents[MANIFEST] != expected.to_bytes():

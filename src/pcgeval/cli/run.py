@@ -122,10 +122,6 @@ class StagesRun(logging.Handler):
         outer = os.environ.get(INSIDE_RUN)
         this_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         os.environ |= {INSIDE_RUN: "1", "PATH": this_python}  # for the commands of the stages
-        os.environ["PATH"] = (
-            f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # stages: `python`
-        )
-        os.environ[INSIDE_RUN] = "1"
         try:
             with Repo() as repository:
                 names = targets or [stage.addressing for stage in repository.index.stages]
