@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pcgeval.audit.archive import MAX_BYTES, unpack
+from pcgeval.audit.archive import MAX_BYTES, ArchiveError, unpack
 from pcgeval.audit.history import Git
 from pcgeval.audit.manifest import params_fault
 from pcgeval.core.errors import FileError, PcgevalError
@@ -105,8 +105,7 @@ def read_state(wanted: str | None, root: Path) -> EvaluatedState:
         root: The folder of a competition.
 
     Raises:
-        ArchiveError: A bundle was changed after it was made.
-        CompareError: There is no such folder or revision, or it holds no results.
+        CompareError: There is no such folder or revision, it holds no results, or a bundle was changed.
         FileError: A file of results is malformed.
         ScoringError: A table lacks letters or trials.
     """
@@ -143,14 +142,17 @@ def _read_bundle(file: Path, name: str) -> EvaluatedState:
     """Read a bundle that may be anybody's; what it says is not verified."""
     with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as folder_name:
         folder = Path(folder_name)
-        for entry, content in unpack(read_bounded(file, MAX_BYTES, follow_link=True)):
-            if entry == DVC_LOCK.as_posix():
-                continue  # the hashes in it are those of files that are not in the bundle
-            if entry == _PARAMS.as_posix() and (fault := params_fault(content)):
-                raise CompareError(f"{name}: {_PARAMS} {fault}")
-            place = folder / entry
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(content)
+        try:
+            for entry, content in unpack(read_bounded(file, MAX_BYTES, follow_link=True)):
+                if entry == DVC_LOCK.as_posix():
+                    continue  # the hashes in it are those of files that are not in the bundle
+                if entry == _PARAMS.as_posix() and (fault := params_fault(content)):
+                    raise CompareError(f"{name}: {_PARAMS} {fault}")
+                place = folder / entry
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+        except ArchiveError as error:
+            raise CompareError(f"{name}: {error}") from error
         found = _read_competition(folder, name)
         return replace(found, notes=(*found.notes, f"{name}: not verified; `pcgeval verify` does that"))
 

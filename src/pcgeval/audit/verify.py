@@ -35,7 +35,7 @@ from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import CALLS, RANKING_JSON, judgement_file, letter_file, stage_dir, trials
 from pcgeval.core.packages import installed_version
 from pcgeval.core.params import Params, load_params
-from pcgeval.core.stage_files import RankingFile, SimilarityFile
+from pcgeval.core.stage_files import RankingFile, ResultHash, SimilarityFile
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.core.untrusted import printable_name, read_bounded
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
@@ -209,17 +209,7 @@ class _Verifying:
         self._broken_if([name for name in self.digests if name not in wanted], "no part of a bundle")
         if list(self.digests) != wanted:
             raise _BrokenError("its files are not in the order of a bundle")
-        if ranking.result is None:
-            raise _BrokenError(f"{RANKING_JSON}: has no result hash")
-        parts = ranking.result.parts
-        if parts.keys() != result.parts.keys():
-            raise _BrokenError(f"{RANKING_JSON}: its result hash is not made of the parts {', '.join(result.parts)}")
-        if ranking.result != result:
-            others = [part for part in parts if parts[part] != result.parts[part]] or ["the parts together"]
-            self.faults.append(
-                f"{RANKING_JSON}: its result hash {ranking.result.short} is not that of the files, {result.short}: it "
-                f"differs in {', '.join(others)}"
-            )
+        self._check_result_hash(ranking, result)
         source = self.manifest.predicate.source
         expected = statement(params, ranking, there, source)
         if self.contents[MANIFEST] != expected.to_bytes():
@@ -236,6 +226,19 @@ class _Verifying:
         if differing := _other_source(there):
             self.notes.append(f"it was made by other source of pcgeval than is here: {_listed(differing)}")
         self.params, self.ranking = params, ranking
+
+    def _check_result_hash(self, ranking: RankingFile, expected: ResultHash) -> None:
+        if ranking.result is None:
+            raise _BrokenError(f"{RANKING_JSON}: has no result hash")
+        parts = ranking.result.parts
+        if parts.keys() != expected.parts.keys():
+            raise _BrokenError(f"{RANKING_JSON}: its result hash is not made of the parts {', '.join(expected.parts)}")
+        if ranking.result != expected:
+            others = [part for part in parts if parts[part] != expected.parts[part]] or ["the parts together"]
+            self.faults.append(
+                f"{RANKING_JSON}: its result hash {ranking.result.short} is not that of the files, {expected.short}: "
+                f"it differs in {', '.join(others)}"
+            )
 
     def recompute(self, classifier: Path | None, sample: int | None, seed: int) -> None:
         """Recompute the ranking."""
