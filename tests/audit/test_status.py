@@ -142,6 +142,10 @@ HARM: dict[str, tuple[Harm, list[tuple[str, str | None]]]] = {
         lambda f: write(f, "dvc.yaml", PIPELINE.replace("data/stability, data/images,", "data/stability,")),
         [("stage", None)],
     ),
+    "param of a stage removed": (
+        lambda f: write(f, "dvc.yaml", PIPELINE.replace("models, limits, physics", "models, physics")),
+        [("stage", None)],
+    ),
     "reader older than its input": (lock_an_older_input, [("stage", "data/raw/m1/aa")]),
 }
 

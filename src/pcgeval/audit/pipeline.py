@@ -150,6 +150,8 @@ def _join(stage: DvcStage, locked: dict[str, Any] | None) -> PipelineStage:
         stage.cmd_changed
         or {each.def_path for each in deps} != {each["path"] for each in locked.get("deps", ())}
         or {each.def_path for each in stage.outs} != {each["path"] for each in locked.get("outs", ())}
+        or {name for each in params for name in each.params}
+        != {name for named in locked.get("params", {}).values() for name in named}
     )
     return PipelineStage(
         name=stage.name,
