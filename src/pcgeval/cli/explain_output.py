@@ -90,7 +90,8 @@ def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
-        yield f"... and {len(lines) - len(shown)} lines more"
+        more = len(lines) - len(shown)
+        yield f"... and {more} more line{'s' if more > 1 else ''}"
 
 
 def _failure(found: Explanation) -> str:
