@@ -406,6 +406,28 @@ def test_a_bundle_that_is_not_whole_is_refused_before_anything_is_recomputed(
     assert any(reason in fault for fault in found.faults), found.faults
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        "data/grades/",
+        "data/evidence/",
+        "results/official/",
+        "data/diversity/",
+        "data/levels/",
+        "results/metrics.json",
+    ],
+)
+def test_what_is_left_out_is_a_fault(bundle: bytes, tmp_path: Path, part: str) -> None:
+    """Else a result that does not follow from the rest would only have to be left out."""
+
+    def leave_out(files: dict[str, bytes]) -> None:
+        for name in [name for name in files if name.startswith(part)]:
+            del files[name]
+
+    found = verified(repacked(bundle, leave_out), tmp_path)
+    assert any(part in fault and "missing" in fault for fault in found.faults), found.faults
+
+
 HOSTILE = (
     *(b"", b"\xff\xfe", b"null", b"[]", b"{}", b"[" * 50_000, b'{"a":' * 5000, b"\0" * 100, b"1" * 5000, b'"\\ud800"'),
     *(

@@ -19,6 +19,7 @@ from pcgeval.audit.manifest import (
     bundled_files,
     crate_metadata,
     expected_result,
+    missing_files,
     params_fault,
     statement,
 )
@@ -56,6 +57,8 @@ def make_bundle(root: Path, private_key: bytes | None = None) -> bytes:
         raise BundleError(
             f"{RANKING_JSON}: its result hash is not that of the files that are there now. Run `make final-eval` first."
         )
+    if missing := missing_files(root, params):
+        raise BundleError(f"{missing[0]}: is missing, so the evaluation is not complete. Run `make final-eval` first.")
     names = bundled_files(root, params)
     return pack(_contents(root, names, params, ranking, _commit_state(root, names), private_key))
 

@@ -24,13 +24,19 @@ from pcgeval.core.layout import (
     RANKING_JSON,
     RUBRICS,
     STAGE_DIRS,
+    TRIALS_FILE,
     StageDir,
+    evidence_file,
+    grade_file,
+    letter_file,
+    rubric_file,
     stage_dir,
 )
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, ResultHash, Sha256
 from pcgeval.core.untrusted import files_below, printable_line
 from pcgeval.scoring.decimals import round_totals
+from pcgeval.scoring.official_files import OFFICIAL_NAMES
 from pcgeval.scoring.result_hash import deciding_files, result_hash
 
 MANIFEST = "manifest.json"
@@ -168,6 +174,22 @@ def bundled_files(root: Path, params: Params) -> list[str]:
     alone = (*_SETTINGS, *_HISTORIES, *(path.as_posix() for path in (RANKING_CSV, RANKING_JSON, METRICS)))
     names |= {name for name in alone if (root / name).is_file()}
     return sorted(names, key=os.fsencode)
+
+
+def missing_files(root: Path, params: Params) -> list[str]:
+    """Return what a bundle must hold and is not there; what lies beside these files is found by recomputing them."""
+    pairs, letter = list(product(params.models, params.teams)), params.competition.characters[0]
+    stages = [stage for stage in STAGE_DIRS if stage not in NOT_BUNDLED]
+    needed = [
+        letter_file(stage_dir(stage, *pair), letter) if stage == "diversity" else stage_dir(stage, *pair) / TRIALS_FILE
+        for stage in stages
+        for pair in pairs
+    ]
+    needed += [evidence_file(*pair) for pair in pairs]
+    needed += [grade_file(team) for team in params.teams]
+    needed += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
+    needed += [rubric_file(params.rubric.id), RANKING_CSV, RANKING_JSON, METRICS]
+    return [path.as_posix() for path in needed if not (root / path).is_file()]
 
 
 def params_fault(content: bytes) -> str | None:

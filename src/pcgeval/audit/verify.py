@@ -25,6 +25,7 @@ from pcgeval.audit.manifest import (
     bundled_files,
     crate_metadata,
     expected_result,
+    missing_files,
     params_fault,
     statement,
 )
@@ -48,6 +49,7 @@ _MOST = 5  # names in a sentence
 _UNPROVED = (
     "that the models gave these replies: `pcgeval audit --ask N` asks some of them again",
     "what people decided and say: teams, rules, disqualifications, grades by hand, earlier grades, the commit",
+    "what dvc.yaml and dvc.lock say of the run: nothing here follows from them",
 )
 
 
@@ -207,6 +209,7 @@ class _Verifying:
             raise _BrokenError(self._relative(str(error))) from error
         wanted += [each for each in (CRATE, MANIFEST, ENVELOPE) if each in self.digests]
         self._broken_if([name for name in self.digests if name not in wanted], "no part of a bundle")
+        self._broken_if(missing_files(self.root, params), "missing, so that it could not be compared")
         if list(self.digests) != wanted:
             raise _BrokenError("its files are not in the order of a bundle")
         self._check_result_hash(ranking, result)
