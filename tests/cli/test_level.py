@@ -75,6 +75,14 @@ def test_standard_input(monkeypatch, capsys):
     assert "UTF-8" in capsys.readouterr().err
 
 
+def test_without_a_classifier_the_level_is_simulated(files, capsys):
+    assert main(["level", files[0], "--letter", "T"]) == 0
+    said = capsys.readouterr()
+    assert "--classifier" in said.err
+    assert "similarity is not known" in said.out
+    assert f"stability {score_level(CALLS, 'T').stability:.3f}" in said.out
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -44,10 +44,12 @@ def level_text(found: LevelScore, name: str) -> str:
     fallen = [each for each in found.blocks if each.fate != "stayed"]
     lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
     lines += [f"  {block_text(each)}" for each in fallen]
-    lines += ["likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest)]
-    lines += [
-        f"{found.letter}: {found.score:.4f} = stability {found.stability:.3f} x similarity {found.similarity:.4f}"
-    ]
+    if not found.probabilities:
+        lines.append(f"{found.letter}: stability {found.stability:.3f}; similarity is not known without a classifier")
+        return "\n".join(lines)
+    lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest))
+    scores = f"stability {found.stability:.3f} x similarity {found.similarity:.4f}"
+    lines.append(f"{found.letter}: {found.score:.4f} = {scores}")
     return "\n".join(lines)
 
 

@@ -123,8 +123,8 @@ def level(
 ) -> None:
     """Score one level: what fell, which letter it shows.
 
-    Physics and classifier are those of params.yaml, if there is one. Exit code 1 means that a stage failed, so that the
-    level scores 0.
+    Physics and classifier are those of params.yaml, if there is one; elsewhere, without --classifier, the level is only
+    simulated. Exit code 1 means that a stage failed, so that the level scores 0.
     """
     from pcgeval.cli.level_output import level_text
     from pcgeval.cli.settings import load_params_or_default
@@ -136,7 +136,11 @@ def level(
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
     params = load_params_or_default()
-    network = Classifier.load(classifier or params.similarity.model, revision or params.similarity.revision)
+    source, network = classifier or params.similarity.model, None
+    if classifier is None and not Path("params.yaml").is_file() and not Path(source).is_dir():
+        print_stderr("There is no classifier here: name one with --classifier to see which letter it looks like.")
+    else:
+        network = Classifier.load(source, revision or params.similarity.revision)
 
     def score(text: str) -> bool:
         found = score_level(text, letter, network, params.physics)
