@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from evaluated_competition import make_evaluated
 from filelock import FileLock
-from mini_competition import FILES, run, write
+from mini_competition import FILES, copy_sharing, run, write
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +46,9 @@ def evaluate(folder: Path) -> Path:
 
 @pytest.fixture
 def workspace(evaluated: Path, tmp_path: Path) -> Path:
-    """A copy of the evaluated competition to do harm to."""
-    return Path(shutil.copytree(evaluated, tmp_path / "workspace", symlinks=True))
+    """A copy of the evaluated competition to do harm to; what git and DVC stored there is shared, not for writing."""
+    copy = copy_sharing(".git/objects", ".dvc/cache")
+    return Path(shutil.copytree(evaluated, tmp_path / "workspace", symlinks=True, copy_function=copy))
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from pcgeval.audit.differences import Difference
 from pcgeval.audit.history import Git
 from pcgeval.audit.recompute import Recomputation, Recomputed
 from pcgeval.audit.text import audit_text
+from pcgeval.cli.main import main
 from pcgeval.core.files import to_json
 from pcgeval.core.packages import installed_version
 
@@ -321,10 +322,12 @@ def test_a_copy_of_the_code_is_the_code(workspace: Path) -> None:
     assert "loaded" not in {each.kind for each in audit(workspace).notes}
 
 
-def test_the_command_has_the_option_strict(workspace: Path) -> None:
+def test_the_command_has_the_option_strict(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(workspace, "Makefile", "")
-    words = [sys.executable, "-m", "pcgeval", "audit", "--recompute", "0"]
+    monkeypatch.chdir(workspace)
     for more in ([], ["--strict"]):  # what the stages make of the submissions is no level, so both have faults
-        done = subprocess.run([*words, *more], cwd=workspace, capture_output=True, text=True, check=False)
-        assert f"{'FAULT' if more else 'note'}: Makefile: is not in the last commit" in done.stdout
-        assert done.returncode == 1
+        assert main(["audit", "--recompute", "0", *more]) == 1
+        said = capsys.readouterr().out
+        assert f"{'FAULT' if more else 'note'}: Makefile: is not in the last commit" in said

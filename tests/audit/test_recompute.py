@@ -2,9 +2,10 @@
 
 import csv
 import io
+import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from evaluated_competition import evaluate
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mini_competition import copy_sharing
+from soak import SOAK
 
 from pcgeval.audit.differences import Difference, Tolerance, compare_values
 from pcgeval.audit.measurements import Group, sample_levels
@@ -27,7 +30,9 @@ STABILITY, SIMILARITY = "data/stability/small/beta/", "data/similarity/small/bet
 @pytest.fixture
 def folder(competition: Path, tmp_path: Path) -> Path:
     left_out = shutil.ignore_patterns("src", ".cache", ".pcgeval")
-    copy = Path(shutil.copytree(competition, tmp_path / "copy", ignore=left_out))
+    copy = Path(
+        shutil.copytree(competition, tmp_path / "copy", ignore=left_out, copy_function=copy_sharing("data/classifier"))
+    )
     (copy / "src").symlink_to(competition / "src")
     return copy
 
@@ -333,11 +338,19 @@ def test_a_result_that_is_none_is_a_difference(folder: Path, content: bytes) -> 
     assert {each.path for each in differences} == {"results/ranking.json"}
 
 
+PLACES = ("raw", "intermediate", "levels", "stability", "similarity", "diversity", "evidence", "grades")
+VECTORLESS = b'{"count": 1, "trials": [], "similarities": [{"id": "a_I_1", "raws": []}]}'
+
+
 @pytest.mark.parametrize(
-    "content", [*JUNK, b'{"count": 1, "trials": [], "similarities": [{"id": "a_I_1", "raws": []}]}']
+    ("content", "places"),
+    [
+        (content, PLACES if SOAK else [place])
+        for content, place in zip([VECTORLESS, *JUNK], itertools.cycle(("similarity", *PLACES)), strict=False)
+    ],
 )
-def test_junk_in_any_file_is_named_and_never_a_traceback(folder: Path, content: bytes) -> None:
-    for place in ("raw", "intermediate", "levels", "stability", "similarity", "diversity", "evidence", "grades"):
+def test_junk_in_any_file_is_named_and_never_a_traceback(folder: Path, content: bytes, places: Sequence[str]) -> None:
+    for place in places:
         whole = {path: path.read_bytes() for path in (folder / "data" / place).rglob("*") if path.suffix == ".json"}
         path = min(whole or (folder / "data" / place).rglob("*.*"))
         before = path.read_bytes()
@@ -378,8 +391,7 @@ def numbers(value: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @settings(
-    max_examples=40,
-    deadline=None,
+    max_examples=40 if SOAK else 10,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())

@@ -1,8 +1,10 @@
 """A miniature competition with the real layout, whose stages only copy text."""
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
@@ -178,6 +180,16 @@ def accept_changes(folder: Path) -> None:
     """Let dvc.lock agree with what is there, as `dvc commit --force` does, whose start takes longer."""
     with chdir(folder), Repo() as repository:
         repository.commit(force=True)
+
+
+def copy_sharing(*folders: str) -> Callable[[str, str], object]:
+    """Return a copy function for copytree that makes hard links in some folders, where no test may write in place."""
+    shared = tuple(f"/{folder}/" for folder in folders)
+
+    def copy(source: str, target: str) -> None:
+        (os.link if any(folder in source for folder in shared) else shutil.copy2)(source, target)
+
+    return copy
 
 
 def write(folder: Path, name: str, text: str) -> None:

@@ -10,10 +10,13 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dpath
 import psutil
 from dvc.dependency import ParamsDependency
 from dvc.dvcfile import ProjectFile
@@ -97,7 +100,8 @@ def read_pipeline(root: Path) -> Pipeline:
         with Repo(str(root)) as repository:
             file = ProjectFile(repository, str(root / PIPELINE_FILE))
             locked = _locked_stages(file, root / LOCK_FILE)
-            stages = tuple(_join(stage, locked.get(stage.name)) for stage in file.stages.values())
+            contents: dict[str, Any] = {}
+            stages = tuple(_join(stage, locked.get(stage.name), contents) for stage in file.stages.values())
             if not stages:
                 raise AuditError(f"{PIPELINE_FILE}: defines no stage. Restore it (`git restore {PIPELINE_FILE}`).")
 
@@ -143,7 +147,8 @@ def _locked_stages(file: ProjectFile, path: Path) -> dict[str, dict[str, Any]]:
     return stages
 
 
-def _join(stage: DvcStage, locked: dict[str, Any] | None) -> PipelineStage:
+def _join(stage: DvcStage, locked: dict[str, Any] | None, contents: dict[str, Any]) -> PipelineStage:
+    """Join a stage with what dvc.lock says of it; contents are those of params files that were read already."""
     params = [each for each in stage.deps if isinstance(each, ParamsDependency)]
     deps = [each for each in stage.deps if not isinstance(each, ParamsDependency)]
     redefined = locked is not None and (
@@ -163,8 +168,22 @@ def _join(stage: DvcStage, locked: dict[str, Any] | None) -> PipelineStage:
         deps=_artifacts(deps),
         outs=_artifacts(stage.outs),
         locked_params={name: value for each in params for name, value in _leaves(each.hash_info.value or {})},
-        current_params={name: value for each in params for name, value in _leaves(each.read_params())},
+        current_params={name: value for each in params for name, value in _leaves(_read_params(each, contents))},
     )
+
+
+def _read_params(params: ParamsDependency, contents: dict[str, Any]) -> dict[str, Any]:
+    """Return the values as DVC reads them, which would parse the whole file again for every stage."""
+    if params.fs_path not in contents:
+        whole = copy(params)
+        whole.params = []  # for DVC: all that are in the file
+        contents[params.fs_path] = whole.read_params()
+    content = contents[params.fs_path]
+    found = {}
+    for name in params.params:
+        with suppress(KeyError):
+            found[name] = dpath.get(content, name, separator=".")
+    return found if params.params else content
 
 
 def _artifacts(found: Iterable[Output]) -> tuple[Artifact, ...]:
