@@ -559,10 +559,10 @@ def evaluated(folder: Path) -> None:
 
 @contextmanager
 def copy_of(folder: Path) -> Iterator[Path]:
-    """Give a copy to alter: of hard links, as whatever changes a file writes it anew, but for git's own files."""
+    """Give a copy to alter: hard links, but for the files that git and DVC alter in place."""
 
     def copy(source: str, target: str) -> None:
-        if "/.git/" in source and "/.git/objects/" not in source:
+        if source.endswith("/dvc.lock") or ("/.git/" in source and "/.git/objects/" not in source):
             shutil.copy2(source, target)
         else:
             os.link(source, target)
