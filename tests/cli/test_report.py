@@ -49,6 +49,33 @@ def test_a_missing_report_says_how_to_make_it(
     assert "Run `make report`" in capsys.readouterr().err
 
 
+def test_a_copy_to_share_has_all_trials_as_one_table(workspace: Path, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    out = tmp_path / "copy"
+    assert main(["report", "--out", str(out)]) in {0, 1}
+    rows = parquet.read_table(out / "tables" / "trials.parquet").to_pylist()
+    assert {(each["model"], each["team"]) for each in rows} == {(m, t) for m in PARAMS.models for t in PARAMS.teams}
+    assert all((each["reason"] is None) == (each["failed_stage"] is None) for each in rows)
+    assert any(each["reason"] for each in rows)
+    assert any(each["score"] for each in rows)
+    assert 'href="tables/trials.parquet"' in (out / "index.html").read_text()
+    assert "trials.parquet" not in (workspace / REPORT / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    assert main(["report", "--out", str(out)]) in {0, 1}
+    mine = [out / "teams" / "notes.html", out / "letters" / "photo.png", out / "tables" / "mine.csv"]
+    for path in mine:
+        path.write_text("mine")
+    (out / "teams" / "of-an-earlier-round.html").write_bytes((out / "index.html").read_bytes())
+    assert main(["report", "--out", str(out)]) in {0, 1}
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert not (out / "teams" / "of-an-earlier-round.html").exists()
+
+
 def test_a_copy_to_share_names_the_commit(workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ["init", "-q"],

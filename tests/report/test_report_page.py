@@ -40,8 +40,9 @@ def page(pages):
 
 
 def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_removed(workspace):
-    write_text(workspace / REPORT / "teams" / "of-another-round.html", "")
-    write_text(workspace / REPORT / "letters" / "Z.html", "")
+    old = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
+    write_text(workspace / REPORT / "teams" / "of-another-round.html", old)
+    write_text(workspace / REPORT / "letters" / "Z.html", old)
     path = write_report(PARAMS, workspace, workspace / REPORT)
     assert path == workspace / "results" / "report" / "index.html"
     assert {each.name for each in path.parent.iterdir()} == {"index.html", "letters", "plots", "tables", "teams"}

@@ -2,14 +2,18 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pcgeval.cli.options import group
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
+
+if TYPE_CHECKING:
+    from pcgeval.report.results import Evaluation
 
 app = group()
 
@@ -20,11 +24,16 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Write a copy to share there, which names the commit and its date."),
     ] = None,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="With --out: put the bundle there too, which others can verify.")
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     serve: Annotated[bool, typer.Option("--serve", help="Serve it to this machine's browsers until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of --serve; 0 takes a free one.")] = 0,
 ) -> None:
     """Name, open, serve or copy the report of the last run.
+
+    A copy has all trials as a Parquet file too, where the extra `parquet` is installed.
 
     Exit code 1 means that it may not be the report of what is there now; the reasons are named.
     """
@@ -39,7 +48,7 @@ def report(
     if out:
         if out.exists() and not (out.is_dir() and ((out / INDEX).is_file() or not any(out.iterdir()))):
             raise FileError(f"{out}: already exists and is no report. Name a new or empty folder.")
-        index = write_report(params, Path(), out, _commit())
+        index = write_report(params, Path(), out, _commit(), lambda found: dict(_files_to_share(found, bundle)))
     elif not index.is_file():
         raise FileError(f"{index}: is missing. Run `make report` to make it.")
     sys.stdout.write(f"{index}\n")
@@ -50,6 +59,19 @@ def report(
     elif open_page:
         _open(index.resolve().as_uri())
     fail_if_doubtful(doubts)
+
+
+def _files_to_share(evaluation: "Evaluation", bundle: bool) -> Iterator[tuple[str, bytes]]:
+    """Yield what lies beside the pages of a copy, by name."""
+    from pcgeval.audit.bundle import make_bundle
+    from pcgeval.report.tables import trials_parquet
+
+    try:
+        yield "tables/trials.parquet", trials_parquet(evaluation)
+    except ImportError:
+        print_stderr("no Parquet file of the trials: `pip install '.[parquet]'` brings what writes it")
+    if bundle:
+        yield "bundle.zip", make_bundle(Path())
 
 
 def _serve(index: Path, port: int, *, open_page: bool) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -37,6 +37,8 @@ from pcgeval.scoring.official_files import OFFICIAL_NAMES
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages
 LETTERS = "letters"  # the folder of the pages that compare a letter
+_GENERATOR = b'<meta name="generator" content="pcgeval">'  # of base.html.j2
+_HEAD = 2_000  # bytes of a page in which it stands
 TABLES = "tables"  # the folder of what the index links to
 ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
@@ -44,18 +46,25 @@ MESSAGES = 400_000  # the same for the conversations of flagged trials
 LONGEST_MESSAGE = 1_000
 
 
-def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Path:
+def write_report(
+    params: Params,
+    root: Path,
+    out: Path,
+    commit: str = "",
+    more: Callable[[Evaluation], Mapping[str, bytes]] = lambda _: {},
+) -> Path:
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
     Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
-    said of when or where the report was made, but for `commit`. Pages and tables of teams, letters and models that are
-    not in this round are removed.
+    said of when or where the report was made, but for `commit`. Pages and tables that an earlier report left there of
+    teams, letters and models that are not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
         root: The competition's folder, with `data/` and `results/`.
         out: The folder for the pages, usually `results/report`.
         commit: What the pages say of the commit that they were made from.
+        more: Gives the contents of files to lay beside the pages, by name; the index links to them.
 
     Raises:
         FileError: A file of an earlier stage is missing, is broken, or is about something else.
@@ -65,18 +74,27 @@ def write_report(params: Params, root: Path, out: Path, commit: str = "") -> Pat
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
-    written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation, commit)}
+    extra = more(evaluation)
+    written |= {out / name: content for name, content in extra.items()}
+    written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation, commit, tuple(extra))}
     for path, content in written.items():
         write_bytes(path, content)
     for folder in (TEAMS, LETTERS, TABLES):
         for path in (out / folder).rglob("*"):
-            if path.is_file() and path not in written:
+            if path.is_file() and path not in written and _is_of_a_report(path):
                 path.unlink()
     write_plots(evaluation, out / "plots", environment())
     return out / INDEX
 
 
-def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str, str]]:
+def _is_of_a_report(path: Path) -> bool:
+    """Tell whether a file below a report's folder was written by `write_report`, as far as its name or start tell."""
+    return path.name in OFFICIAL_NAMES or _GENERATOR in path.read_bytes()[:_HEAD]
+
+
+def render_pages(
+    evaluation: Evaluation, commit: str = "", files_beside: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
     letters = [letter for team in evaluation.teams for model in team.models for letter in model.letters]
     scales = {
@@ -99,6 +117,7 @@ def render_pages(evaluation: Evaluation, commit: str = "") -> Iterator[tuple[str
             "index.html.j2",
             heat_maps=list(heat_maps(evaluation, scales["letters"])),
             firmness=firmness(evaluation, found),
+            files_beside=files_beside,
             **common,
         ),
     )

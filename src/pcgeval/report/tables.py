@@ -7,6 +7,7 @@ from typing import Literal
 
 from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
 from pcgeval.core.untrusted import printable_line
+from pcgeval.report.results import Evaluation
 from pcgeval.scoring.decimals import rounded
 
 _LATEX = {
@@ -28,6 +29,43 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     columns = ["team", "status", "rank", "normalised", "low", "high", "total", *models, "failed trials"]
     rows = [_row(team, models, exact=form == "csv") for team in ranking.teams]
     return {"csv": _csv, "latex": _latex, "markdown": _markdown}[form](columns, rows)
+
+
+def trials_parquet(evaluation: Evaluation) -> bytes:
+    """Return all trials as a Parquet file, a row each; what a trial did not reach is null.
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - an extra
+    from pyarrow import parquet  # noqa: PLC0415
+
+    rows = [
+        {
+            "model": model.name,
+            "team": team.name,
+            "letter": trial.trial.letter,
+            "trial": trial.trial.number,
+            "stability": trial.stability,
+            "similarity": trial.similarity,
+            "score": None if trial.score is None else float(trial.score),
+            "likeliest": trial.top_label.label if trial.top_label else None,
+            "failed_stage": trial.failure.stage if trial.failure else None,
+            "reason": trial.failure.reason if trial.failure else None,
+            "calls": trial.usage.calls if trial.usage else None,
+            "tokens": trial.usage.tokens if trial.usage else None,
+            "flags": list(trial.flag_kinds),
+        }
+        for team in evaluation.teams
+        for model in team.models
+        for trial in model.trials
+    ]
+    text, number, count = pa.string(), pa.float64(), pa.int64()
+    types = [text, text, text, count, number, number, number, text, text, text, count, count, pa.list_(text)]
+    schema = pa.schema(list(zip(rows[0], types, strict=True)))
+    sink = io.BytesIO()
+    parquet.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
+    return sink.getvalue()
 
 
 def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
