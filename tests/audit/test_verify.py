@@ -38,7 +38,7 @@ def folder(competition: Path, tmp_path: Path) -> Path:
 
 
 def copied(competition: Path, folder: Path) -> Path:
-    left_out, copy = shutil.ignore_patterns(".cache", "images"), copy_sharing("src", "stages", "data/classifier")
+    left_out, copy = shutil.ignore_patterns("images"), copy_sharing("src", "stages", "data/classifier", ".cache")
     return Path(shutil.copytree(competition, folder, ignore=left_out, copy_function=copy))
 
 

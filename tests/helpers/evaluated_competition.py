@@ -6,6 +6,7 @@ from pathlib import Path
 from workspace import make_workspace
 
 from pcgeval.checks.gathering import evidence_stage
+from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
     OFFICIAL_RESULTS,
     STAGE_DIRS,
@@ -38,7 +39,7 @@ def make_evaluated(folder: Path) -> Path:
 
 def evaluate(folder: Path, since: str = "generate") -> None:
     """Run the stages from one on: what was altered before it is then what all later files follow from."""
-    with chdir(folder):
+    with chdir(folder), unsynced():
         params = load_params()
         stages = STAGES[STAGES.index(since) :]
         for model in params.models:

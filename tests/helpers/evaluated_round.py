@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_bytes, sha256_file, write_json, write_text
+from pcgeval.core.files import sha256_bytes, sha256_file, unsynced, write_json, write_text
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials
 from pcgeval.core.params import Similarity, parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
@@ -123,7 +123,7 @@ def write_round(
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model, classifier)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
-    with chdir(root):
+    with chdir(root), unsynced():
         for model in params.models:
             for team in params.teams:
                 evaluate(params, model, team, reply, likeness, noted)
