@@ -130,6 +130,7 @@ def test_human_grades_of_a_team(competition, capsys):
 
 
 @pytest.mark.usefixtures("competition")
+@pytest.mark.slow  # it is asked several times
 def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys):
     words = ["zero-shot", "--judge", "simple", "--model", "m:1", "--host", "http://127.0.0.1:9", "--ignore-checks"]
     output = graded(capsys, *words, codes=(1,))

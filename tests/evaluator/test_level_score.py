@@ -25,6 +25,8 @@ PHYSICS = PhysicsParams()
 STANDING = "An I:\n```python\ndrop_block('b13', 5)\ndrop_block('b13', 5)\n```"
 FALLING = "```\n" + "\n".join(f"drop_block('b31', {4 + row})" for row in range(6)) + "\n```"
 
+pytestmark = pytest.mark.slow  # torch is loaded
+
 
 @pytest.fixture(scope="module")
 def classifier() -> Classifier:
