@@ -165,28 +165,15 @@ def audit(
     if faults:
         _refuse_while_running(root)  # one that began meanwhile
     tracer = Tracer(pipeline, workspace, params)
-    lines: list[Line] = []
-    shared: list[Input] = []
-    used: set[str] = set()  # names of stages
-    for each in ranked:  # an input that belongs to a team stays with its line, all others are shared
-        names, inputs = tracer.trace(each.team)
-        used |= set(names)
-        shared += [given for given in inputs if owner_of(given.path).team is None]
-        own = tuple(given for given in inputs if owner_of(given.path).team is not None)
-        models = tuple(
-            ModelLine(model, trials, found.failed_trials, found.flagged_trials, found.score, found.normalised)
-            for model, found in each.models.items()
-        )
-        lines.append(
-            Line(each.team, each.status, each.rank, each.winner, each.total, each.normalised, models, names, own)
-        )
+    traces = {each.team: tracer.trace(each.team) for each in ranked}
+    used = {name for names, _ in traces.values() for name in names}
     values = _params_used(stage for stage in pipeline.stages if stage.name in used)
     settings = [each for each in values if each.name.startswith("models.")]
     others = [each for each in values if not each.name.startswith("models.")]
     return Audit(
         competition=f"{params.competition.name} {params.competition.edition}, {params.competition.round}",
-        lines=tuple(lines),
-        shared=merge_inputs(shared),
+        lines=tuple(_line(each, trials, *traces[each.team]) for each in ranked),
+        shared=merge_inputs(given for _, inputs in traces.values() for given in inputs if _owner(given) is None),
         models=tuple(
             ModelUsed(model, tuple(found)) for model, found in groupby(settings, lambda each: each.name.split(".")[1])
         ),
@@ -201,6 +188,20 @@ def audit(
         faults=tuple(faults),
         notes=tuple(notes),
     )
+
+
+def _line(team: RankedTeam, trials: int, stages: tuple[str, ...], inputs: tuple[Input, ...]) -> Line:
+    """Return a team's line; inputs that belong to no team stand with what all lines share."""
+    models = tuple(
+        ModelLine(model, trials, found.failed_trials, found.flagged_trials, found.score, found.normalised)
+        for model, found in team.models.items()
+    )
+    own = tuple(given for given in inputs if _owner(given) is not None)
+    return Line(team.team, team.status, team.rank, team.winner, team.total, team.normalised, models, stages, own)
+
+
+def _owner(given: Input) -> str | None:
+    return owner_of(given.path).team
 
 
 def _refuse_while_running(root: Path) -> None:

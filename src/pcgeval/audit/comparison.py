@@ -196,7 +196,7 @@ class TeamChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StateComparison:
     """Two states: what differs in what led to them, and each team, in the order of the later ranking.
 
     `notes` are reasons why a cause may not be found, or why a published figure is another than its tables make.
@@ -296,7 +296,7 @@ def _standing(row: RankedTeam | None) -> tuple[Any, ...]:
     return () if row is None else (row.rank, row.status, row.winner, row.total, row.normalised)
 
 
-def compare_states(before: EvaluatedState, after: EvaluatedState) -> Comparison:
+def compare_states(before: EvaluatedState, after: EvaluatedState) -> StateComparison:
     """Compare two states of a competition, the earlier one first.
 
     Tables of a single model are compared whatever their folders are named.
@@ -307,7 +307,7 @@ def compare_states(before: EvaluatedState, after: EvaluatedState) -> Comparison:
     work = _Comparing(before, after, differences)
     names = dict.fromkeys([*after.teams, *before.teams])
     notes = [*before.notes, *after.notes, *_forged(before), *_forged(after)]
-    return Comparison(before, after, differences, tuple(work.team(name) for name in names), tuple(notes))
+    return StateComparison(before, after, differences, tuple(work.team(name) for name in names), tuple(notes))
 
 
 def _forged(state: EvaluatedState) -> Iterator[str]:

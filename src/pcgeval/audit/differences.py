@@ -46,7 +46,7 @@ class Difference:
 
     @property
     def remedy(self) -> str:
-        """What to do, so that the file is what the stages make of its inputs."""
+        """The advice that makes the file what the stages make of its inputs."""
         if not self.stage.startswith("generate@"):  # which keeps what lies in data/raw
             return f"Run `dvc repro --force --single-item {self.stage}`, then `make final-eval`."
         return "Run `make final-eval`." if self.found == ABSENT else "Delete it and run `make final-eval`."
@@ -54,7 +54,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What may differ between two files that say the same.
+    """The differences that two files may have and still say the same.
 
     Attributes:
         numbers: By how much a number may differ, by the last key on the way to it; by nothing if it is not named.

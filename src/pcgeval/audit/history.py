@@ -191,7 +191,7 @@ _MANIFEST = TypeAdapter(list[_Entry])
 
 
 @dataclass(frozen=True)
-class Difference:
+class FolderChange:
     """The files of a folder, by relative path, that are not as they were."""
 
     changed: tuple[str, ...]
@@ -199,7 +199,7 @@ class Difference:
     added: tuple[str, ...]
 
 
-def folder_difference(pipeline: Pipeline, git: Git, now: Listing, md5: str, files: int | None) -> Difference | None:
+def folder_difference(pipeline: Pipeline, git: Git, now: Listing, md5: str, files: int | None) -> FolderChange | None:
     """Return how a folder differs from what it held when DVC hashed it; None if neither cache nor git tells.
 
     Args:
@@ -225,9 +225,9 @@ def folder_difference(pipeline: Pipeline, git: Git, now: Listing, md5: str, file
     return None if before is None else compare(before, present)
 
 
-def compare(before: Mapping[str, str], now: Mapping[str, str]) -> Difference:
+def compare(before: Mapping[str, str], now: Mapping[str, str]) -> FolderChange:
     """Return how two lists of files differ."""
-    return Difference(
+    return FolderChange(
         changed=tuple(sorted(name for name in before.keys() & now.keys() if before[name] != now[name])),
         missing=tuple(sorted(before.keys() - now.keys())),
         added=tuple(sorted(now.keys() - before.keys())),

@@ -1,4 +1,4 @@
-"""What a bundle holds and what it says of it: the manifest and the description for catalogues of research data.
+"""Name the files of a bundle, and describe them: the manifest and the description for catalogues of research data.
 
 All of it but the commit follows from the bundled files, so that a reader makes it again and compares.
 """
@@ -113,7 +113,7 @@ class CompetitionName(_Part):
 
 
 class Predicate(_Part):
-    """What a bundle says of its files: the result, and what it was computed with."""
+    """A bundle's statement about its files: the result, and the versions it was computed with."""
 
     competition: CompetitionName
     winners: tuple[str, ...]

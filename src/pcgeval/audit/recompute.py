@@ -98,7 +98,7 @@ class Recomputed:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """What a recomputation found.
+    """The result of a recomputation.
 
     Attributes:
         recomputed: How much was compared.

@@ -59,7 +59,7 @@ class VerifyError(PcgevalError):
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found out about a bundle; it holds what it says if there are no faults.
+    """The result of verifying a bundle, which holds what it says if there are no faults.
 
     Attributes:
         sha256: Of the file.

@@ -13,7 +13,7 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.untrusted import printable_text
 
 if TYPE_CHECKING:
-    from pcgeval.audit.comparison import Cause, Comparison, ModelChange, TeamChange
+    from pcgeval.audit.comparison import Cause, ModelChange, StateComparison, TeamChange
     from pcgeval.core.stage_files import RankedTeam
 
 MOST_LETTERS = 5  # of a team with a model
@@ -63,7 +63,7 @@ def compare(
         print_stderr(f"warning: {note}")
 
 
-def _lines(found: "Comparison", *, long: bool) -> Iterator[str]:
+def _lines(found: "StateComparison", *, long: bool) -> Iterator[str]:
     yield f"{found.before.name} -> {found.after.name}: {_summary(found)}"
     hashes = [each.result_hash for each in (found.before, found.after)]
     if any(hashes):
@@ -86,7 +86,7 @@ def _lines(found: "Comparison", *, long: bool) -> Iterator[str]:
         yield f"\nunchanged: {', '.join(each.team for each in found.teams if not each.changed)}"
 
 
-def _summary(found: "Comparison") -> str:
+def _summary(found: "StateComparison") -> str:
     if found.same:
         return "every rank, total, score and letter is the same"
     changed = [each for each in found.teams if each.changed]

@@ -119,7 +119,7 @@ class StagesRun(logging.Handler):
         log = logging.getLogger("dvc")
         log.setLevel(logging.INFO)
         handlers, log.handlers = log.handlers, [self]
-        outer = os.environ.get(INSIDE_RUN)
+        outer = {name: os.environ.get(name) for name in (INSIDE_RUN, "PATH")}
         this_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         os.environ |= {INSIDE_RUN: "1", "PATH": this_python}  # for the commands of the stages
         try:
@@ -135,8 +135,10 @@ class StagesRun(logging.Handler):
             raise RunError(f"DVC: {printable_line(str(error))}") from error
         finally:
             log.handlers = handlers
-            if outer is None:
-                del os.environ[INSIDE_RUN]
+            for name, value in outer.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
 
     def _reproduce_stage(self, stage: "Stage", **options: Any) -> "Stage | None":
         from dvc.stage.exceptions import StageCmdFailedError
@@ -147,13 +149,11 @@ class StagesRun(logging.Handler):
             reproduced = stage.reproduce(**options)
             if reproduced:
                 stage.dump(update_pipeline=False)
-        except StageCmdFailedError as error:
-            if str(error).endswith((f"exited with {EXIT_INTERRUPTED}", "exited with -2")):
+        except Exception as error:
+            if not isinstance(error, StageCmdFailedError):  # such as an output that was not made, or another DVC's lock
+                print_stderr(f"{stage.addressing}: {printable_text(str(error))}")
+            elif str(error).endswith((f"exited with {EXIT_INTERRUPTED}", "exited with -2")):
                 raise KeyboardInterrupt from None  # DVC would go on to the next stage
-            self.failed.append(stage.addressing)
-            raise
-        except Exception as error:  # such as an output that the command has not made, or another DVC's lock
-            print_stderr(f"{stage.addressing}: {printable_text(str(error))}")
             self.failed.append(stage.addressing)
             raise
         finally:
