@@ -68,7 +68,6 @@ from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.submissions.load import load_submission
 
 _NOT_JUDGED = "not judged: "  # how the reason of a leaf begins that no reply is kept of
-_GROUPS_SHOWN = 3
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,9 @@ from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.untrusted import read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
+    from pcgeval.core.params import Params
     from pcgeval.evaluator.level_score import LevelScore
+    from pcgeval.similarity.classifier import Classifier
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 
@@ -80,12 +82,12 @@ def classify(files: Pictures, classifier: Source = None, revision: Revision = No
     """Classify pictures or levels: the probability of each letter."""
     from PIL import Image, UnidentifiedImageError
 
+    from pcgeval.cli.settings import load_params_or_default
     from pcgeval.evaluator.image import render
     from pcgeval.evaluator.level_score import level_of
     from pcgeval.evaluator.physics import simulate as simulate_level
-    from pcgeval.similarity.classifier import Classifier
 
-    network = Classifier.load(classifier or _default_classifier(), revision)
+    network = _load_classifier(load_params_or_default(), classifier, revision)
 
     def picture(path: Path) -> Image.Image:
         try:
@@ -129,18 +131,17 @@ def level(
     from pcgeval.cli.level_output import level_text
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.evaluator.level_score import score_level
-    from pcgeval.similarity.classifier import Classifier
 
     if len(letter) != 1 or not "A" <= letter <= "Z":
         raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
     params = load_params_or_default()
-    source, network = classifier or params.similarity.model, None
-    if classifier is None and not Path("params.yaml").is_file() and not Path(source).is_dir():
-        print_stderr("There is no classifier here: name one with --classifier to see which letter it looks like.")
+    network = None
+    if classifier or Path("params.yaml").is_file() or Path(params.similarity.model).is_dir():
+        network = _load_classifier(params, classifier, revision)
     else:
-        network = Classifier.load(source, revision or params.similarity.revision)
+        print_stderr("There is no classifier here: name one with --classifier to see which letter it looks like.")
 
     def score(text: str) -> bool:
         found = score_level(text, letter, network, params.physics)
@@ -189,10 +190,13 @@ def _write_pictures(found: "LevelScore", png: Path | None, svg: Path | None, rep
         write_text(replay, found.replay_svg())
 
 
-def _default_classifier() -> str:
-    from pcgeval.cli.settings import load_params_or_default
+def _load_classifier(params: "Params", source: str | None, revision: str | None) -> "Classifier":
+    """Load the classifier that the options name, else that of the params with the commit that pins it."""
+    from pcgeval.similarity.classifier import Classifier
 
-    return load_params_or_default().similarity.model
+    if source is None:
+        source, revision = params.similarity.model, revision or params.similarity.revision
+    return Classifier.load(source, revision)
 
 
 def _print_each(
