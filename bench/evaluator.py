@@ -4,6 +4,7 @@ The mix is what the golden levels are: letters, towers, arches and heaps of 13 b
 """
 
 import gzip
+import importlib.util
 import json
 import time
 from collections.abc import Callable
@@ -36,7 +37,12 @@ def main() -> None:
     picture = render(ours[0])
     print(f"evaluator.render {timed(lambda: [render(each) for each in ours]) / len(ours):.2f} cpu_ms/level")
     print(f"evaluator.png {timed(lambda: [png_bytes(picture) for _ in ours]) / len(ours):.2f} cpu_ms/level")
-    print_agreement(ours, [case["box2d"] for case in cases])
+    golden = [case["box2d"] for case in cases]
+    print_agreement("pymunk", ours, golden)
+    if importlib.util.find_spec("Box2D"):
+        physics = PhysicsParams(engine="box2d", trials=1)
+        print_agreement("box2d", [simulate(xml, physics) for xml in levels], golden)
+        print(f"evaluator.box2d_mix_one_trial {rate(levels, physics):.0f} levels/cpu_s")
 
 
 def rate(levels: list[str], physics: PhysicsParams) -> float:
@@ -51,15 +57,15 @@ def timed(work: Callable[[], object]) -> float:
     return 1000 * (time.process_time() - start)
 
 
-def print_agreement(ours: list[Stability], box2d: list[dict[str, Any]]) -> None:
+def print_agreement(engine: str, ours: list[Stability], box2d: list[dict[str, Any]]) -> None:
     verdicts = [
         moved == bool(golden)
         for mine, its in zip(ours, box2d, strict=True)
         for moved, golden in zip(mine.moved, its["moving"], strict=True)
     ]
     differences = [abs(mine.score - its["score"]) for mine, its in zip(ours, box2d, strict=True)]
-    print(f"evaluator.box2d_verdicts {100 * sum(verdicts) / len(verdicts):.1f} % of {len(verdicts)}")
-    print(f"evaluator.box2d_score_difference {sum(differences) / len(differences):.4f} of 1")
+    print(f"evaluator.{engine}_verdicts {100 * sum(verdicts) / len(verdicts):.1f} % of {len(verdicts)}")
+    print(f"evaluator.{engine}_score_difference {sum(differences) / len(differences):.4f} of 1")
 
 
 if __name__ == "__main__":

@@ -14,11 +14,25 @@ from pcgeval.evaluator.physics import simulate
 GOLDEN = Path(__file__).parents[1] / "golden" / "physics" / "physics.jsonl.gz"
 
 
-@pytest.fixture(scope="module")
-def pairs():
+def golden_pairs(engine):
     with gzip.open(GOLDEN, "rt", encoding="utf-8", newline="\n") as file:
         cases = [json.loads(line) for line in file]
-    return [(simulate(dropped(case["drops"]), PhysicsParams(trials=1)), case["box2d"]) for case in cases]
+    physics = PhysicsParams(engine=engine, trials=1)
+    return [(simulate(dropped(case["drops"]), physics), case["box2d"]) for case in cases]
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return golden_pairs("pymunk")
+
+
+def test_the_engine_box2d_gives_every_verdict_death_and_place_of_the_official_engine():
+    pytest.importorskip("Box2D")
+    for ours, box2d in golden_pairs("box2d"):
+        assert list(ours.moved) == [bool(each) for each in box2d["moving"]]
+        assert list(ours.dead) == [bool(each) for each in box2d["dead"]]
+        assert ours.score == pytest.approx(box2d["score"], abs=1e-6)
+        assert ours.positions[:, :2] == pytest.approx(np.array(box2d["pos"]), abs=2e-5)
 
 
 def test_verdicts_on_blocks_agree_with_box2d(pairs):

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from levels_for_tests import POST_REST, SMALL_REST, dropped, foreign_levels, grid_levels, level
 
 from pcgeval.core.params import PhysicsParams
-from pcgeval.evaluator.physics import SimulationError, _jittered, simulate
-from pcgeval.evaluator.world import advance, build_world
+from pcgeval.evaluator.physics import SimulationError, _jittered, build_world, simulate
 from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.errors import LevelError
 
@@ -153,10 +152,10 @@ def test_the_jitter_comes_from_the_seed():
 def test_ending_when_all_sleep_changes_nothing(xml):
     world = build_world(level_blocks(xml), ONCE)
     for _ in range(500):
-        advance(world, ONCE.step)
-    whole = np.round([[*body.position, body.angle] for body in world.bodies], 6)
+        world.advance()
+    whole = np.round(world.places, 6)
     assert (simulate(xml, ONCE).positions == whole).all()
-    assert simulate(xml, ONCE).dead == tuple(life <= 0 for life in world.life)
+    assert simulate(xml, ONCE).dead == world.dead
 
 
 def test_the_record_cannot_be_changed():

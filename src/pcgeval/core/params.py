@@ -138,7 +138,7 @@ class Limits(_Section):
 class PhysicsParams(_Section):
     """Settings of the simulation; lengths in metres, times in seconds."""
 
-    engine: Literal["pymunk"] = "pymunk"
+    engine: Literal["pymunk", "box2d"] = "pymunk"
     trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
     jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
     seed: int = Field(0, ge=0, lt=2**31)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import PhysicsParams
+from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.stability import Stability
-from pcgeval.evaluator.world import World, advance, build_world
+from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block, level_blocks
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
@@ -77,12 +78,27 @@ def replay(
     return np.round(np.array(frames), 4)
 
 
+def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
+    """Put a level into a new world of the engine that `physics.engine` names.
+
+    Raises:
+        PcgevalError: The engine is not installed.
+    """
+    if physics.engine == "pymunk":
+        return PymunkWorld(blocks, physics)
+    try:
+        from pcgeval.evaluator.box2d_world import Box2dWorld  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise PcgevalError(
+            "physics.engine is box2d, which is not installed here. Run `pip install 'pcgeval[box2d]'` "
+            "(Python 3.11 to 3.13; Linux on x86-64, or macOS), or set physics.engine to pymunk."
+        ) from error
+    return Box2dWorld(blocks, physics)
+
+
 def _places(world: World) -> list[tuple[float, float, float]]:
     gone = (math.nan, math.nan, math.nan)
-    return [
-        (body.position.x, body.position.y, body.angle) if life > 0 else gone
-        for body, life in zip(world.bodies, world.life, strict=True)
-    ]
+    return [gone if dead else place for place, dead in zip(world.places, world.dead, strict=True)]
 
 
 def _check_overlaps(blocks: Sequence[Block]) -> None:
@@ -118,7 +134,7 @@ def _jittered(blocks: Sequence[Block], rng: random.Random, jitter: float) -> lis
 def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
     """Let the time of a trial pass and yield the number of each step, until all is at rest."""
     for step in range(1, round(physics.seconds / physics.step) + 1):
-        advance(world, physics.step)
+        world.advance()
         yield step
         if step % STEPS_BETWEEN_SLEEP_CHECKS == 0 and world.asleep:
             return
@@ -126,16 +142,14 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
     """Read the end of a trial; `moved` follows from the rounded positions, so that the written figures prove it."""
-    places = [(body.position.x, body.position.y, body.angle) for body in world.bodies]
-    positions = np.round(np.array(places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
+    positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError(
             "the simulation lost track of a block: its blocks overlap too much. Make the level again."
         )
     positions.setflags(write=False)
-    dead = tuple(life <= 0 for life in world.life)
     moved = tuple(
         is_dead or math.hypot(x - block.x, y - block.y) >= physics.moved_distance
-        for is_dead, block, (x, y, _) in zip(dead, blocks, positions.tolist(), strict=True)
+        for is_dead, block, (x, y, _) in zip(world.dead, blocks, positions.tolist(), strict=True)
     )
-    return Stability(tuple(block.type for block in blocks), positions, moved, dead, trial)
+    return Stability(tuple(block.type for block in blocks), positions, moved, world.dead, trial)

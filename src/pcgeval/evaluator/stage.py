@@ -12,7 +12,7 @@ import pymunk
 
 from pcgeval.core.files import empty_folder, write_bytes
 from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, trial_file
-from pcgeval.core.packages import installed_versions
+from pcgeval.core.packages import installed_version, installed_versions
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import (
     SimulatedTrial,
@@ -30,6 +30,7 @@ from pcgeval.evaluator.stability import Stability, stability_file
 from pcgeval.levels.errors import LevelError
 
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
+ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
 
 
@@ -163,7 +164,7 @@ def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
     return SimulationsFile(
         engine=installed_engine(physics),
-        packages=installed_versions("numpy", "pillow", "pymunk"),
+        packages=installed_versions("numpy", "pillow", ENGINE_PACKAGES[physics.engine]),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
             SimulatedTrial(
@@ -182,4 +183,5 @@ def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams)
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:
     """Return the name and the version of the physics engine that simulates here, and those of its parts."""
-    return {"name": physics.engine, "version": pymunk.version, "chipmunk": pymunk.chipmunk_version}
+    version = {"name": physics.engine, "version": installed_version(ENGINE_PACKAGES[physics.engine]) or "not installed"}
+    return version | ({"chipmunk": pymunk.chipmunk_version} if physics.engine == "pymunk" else {})

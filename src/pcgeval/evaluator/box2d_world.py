@@ -1,0 +1,93 @@
+"""A level as a world of Box2D 2.3, the engine inside the official evaluator.
+
+Box2D's own constants are those of Unity: polygon radius 0.01, linear slop 0.005, velocity threshold 1 m/s, Baumgarte
+0.2, sleep after 0.5 s below 0.01 m/s and 2 degrees a second. It computes in 32 bits: the same processor family gives
+the same bits, another one may not.
+"""
+
+import math
+from collections.abc import Sequence
+
+import Box2D
+
+from pcgeval.core.params import PhysicsParams
+from pcgeval.evaluator.shapes import COLLIDERS
+from pcgeval.evaluator.world import (
+    ANGULAR_DRAG,
+    BLOCK_FRICTION,
+    DENSITY,
+    GRAVITY,
+    GROUND_FRICTION,
+    GROUND_HALF_WIDTH,
+    GROUND_TOP,
+    LINEAR_DRAG,
+    World,
+)
+from pcgeval.levels.blocks import Block
+
+
+class Box2dWorld(World):
+    """A level in a Box2D world, stepped as Unity 2019.4 steps it: discrete collision, no sub-steps."""
+
+    def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
+        super().__init__(blocks, physics)
+        self._iterations = physics.iterations
+        self._world = Box2D.b2World(gravity=(0.0, -GRAVITY), doSleep=True)
+        self._world.continuousPhysics = False
+        ground = self._world.CreateStaticBody(position=(0.0, GROUND_TOP - 1))
+        # a polygon and not an edge, which has no skin of its own
+        ground.CreateFixture(shape=Box2D.b2PolygonShape(box=(GROUND_HALF_WIDTH, 1.0)), friction=GROUND_FRICTION)
+        self._bodies = [self._body(index, block) for index, block in enumerate(blocks)]
+        self._living = list(self._bodies)
+        self._died_at: dict[int, tuple[float, float, float]] = {}
+        self._contacts = _Contacts(self)  # Box2D keeps no reference of its own
+        self._world.contactListener = self._contacts
+
+    def advance(self) -> None:
+        self._world.Step(self.step, self._iterations, self._iterations)
+        for index in self.dying:
+            body = self._bodies[index]
+            self._died_at[index] = _place(body)
+            self._living.remove(body)
+            self._world.DestroyBody(body)
+        self.dying.clear()
+
+    @property
+    def asleep(self) -> bool:
+        return not any(body.awake for body in self._living)
+
+    @property
+    def places(self) -> list[tuple[float, float, float]]:
+        return [self._died_at.get(index) or _place(body) for index, body in enumerate(self._bodies)]
+
+    def _body(self, index: int, block: Block) -> "Box2D.b2Body":
+        size = COLLIDERS[block.type]
+        body = self._world.CreateDynamicBody(
+            position=(block.x, block.y),
+            angle=math.radians(block.rotation),
+            linearDamping=LINEAR_DRAG,
+            angularDamping=ANGULAR_DRAG,
+            userData=index,
+        )
+        box = Box2D.b2PolygonShape(box=(size.width / 2, size.height / 2))
+        body.CreateFixture(shape=box, density=DENSITY, friction=BLOCK_FRICTION, restitution=0.0)
+        return body
+
+
+class _Contacts(Box2D.b2ContactListener):  # type: ignore[misc]  # Box2D has no types
+    """Makes both bodies of a new contact lose as much life as their relative speed."""
+
+    def __init__(self, world: Box2dWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def BeginContact(self, contact: "Box2D.b2Contact") -> None:  # noqa: N802 - Box2D's name
+        first, second = contact.fixtureA.body, contact.fixtureB.body
+        speed = (first.linearVelocity - second.linearVelocity).length
+        for body in (first, second):
+            if body.userData is not None:
+                self._world.damage(body.userData, speed)
+
+
+def _place(body: "Box2D.b2Body") -> tuple[float, float, float]:
+    return body.position.x, body.position.y, body.angle

@@ -1,0 +1,117 @@
+"""A level as a pymunk space, set up to behave like the Box2D 2.3 inside Unity that the official evaluator uses.
+
+Where the two engines differ, the comment says how the setting of the one is expressed in the other.
+"""
+
+import math
+from collections.abc import Sequence
+
+import pymunk
+
+from pcgeval.core.params import PhysicsParams
+from pcgeval.evaluator.shapes import COLLIDERS
+from pcgeval.evaluator.world import (
+    ANGULAR_DRAG,
+    BLOCK_FRICTION,
+    DENSITY,
+    GRAVITY,
+    GROUND_FRICTION,
+    GROUND_HALF_WIDTH,
+    GROUND_TOP,
+    LINEAR_DRAG,
+    World,
+)
+from pcgeval.levels.blocks import Block
+
+SKIN = 0.01  # Box2D's polygon radius: colliders meet this far outside their outline
+FLAT_SKIN = 0.005  # the part of a block's skin that is added to its flat sides, see `_body`
+SLOP = 0.005  # Box2D's linear slop: overlap of skins that is left alone
+BAUMGARTE = 0.2  # share of the remaining overlap that Box2D removes in one step
+SLEEP_SECONDS = 0.5
+SLEEP_SPEED = 0.01  # m/s
+SLEEP_TURN = math.radians(2)  # per second
+
+
+class PymunkWorld(World):
+    """A level in a pymunk space."""
+
+    def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
+        super().__init__(blocks, physics)
+        self._space = space = pymunk.Space()
+        drag = 1 + physics.step * LINEAR_DRAG
+        space.gravity = (0.0, -GRAVITY / drag)  # Box2D drags what gravity added in the same step, pymunk does not
+        space.damping = drag ** (-1 / physics.step)
+        space.iterations = physics.iterations
+        space.collision_slop = SLOP
+        space.collision_bias = (1 - BAUMGARTE) ** (1 / physics.step)
+        space.sleep_time_threshold = SLEEP_SECONDS
+        space.idle_speed_threshold = SLEEP_SPEED
+        space.add(_ground(space))
+        self._bodies = [_body(block) for block in blocks]
+        for body in self._bodies:
+            space.add(body, *body.shapes)
+        self._living = list(self._bodies)
+        self._turning_given_back = drag / (1 + physics.step * ANGULAR_DRAG)
+        self._index_of = {body: index for index, body in enumerate(self._bodies)}
+        space.on_collision(begin=self._begin_contact)
+
+    def advance(self) -> None:
+        self._space.step(self.step)
+        for index in self.dying:
+            body = self._bodies[index]
+            self._space.remove(body, *body.shapes)
+            self._living.remove(body)
+        self.dying.clear()
+        self._give_back_turning()
+
+    @property
+    def asleep(self) -> bool:
+        return all(body.is_sleeping for body in self._living)
+
+    @property
+    def places(self) -> list[tuple[float, float, float]]:
+        return [(body.position.x, body.position.y, body.angle) for body in self._bodies]
+
+    def _give_back_turning(self) -> None:
+        """Undo what pymunk, which has one drag for both motions, took too much from angular velocities.
+
+        Slow turning is left alone: to set a velocity is to wake a body, and Box2D lets bodies sleep below this speed.
+        """
+        for body in self._living:
+            turning = body.angular_velocity
+            if abs(turning) > SLEEP_TURN and not body.is_sleeping:
+                body.angular_velocity = turning * self._turning_given_back
+
+    def _begin_contact(self, arbiter: pymunk.Arbiter, _space: pymunk.Space, _data: object) -> None:
+        """Make both bodies of a new contact lose as much life as their relative speed."""
+        first, second = arbiter.bodies
+        speed = abs(first.velocity - second.velocity)
+        for body in (first, second):
+            index = self._index_of.get(body)
+            if index is not None:
+                self.damage(index, speed)
+
+
+def _ground(space: pymunk.Space) -> pymunk.Shape:
+    ends = (-GROUND_HALF_WIDTH, GROUND_TOP), (GROUND_HALF_WIDTH, GROUND_TOP)
+    ground = pymunk.Segment(space.static_body, *ends, radius=SKIN)
+    # pymunk multiplies the frictions of a pair, where Box2D takes sqrt(f1 * f2)
+    ground.friction = math.sqrt(BLOCK_FRICTION * GROUND_FRICTION) / math.sqrt(BLOCK_FRICTION)
+    return ground
+
+
+def _body(block: Block) -> pymunk.Body:
+    """Return a block's body and, attached to it, its collider.
+
+    Box2D lets a contact reach two skins past the end of one of the two touching sides, of the body that was created
+    first; in pymunk it ends with the flat part of the shorter side. Half the skin made flat lies between.
+    """
+    size = COLLIDERS[block.type]
+    mass = DENSITY * size.width * size.height
+    body = pymunk.Body(mass, pymunk.moment_for_box(mass, (size.width, size.height)))
+    body.position = (block.x, block.y)
+    body.angle = math.radians(block.rotation)
+    flat_size = size.width + 2 * FLAT_SKIN, size.height + 2 * FLAT_SKIN
+    shape = pymunk.Poly.create_box(body, flat_size, radius=SKIN - FLAT_SKIN)
+    shape.friction = math.sqrt(BLOCK_FRICTION)
+    return body
