@@ -113,7 +113,7 @@ def test_several_entries_are_listed(folder: Path):
     for number in range(12):
         (folder / f"m{number:02}.py").write_text(MAIN if number else "TrialLoop = = 1")
     words = (
-        r"m00.py:1 \(is not valid Python.*, m01.py, .* and 2 more.*`entry: m00.py`; or `kind: prompt` if .*prompt.txt"
+        r"m00.py:1 is not valid Python.*, m01.py, .* and 2 more.*`entry: m00.py`. Or write `kind: prompt` .*prompt.txt"
     )
     with pytest.raises(SubmissionError, match=words):
         load_submission(folder)

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, README, texts, write_folder, write_zip
@@ -106,9 +108,9 @@ def test_errors_of_prompts(tmp_path: Path, changes: dict[str, str | bytes | None
     [
         ({"old.py": PROGRAM}, None),  # the README says which
         ({"old.py": PROGRAM, "README.md": "x"}, "not clear which file starts the program: main.py, old.py"),
-        ({"main.py": PROGRAM + "x = = 1"}, "main.py:14 (is not valid Python (invalid syntax))"),
-        ({"main.py": PROGRAM.encode("utf-16")}, "main.py (is UTF-16 text"),
-        ({"main.py": PROGRAM + "\0"}, "main.py (is not valid Python"),
+        ({"main.py": PROGRAM + "x = = 1"}, "main.py:14: is not valid Python (invalid syntax)"),
+        ({"main.py": PROGRAM.encode("utf-16")}, "main.py: is UTF-16 text"),
+        ({"main.py": PROGRAM + "\0"}, "main.py: is not valid Python"),
         ({"main.py": "# coding: punycode\n" + PROGRAM}, "declares the encoding 'punycode'"),
         ({"main.py": "x = " + "-" * 100_000 + "1\n" + PROGRAM}, "is nested too deeply"),
         ({"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
@@ -167,13 +169,54 @@ def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words:
         ),
         (".env", "MODEL=gemma2\nOPENAI_API_KEY=\nAPI_KEY=<your key>\n"),
         (".env.example", "# OPENAI_API_KEY=1234567890\n"),
-        ("requirements.txt", "llms4pcg\nopencv-python-headless\n"),
+        ("requirements.txt", "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"),
         ("README.md", "Start it: python3 ./main.py\n"),
     ],
 )
 def test_what_is_fine_is_not_warned_about(tmp_path: Path, name: str, content: str):
     files = {**PROGRAM_FILES, "helper.py": "import cv2" if name == "requirements.txt" else "", name: content}
     assert texts(validate(write_folder(tmp_path / "team", files)).findings, "warning") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "line"),
+    [
+        (
+            {"main.py": PROGRAM.partition("if __name__")[0]},
+            "error",
+            "main.py: has Mine, a subclass of TrialLoop, but nothing starts it. End the file with `if __name__",
+        ),
+        ({"main.py": PROGRAM.partition("if __name__")[0], "prompt.txt": PROMPT}, "error", "Or write `kind: prompt` in"),
+        (
+            {"main.py": PROGRAM.replace('if __name__ == "__main__"', "if True")},
+            "warning",
+            "main.py: has no `if __name__",
+        ),
+        ({"main.py": PROGRAM.replace("run_evaluation(", "print(")}, "warning", "main.py: never calls run_evaluation"),
+        ({"main.py": PROGRAM + "x = (\n", "README.md": "x"}, "error", "main.py:14: is not valid Python ('(' was never"),
+        ({"prompt.txt": PROMPT}, "warning", "prompt.txt: is not used: `python main.py` is run"),
+        ({"main.py": PROGRAM.replace("llms4pcg", "llms4pgc")}, "warning", "imports llms4pgc, .*did you mean llms4pcg?"),
+        ({"a.py": "import jsonn"}, "warning", "a.py:1: imports jsonn, .*; did you mean json?"),
+        ({"requirements.txt": "numpyy>=2\n"}, "warning", "requirements.txt: asks for numpyy: did you mean numpy?"),
+        ({"requirements.txt": "sklearn\n"}, "warning", "asks for sklearn: did you mean scikit-learn?"),
+        ({"requirements.txt": "fuzywords\n", "a.py": "import fuzzywords"}, "warning", "did you mean fuzzywords?"),
+    ],
+)
+def test_slips_are_told_with_what_was_meant(
+    tmp_path: Path, changes: dict[str, str], severity: Literal["error", "warning"], line: str
+):
+    found = texts(validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes})).findings, severity)
+    assert [each for each in found if re.search(".*".join(map(re.escape, line.split(".*"))), each)], found
+
+
+@pytest.mark.parametrize(
+    "name", ["Prompt.txt", "PROMPT.TXT", "prompts.txt", "prompt.md", "prompt.txt.txt", "promt.txt"]
+)
+def test_a_prompt_by_another_name_is_told(tmp_path: Path, name: str):
+    files = {"README.md": README, name: PROMPT}
+    for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
+        (line,) = texts(validate(path).findings)
+        assert line.startswith(f"{name}: is not read as the prompt; rename it to prompt.txt")
 
 
 def test_an_entry_in_a_folder_is_told_where_it_starts(tmp_path: Path):

@@ -21,6 +21,7 @@ from pcgeval.submissions.sources import (
 )
 
 MAX_PARSED_BYTES = 2**20  # of sources that name the interface
+_MAX_NAME = 80  # characters of a class's name
 _README_BYTES = 256 * 2**10
 _TELLTALES = re.compile(rb"TrialLoop|run_evaluation|__main__")
 STARTED_WITH_PYTHON = re.compile(
@@ -35,19 +36,26 @@ class EntryCandidate:
 
     Attributes:
         name: Relative to the program's folder, with forward slashes.
-        has_loop: Whether it has a subclass of TrialLoop.
+        loop: The name of its first subclass of TrialLoop; empty without one.
         has_main: Whether it has a block under `if __name__ == "__main__"`.
         runs: Whether it calls run_evaluation, or imports a module of the program that does.
         imports: The last parts of all names that it imports.
-        fault: Its place and why nothing else is known of it.
+        fault: Why nothing else is known of it, in words that follow its place.
+        place: Its name, with `:line` where the fault has one.
     """
 
     name: str
-    has_loop: bool = False
+    loop: str = ""
     has_main: bool = False
     runs: bool = False
     imports: frozenset[str] = frozenset()
     fault: str = ""
+    place: str = ""
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether it has a subclass of TrialLoop."""
+        return bool(self.loop)
 
     @property
     def may_start(self) -> bool:
@@ -57,10 +65,14 @@ class EntryCandidate:
 
 @dataclass(frozen=True)
 class EntrySearch:
-    """The entry, or None and the candidates from which somebody must choose; without candidates it is no program."""
+    """The entry, or None and the candidates from which somebody must choose; without candidates it is no program.
+
+    `idle` are the files with a subclass of TrialLoop where there are no candidates: nothing starts them.
+    """
 
     entry: str | None
     candidates: tuple[EntryCandidate, ...]
+    idle: tuple[EntryCandidate, ...] = ()
 
 
 def find_entry(folder: Path) -> EntrySearch:
@@ -71,12 +83,13 @@ def find_entry(folder: Path) -> EntrySearch:
             found.append(describe(source.name, source.tree))
         # a file that is no Python counts if it names the interface: an old copy must not be taken in its place
         elif source.content and set(_TELLTALES.findall(source.content.replace(b"\0", b""))) != {b"__main__"}:
-            found.append(EntryCandidate(source.name, fault=f"{source.place} ({source.fault})"))
+            found.append(EntryCandidate(source.name, fault=source.fault, place=source.place))
     running = {Path(each.name).stem for each in found if each.runs}
     found = [replace(each, runs=each.runs or (each.has_main and bool(each.imports & running))) for each in found]
     candidates = tuple(each for each in found if each.may_start)
     chosen = _choose(candidates, _started_by_readme(folder))
-    return EntrySearch(chosen.name if chosen and not chosen.fault else None, candidates)
+    idle = tuple(each for each in found if each.has_loop and not candidates)
+    return EntrySearch(chosen.name if chosen and not chosen.fault else None, candidates, idle)
 
 
 def describe(name: str, tree: ast.Module) -> EntryCandidate:
@@ -93,10 +106,11 @@ def describe(name: str, tree: ast.Module) -> EntryCandidate:
 
     imports = [alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names]
     imports += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    bases = [base for node in nodes if isinstance(node, ast.ClassDef) for base in node.bases]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    loops = [each.name for each in classes if any(means(base, "TrialLoop") for base in each.bases)]
     return EntryCandidate(
         name=name,
-        has_loop=any(means(base, "TrialLoop") for base in bases),
+        loop=loops[0][:_MAX_NAME] if loops else "",
         has_main=any(_is_main_test(node.test) for node in nodes if isinstance(node, ast.If)),
         runs=any(means(node.func, "run_evaluation") for node in nodes if isinstance(node, ast.Call)),
         imports=frozenset(each.rpartition(".")[2] for each in imports),

@@ -5,7 +5,6 @@ A submission holds `README.md` and either a program, which is Python that uses t
 these cannot be told; the organiser also notes the team's role and its disqualification there.
 """
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -23,11 +22,13 @@ from pcgeval.core.untrusted import (
     printable_line,
     read_bounded,
     read_bounded_text,
+    walk,
 )
-from pcgeval.submissions.entry_point import find_entry
+from pcgeval.submissions.entry_point import EntrySearch, find_entry
 from pcgeval.submissions.names import NOTES_FILE
 
 PLACEHOLDER = "<OBJECT>"
+PROMPT_FILE = "prompt.txt"
 MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
@@ -35,12 +36,23 @@ _KNOWN_KEYS = (
     "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified, "
     "flags_accepted (by and reason), findings_accepted (code and reason each)."
 )
+_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # what was probably meant for the prompt
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
 
 class SubmissionError(PcgevalError):
-    """A submission is missing, incomplete or unreadable."""
+    """A submission is missing, incomplete or unreadable.
+
+    Attributes:
+        place: The file that is at fault, relative to the folder, perhaps with `:line`; empty for the whole.
+        code: The kind of the fault in a word that does not change.
+    """
+
+    def __init__(self, message: str, place: str = "", code: str = "not-runnable") -> None:
+        """Tell what is wrong, and with which file of the submission."""
+        super().__init__(message)
+        self.place, self.code = place, code
 
 
 class FlagDecision(BaseModel):
@@ -176,26 +188,46 @@ def load_work(folder: Path, notes: Notes) -> Prompt | Program:
     if notes.entry is not None:
         return Program(folder, _checked_entry(folder, notes.entry))
     if notes.kind == "prompt":
-        return Prompt(load_prompt(folder / "prompt.txt"))
+        return Prompt(load_prompt(folder / PROMPT_FILE))
     search = find_entry(folder)
     if search.entry is not None:
         return Program(folder, _checked_entry(folder, search.entry))
-    has_prompt = os.path.lexists(folder / "prompt.txt")
-    if search.candidates:
-        otherwise = f"; or `kind: prompt` if {folder / 'prompt.txt'} is what is handed in" if has_prompt else ""
-        listed = ", ".join(each.fault or each.name for each in search.candidates[:10])
-        more = f" and {len(search.candidates) - 10} more" if len(search.candidates) > 10 else ""
-        raise SubmissionError(
-            f"{folder}: it is not clear which file starts the program: {listed}{more}. Name it in "
-            f"{folder / NOTES_FILE}, such as `entry: {search.candidates[0].name}`{otherwise}."
-        )
+    names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not
+    has_prompt = PROMPT_FILE in names
+    if search.candidates or search.idle:
+        raise _unclear_start(folder, search, has_prompt=has_prompt)
     if has_prompt and notes.kind is None:
-        return Prompt(load_prompt(folder / "prompt.txt"))
-    missing = "no program" if notes.kind else "neither prompt.txt nor a program"
+        return Prompt(load_prompt(folder / PROMPT_FILE))
+    if alike := [each for each in names if notes.kind is None and _PROMPT_LIKE.fullmatch(each)]:
+        text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
+        raise SubmissionError(f"{folder / alike[0]}: {text}.", alike[0], "prompt-name")
+    missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"
     raise SubmissionError(
         f"{folder}: holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) "
         'under `if __name__ == "__main__":`; one that is started otherwise is named as '
         f"`entry:` in {folder / NOTES_FILE}."
+    )
+
+
+def _unclear_start(folder: Path, search: EntrySearch, *, has_prompt: bool) -> SubmissionError:
+    """Return the error for a folder with programs of which none can be taken for the one to start."""
+    notes, candidates = folder / NOTES_FILE, search.candidates
+    otherwise = f" Or write `kind: prompt` in {notes} if {PROMPT_FILE} is what is handed in." if has_prompt else ""
+    if not candidates:
+        idle = search.idle[0]
+        text = (
+            f"has {idle.loop}, a subclass of TrialLoop, but nothing starts it. End the file with "
+            f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`.'
+        )
+        return SubmissionError(f"{folder / idle.name}: {text}{otherwise}", idle.name, "no-main")
+    if len(candidates) == 1:  # it was not taken because it cannot be read
+        fault = candidates[0]
+        return SubmissionError(f"{folder / fault.place}: {fault.fault}.{otherwise}", fault.place, "syntax")
+    listed = ", ".join(f"{each.place} {each.fault}" if each.fault else each.name for each in candidates[:10])
+    more = f" and {len(candidates) - 10} more" if len(candidates) > 10 else ""
+    return SubmissionError(
+        f"{folder}: it is not clear which file starts the program: {listed}{more}. Name it in {notes}, such as "
+        f"`entry: {candidates[0].name}`.{otherwise}"
     )
 
 

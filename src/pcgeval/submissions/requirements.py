@@ -2,7 +2,9 @@
 
 import codecs
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -46,6 +48,26 @@ _INSTALLED_AS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
+# what programs of past competitions and their like ask for: names that a misspelt one was probably meant to be
+_KNOWN = {
+    *INTERFACE_PACKAGES,
+    *_INSTALLED_AS.values(),
+    *(
+        "jinja2",
+        "joblib",
+        "jsonschema",
+        "langchain",
+        "matplotlib",
+        "networkx",
+        "nltk",
+        "numpy",
+        "opencv-python-headless",
+    ),
+    *("openai", "pandas", "pydantic", "pymunk", "python-dotenv", "regex", "rich", "scipy", "seaborn", "sentencepiece"),
+    *("shapely", "sympy", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "z3-solver"),
+}
+_ALIKE = 0.8  # difflib's ratio of two names that are taken for one, misspelt
+_LONGEST_NAME = 50  # characters; a longer one is none of these
 
 
 class RequirementsError(PcgevalError):
@@ -152,6 +174,11 @@ def requirement_findings(folder: Path, imports: Mapping[str, str]) -> Iterator[S
             yield error(place, text, "requirements")
         return
     named = {canonicalize_name(Requirement(each.partition(" --")[0]).name) for each in requirements}
+    imported = {canonicalize_name(_INSTALLED_AS.get(package, package)) for package in imports}
+    for name in sorted(named - imported):
+        if meant := _misspelt(name, {*_KNOWN, *imported}):
+            text = f"asks for {name}: did you mean {meant}? A misspelt name may be that of a stranger's package"
+            yield warning(REQUIREMENTS, text)
     for package, place in imports.items():
         installed = _INSTALLED_AS.get(package, package)
         names = {canonicalize_name(package), canonicalize_name(installed)}
@@ -159,7 +186,18 @@ def requirement_findings(folder: Path, imports: Mapping[str, str]) -> Iterator[S
         is_named = any(each == name or each.startswith(f"{name}-") for each in named for name in names)
         if package not in STAND_INS and not is_named:
             shown, wanted = printable_name(package, 80), printable_name(installed, 80)
-            yield warning(place, f"imports {shown}, which no line of {REQUIREMENTS} names; add {wanted}")
+            meant = _misspelt(package, {*sys.stdlib_module_names, *INTERFACE_PACKAGES, *_KNOWN, *_INSTALLED_AS})
+            advice = f"did you mean {meant}?" if meant else f"add {wanted}"
+            yield warning(place, f"imports {shown}, which no line of {REQUIREMENTS} names; {advice}")
+
+
+def _misspelt(name: str, known: set[str]) -> str | None:
+    """Return the known name that an unknown one was probably meant to be, if there is one."""
+    if name in known:
+        return None
+    if other := _INSTALLED_AS.get(name):  # `sklearn` is imported, and scikit-learn installed
+        return other
+    return next(iter(get_close_matches(name[:_LONGEST_NAME], sorted(known), n=1, cutoff=_ALIKE)), None)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

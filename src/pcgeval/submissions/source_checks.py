@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from pcgeval.core.trials import Flag
 from pcgeval.core.untrusted import printable_name
+from pcgeval.submissions.entry_point import describe
 from pcgeval.submissions.findings import SubmissionFinding, error, warning
 from pcgeval.submissions.sources import (
     INTERFACE_PACKAGES,
@@ -46,12 +47,12 @@ _SEEDED_BY_ARGUMENT = {
 }
 
 
-def check_sources(folder: Path, entry: str, findings: list[SubmissionFinding]) -> dict[str, str]:
+def check_sources(folder: Path, entry: str | None, findings: list[SubmissionFinding]) -> dict[str, str]:
     """Check a program's Python files.
 
     Args:
         folder: The program's folder.
-        entry: The file that starts it.
+        entry: The file that starts it; None if that is not known.
         findings: What is found is added here.
 
     Returns:
@@ -60,26 +61,44 @@ def check_sources(folder: Path, entry: str, findings: list[SubmissionFinding]) -
     # every part of a file's path is a name by which the program may import it
     own = {part.removesuffix(".py") for name in python_files(folder) for part in name.split("/")}
     packages: dict[str, str] = {}
+    runs = False
     for source in python_sources(folder, MAX_PARSED_BYTES):
         if source.tree is None:
             is_fatal = source.name == entry and source.content is not None
             place, fault = source.place, source.fault
             findings.append(error(place, fault, "syntax") if is_fatal else warning(place, fault))
+            runs = True  # perhaps
             continue
         nodes = list(ast.walk(source.tree))
         in_file = _node_findings(folder, source.name, nodes)
         findings += [warning(place, text) for place, text in islice(in_file, MAX_IN_A_FILE)]
-        runs = sum(isinstance(node, ast.Call) and _called(node) == "run_evaluation" for node in nodes)
-        if source.name == entry and runs > 1:
-            text = f"calls run_evaluation {runs} times; a submission is one program, the first call"
-            findings.append(warning(source.name, text))
+        calls = sum(isinstance(node, ast.Call) and _called(node) == "run_evaluation" for node in nodes)
+        runs = runs or calls > 0
+        if source.name == entry:
+            findings += _entry_findings(source.name, source.tree, calls)
         for package, place in islice(_required_packages(source.name, nodes), MAX_IN_A_FILE):
             if package not in own:
                 packages.setdefault(package, place)
+    if entry is not None and not runs:
+        findings.append(warning(entry, "never calls run_evaluation, without which no trial is run"))
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             findings.append(warning(package, "is not used: the competition's own package replaces it; remove the copy"))
     return packages
+
+
+def _entry_findings(name: str, tree: ast.Module, calls: int) -> Iterator[SubmissionFinding]:
+    """Yield what is odd about how the file that starts a program starts it."""
+    if calls > 1:
+        yield warning(name, f"calls run_evaluation {calls} times; a submission is one program, the first call")
+    if calls and not describe(name, tree).has_main:
+        text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
+        yield warning(name, text)
+
+
+def names_file(folder: Path, name: str) -> bool:
+    """Return whether a program's source has a file's name in it, as one that reads the file would."""
+    return any(name.encode() in (source.content or b"") for source in python_sources(folder, MAX_PARSED_BYTES))
 
 
 def unseeded_random(folder: Path) -> tuple[Flag, ...]:

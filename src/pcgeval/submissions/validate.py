@@ -18,6 +18,7 @@ from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
 from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
 from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, list_folder, select
 from pcgeval.submissions.load import (
+    PROMPT_FILE,
     Notes,
     Program,
     Prompt,
@@ -28,7 +29,7 @@ from pcgeval.submissions.load import (
 )
 from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import requirement_findings
-from pcgeval.submissions.source_checks import check_sources, unseeded_random
+from pcgeval.submissions.source_checks import check_sources, names_file, unseeded_random
 from pcgeval.submissions.sources import find_readme
 from pcgeval.submissions.zip_file import list_zip
 
@@ -149,27 +150,23 @@ def _check_contents(
     folder: Path, names: list[str], limits: Limits, findings: list[SubmissionFinding]
 ) -> Prompt | Program | None:
     """Add what is found in a submission's files, none of which is a link; return what would be run."""
-    notes, work = Notes(), None
+    notes, work, place = Notes(), None, ""
     try:
         notes = load_notes(folder)
         work = load_work(folder, notes)
     except SubmissionError as fault:
-        findings.append(error("", str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: "), "not-runnable"))
+        text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{fault.place}: ")
+        findings.append(error(fault.place, text.removesuffix("."), fault.code))
+        place = fault.place
     if notes != notes.of_participant:
         decisions = "role, disqualified, flags_accepted and findings_accepted"
         findings.append(warning(NOTES_FILE, f"{decisions} are left out: the organiser sets them after filing"))
     findings += _readme_findings(folder, work)
-    if isinstance(work, Prompt):
-        faults = prompt_findings(work.text, limits.prompt_words)
-        findings += [error("prompt.txt", text, code) for code, text in faults.items()]
     if isinstance(work, Program):
-        if "/" in work.entry:
-            text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
-            findings.append(warning(work.entry, text))
-        imports = check_sources(folder, work.entry, findings)
-        findings += requirement_findings(folder, imports)
-        for flag in unseeded_random(folder):
-            findings.append(warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced"))
+        is_chosen = notes.kind is None and notes.entry is None
+        if is_chosen and PROMPT_FILE in names and not names_file(folder, PROMPT_FILE):
+            text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
+            findings.append(warning(PROMPT_FILE, text))
         for name in names:
             path = PurePosixPath(name)
             if path.suffix in {".txt", ".md"} and "prompts" in path.parts[:-1]:
@@ -177,8 +174,33 @@ def _check_contents(
                 if tokens > limits.tokens:
                     text = f"has about {tokens} tokens; a trial has {limits.tokens} in all"
                     findings.append(warning(name, text))
+    if work is not None:
+        findings += work_findings(work, limits)
+    elif any(name.endswith(".py") for name in names):
+        findings += [each for each in _program_findings(folder, None) if each.place != place]
     findings += _secret_findings(folder, names)
     return work
+
+
+def work_findings(work: Prompt | Program, limits: Limits) -> list[SubmissionFinding]:
+    """Return what is wrong with a prompt, or with a program's files and packages."""
+    if isinstance(work, Program):
+        return _program_findings(work.folder, work.entry)
+    faults = prompt_findings(work.text, limits.prompt_words)
+    return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
+
+
+def _program_findings(folder: Path, entry: str | None) -> list[SubmissionFinding]:
+    """Return what is wrong with a program's files and packages; `entry` starts it, if that is known."""
+    findings: list[SubmissionFinding] = []
+    if entry is not None and "/" in entry:
+        text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
+        findings.append(warning(entry, text))
+    imports = check_sources(folder, entry, findings)
+    findings += requirement_findings(folder, imports)
+    for flag in unseeded_random(folder):
+        findings.append(warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced"))
+    return findings
 
 
 def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:
