@@ -57,7 +57,6 @@ SLOW = {
     "submissions/test_unseeded_random.py",
     "submissions/test_zip_file.py",
     "test_docs.py",
-    "test_package.py",
 }
 
 

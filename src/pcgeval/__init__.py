@@ -7,9 +7,13 @@ so that converting a level does not load a neural network.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the public interface: type checkers read these lines, and so does __getattr__ below
+    from pcgeval.bulk.evaluate import EvaluationSummary as EvaluationSummary
+    from pcgeval.bulk.evaluate import evaluate as evaluate
     from pcgeval.core.errors import PcgevalError as PcgevalError
+    from pcgeval.core.level_table import LevelRow as LevelRow
     from pcgeval.core.params import Model as Model
     from pcgeval.core.params import PhysicsParams as PhysicsParams
+    from pcgeval.core.params import Similarity as Similarity
     from pcgeval.core.stage_files import ScoreInterval as ScoreInterval
     from pcgeval.evaluator.image import render as render
     from pcgeval.evaluator.level_score import LevelScore as LevelScore

@@ -14,7 +14,6 @@ import psutil
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes
 from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
-from pcgeval.core.packages import missing_package
 from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
@@ -30,16 +29,10 @@ def print_stderr(text: str, end: str = "\n") -> None:
     sys.stderr.write(printable_text(text) + end)
 
 
-def exit_code_of(action: Callable[[], int | None], command: str) -> int:
-    """Run a command's action and return its exit code; an error that the user can fix becomes a message."""
+def exit_code_of(action: Callable[[], int | None]) -> int:
+    """Run an action and return its exit code; an error that the user can fix becomes a message, not a traceback."""
     try:
         return action() or 0
-    except ModuleNotFoundError as error:
-        missing = missing_package(error, command)
-        if missing is None:
-            raise
-        print_stderr(f"error: {missing}")
-        return EXIT_BAD_INPUT
     except PcgevalError as error:
         print_stderr(f"error: {error}")
         return EXIT_BAD_INPUT
@@ -64,7 +57,7 @@ def run_stage(main: Callable[..., None]) -> None:
         if DVC_LOCK.is_file():
             write_bytes(DVC_LOCK_COPY, DVC_LOCK.read_bytes())
         threading.Thread(target=_end_with_dvc, daemon=True).start()
-    code = exit_code_of(lambda: main(*sys.argv[1:]), sys.argv[0])
+    code = exit_code_of(lambda: main(*sys.argv[1:]))
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:
@@ -85,8 +78,8 @@ def _end_with_dvc() -> None:
 class Progress:
     """Count finished items on stderr: on a terminal in one line that is rewritten, elsewhere every few seconds."""
 
-    def __init__(self, title: str, total: int, *, every: float = 5.0) -> None:
-        """Start counting; `every` is the shortest time between plain lines, in seconds."""
+    def __init__(self, title: str, total: int | None, *, every: float = 5.0) -> None:
+        """Start counting to `total`, if that is known; `every` is the shortest time between plain lines, in seconds."""
         self.title, self.total, self.every = title, total, every
         self.done = self.failed = self.tokens = self._kept = 0
         self._started = self._printed = time.monotonic()
@@ -109,7 +102,8 @@ class Progress:
         if not is_last and now - self._printed < (0.2 if is_terminal else self.every):
             return
         self._printed = now
-        parts = [f"{self.title}: {self.done}/{self.total}", *self._rate(now - self._started)]
+        goal = "" if self.total is None else f"/{self.total}"
+        parts = [f"{self.title}: {self.done}{goal}", *self._rate(now - self._started)]
         if self.tokens:
             parts.append(f"{self.tokens} tokens")
         if self.failed:
@@ -126,7 +120,7 @@ class Progress:
             return []
         rate = new / max(seconds, 1e-9)
         words = [f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"]
-        if self.done < self.total:
+        if self.total is not None and self.done < self.total:
             words.append(f"about {duration((self.total - self.done) / rate)} left")
         return words
 

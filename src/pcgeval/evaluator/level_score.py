@@ -189,15 +189,16 @@ def score_level(
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
     physics = physics or PhysicsParams()
     read_as = read_as or text_kind(text)
-    response = _response(text, read_as)
-    code = None if response is None else extract_code(response)
     before: tuple[Block, ...] = ()
+    code = None
 
     def failed(stage: StageName, reason: str) -> LevelScore:
         return LevelScore(letter, read_as, code, None, before, None, (), {}, stage, reason, physics)
 
-    if response is not None and code is None:
-        return failed("extract", no_code_reason(response))
+    try:
+        code = code_of(text, read_as)
+    except LevelError as error:
+        return failed("extract", error.reason)
     try:
         xml = text if code is None else level_xml(code)
         before = level_blocks(xml)
@@ -231,17 +232,20 @@ def level_of(text: str) -> str:
     Raises:
         LevelError: It holds no calls, or they cannot be carried out.
     """
-    response = _response(text, text_kind(text))
-    if response is None:
-        return text
+    code = code_of(text, text_kind(text))
+    return text if code is None else level_xml(code)
+
+
+def code_of(text: str, kind: TextKind) -> str | None:
+    """Return the calls of a text, one a line, bare ones as if they stood in a fenced block; None for a level.
+
+    Raises:
+        LevelError: It holds none.
+    """
+    if kind == "level":
+        return None
+    response = text if kind == "response" else f"```\n{text}\n```"
     code = extract_code(response)
     if code is None:
         raise LevelError(no_code_reason(response))
-    return level_xml(code)
-
-
-def _response(text: str, kind: TextKind) -> str | None:
-    """Return a text as a response; bare calls are read as if they stood in a fenced block. None for a level."""
-    if kind == "level":
-        return None
-    return text if kind == "response" else f"```\n{text}\n```"
+    return code

@@ -2,10 +2,8 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 
 import pymunk
@@ -14,6 +12,7 @@ from pcgeval.core.files import empty_folder, write_bytes
 from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, trial_file
 from pcgeval.core.packages import installed_version, installed_versions
 from pcgeval.core.params import PhysicsParams
+from pcgeval.core.spread import spread
 from pcgeval.core.stage_files import (
     SimulatedTrial,
     SimulationsFile,
@@ -31,6 +30,7 @@ from pcgeval.levels.errors import LevelError
 
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}
+CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
 
 
@@ -111,45 +111,15 @@ def _evaluate_all(
 ) -> Iterator[_Evaluation | str]:
     """Yield the evaluation, or the reason why there is none, of each level in order."""
     workers = processes or min(os.cpu_count() or 1, 1 + len(levels) // LEVELS_PER_PROCESS)
-    if workers == 1:
-        yield from (_evaluate(level, physics) for level in levels)
-        return
-    with _pool(workers) as pool:
-        futures = [pool.submit(_evaluate, level, physics) for level in levels]
-        for level, future in zip(levels, futures, strict=True):
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                yield _evaluate_alone(level, physics)
+    for (evaluation,) in spread(partial(_evaluate, physics=physics), ([level] for level in levels), workers):
+        yield evaluation or CRASHED
 
 
-def _evaluate_alone(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
-    """Evaluate a level in a process of its own, because some level has torn down the pool that this one was in."""
-    with _pool(1) as pool:
-        try:
-            return pool.submit(_evaluate, level, physics).result()
-        except BrokenProcessPool:
-            _require_working_processes()
-            return "the physics engine crashed on this level"
+def _evaluate(levels: Sequence[bytes | str], physics: PhysicsParams) -> list[_Evaluation | str]:
+    return [_evaluate_one(level, physics) for level in levels]
 
 
-def _require_working_processes() -> None:
-    """Tell a level that crashes the engine (a failed trial) from a machine that cannot run processes (no result)."""
-    with _pool(1) as pool:
-        try:
-            pool.submit(os.getpid).result()
-        except BrokenProcessPool as error:
-            raise SimulationError(
-                "worker processes end as soon as they start. Check the machine's memory and process limits; "
-                'a script that calls this needs `if __name__ == "__main__":`.'
-            ) from error
-
-
-def _pool(workers: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-
-
-def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
+def _evaluate_one(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
     if isinstance(level, str):
         return level
     try:
@@ -164,7 +134,7 @@ def _evaluate(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
     return SimulationsFile(
         engine=installed_engine(physics),
-        packages=installed_versions("numpy", "pillow", ENGINE_PACKAGES[physics.engine]),
+        packages=installed_packages(physics),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
             SimulatedTrial(
@@ -185,3 +155,8 @@ def installed_engine(physics: PhysicsParams) -> dict[str, str]:
     """Return the name and the version of the physics engine that simulates here, and those of its parts."""
     version = {"name": physics.engine, "version": installed_version(ENGINE_PACKAGES[physics.engine]) or "not installed"}
     return version | ({"chipmunk": pymunk.chipmunk_version} if physics.engine == "pymunk" else {})
+
+
+def installed_packages(physics: PhysicsParams) -> dict[str, str]:
+    """Return the versions of the packages that simulate and draw here."""
+    return installed_versions("numpy", "pillow", ENGINE_PACKAGES[physics.engine])

@@ -1,0 +1,335 @@
+"""Evaluate a stream of responses into a folder of Parquet files, and go on where a killed run stopped.
+
+Rows flow in the order of the input: one is read, its level is looked up among those that were measured, and new levels
+go to the workers in batches. So memory holds a few batches, the levels that are remembered and the rows of one part.
+"""
+
+import hashlib
+import os
+import re
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pcgeval.bulk.inputs import InputRow, input_files, read_rows
+from pcgeval.bulk.measure import Measure, MeasuredLevel
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import sha256_text, to_json, write_bytes, write_json
+from pcgeval.core.level_table import FailedStage, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
+from pcgeval.core.locks import lock_folder
+from pcgeval.core.packages import installed_versions
+from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.core.spread import spread
+from pcgeval.evaluator.level_score import TextKind, code_of, text_kind
+from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
+from pcgeval.levels.blocks import level_blocks
+from pcgeval.levels.errors import LevelError
+from pcgeval.levels.xml import level_xml
+from pcgeval.similarity.source import resolve_source
+
+SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begins so
+LOCK = ".evaluate.lock"
+ROWS_PER_PART = 10_000
+REMEMBERED = 50_000  # levels, some 500 bytes each, with an embedding 2 kB
+BATCH_ROWS = 1024  # after so many rows without enough new levels for a batch, a smaller one is sent
+_OWN = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
+_NOTE = b"pcgeval"  # the key of the note in a part's metadata
+
+
+class EvaluationError(PcgevalError):
+    """An output folder belongs to another input, to other settings, or to somebody else."""
+
+
+class EvaluationSummary(BaseModel):
+    """What became of all rows of an input.
+
+    Attributes:
+        rows: How many there are.
+        failed: How many failed, by stage; those of the stage `input` could not be read.
+        parts: How many files hold them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int
+    failed: dict[str, int]
+    parts: int
+
+
+class _PartNote(BaseModel):
+    """What a part's metadata says of how it was made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rows: int
+    failed: dict[str, int]
+    input_sha256: str
+    settings: dict[str, Any]
+
+
+@dataclass(eq=False)
+class _Level:
+    """A level, before and after it was measured."""
+
+    xml: str
+    measured: MeasuredLevel | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A row on its way: with its level, or with why it has none."""
+
+    id: str | None
+    letter: str | None
+    level: _Level | None = None
+    failed_stage: FailedStage | None = None
+    reason: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.level is None or self.level.measured is not None
+
+
+def evaluate(
+    inputs: Sequence[Path | str],
+    out: Path | str,
+    *,
+    similarity: Similarity | None = None,
+    classify: bool = True,
+    physics: PhysicsParams | None = None,
+    embeddings: bool = False,
+    read_as: TextKind | None = "response",
+    rows_per_part: int = ROWS_PER_PART,
+    processes: int | None = None,
+    report: Callable[[LevelRow], None] = lambda _: None,
+) -> EvaluationSummary:
+    """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
+
+    The rows are those of the input in its order; the files do not depend on the number of processes. A run that was
+    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the columns.
+
+    Args:
+        inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
+            `-` for JSON lines on standard input.
+        out: The folder for the parts and `_summary.json`: a new one, or that of an earlier run.
+        similarity: The classifier; default: that of the package's params.
+        classify: Without it, levels are only simulated, and have no probabilities.
+        physics: Settings of the simulation; default: those of `params.yaml` as published.
+        embeddings: Whether the table has the classifier's embeddings.
+        read_as: What the texts are; None takes each for what it looks like, as `score_level` does.
+        rows_per_part: How many rows a part has, the last one excepted.
+        processes: How many share the work; default: one for each core.
+        report: Called with each row that is new.
+
+    Raises:
+        FileError: An input cannot be read at all; a row that cannot be read is a row of the table.
+        EvaluationError: The folder holds something else, or the input or a setting changed since.
+        ClassifierError: The classifier cannot be loaded.
+    """
+    files, folder = input_files(map(Path, inputs)), Path(out)
+    import_pyarrow()
+    similarity, physics = similarity or Similarity(), physics or PhysicsParams()
+    source = resolve_source(similarity.model, similarity.revision) if classify else None
+    measure = Measure(physics, str(source.folder) if source else None, similarity.device, embeddings)
+    settings = {
+        "engine": installed_engine(physics),
+        "packages": installed_packages(physics),
+        "physics": physics.model_dump(mode="json"),
+        "parquet": installed_versions("pyarrow"),
+        "classifier": source.sha256 if source else None,
+        "embeddings": embeddings,
+        "read_as": read_as,
+        "rows_per_part": rows_per_part,
+    }
+    _check_folder(folder)
+    with lock_folder(folder, folder / LOCK):
+        parts = _Parts(folder, settings)
+        rows = _measured_rows(parts.unfinished(read_rows(files)), measure, read_as, similarity.batch, processes)
+        for row in rows:
+            report(row)
+            parts.add(row)
+        return parts.finish()
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder in which somebody else's files lie: those of an evaluation would not be told from them."""
+    if not folder.exists():
+        return
+    foreign = [path.name for path in folder.iterdir() if not _OWN.fullmatch(path.name)]
+    if foreign:
+        raise EvaluationError(f"{folder}: holds {min(foreign)}, which is of no evaluation. Name a new or empty folder.")
+
+
+class _Parts:
+    """The parts of an output folder: those that are finished, and the one that is being filled."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder, self.settings = folder, settings
+        self.rows_per_part: int = settings["rows_per_part"]
+        self.engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
+        self.notes: list[_PartNote] = []
+        while (path := self._path(len(self.notes))).exists():
+            self.notes.append(self._read_note(path))
+        self.finished = len(self.notes)
+        self.input_hashes: list[str] = []
+        self.rows: list[LevelRow] = []
+
+    def unfinished(self, rows: Iterable[InputRow]) -> Iterator[InputRow]:
+        """Yield the rows that no finished part has, after comparing the others with what these were made from."""
+        digest, count = hashlib.sha256(), 0
+        for row in rows:
+            digest.update(to_json([row.place, row.id, row.letter, row.fault, sha256_text(row.text)]).encode())
+            count += 1
+            part = len(self.input_hashes)
+            if count == self.rows_per_part:
+                self._end_of_part(digest.hexdigest())
+                digest, count = hashlib.sha256(), 0
+            if part >= self.finished:
+                yield row
+        if count:
+            self._end_of_part(digest.hexdigest())
+        if len(self.input_hashes) < self.finished:
+            raise EvaluationError(
+                f"{self.folder}: has {self.finished} parts, of which the input makes only {len(self.input_hashes)}. "
+                "Put the input back, or name a new folder."
+            )
+
+    def add(self, row: LevelRow) -> None:
+        """Add a row to the part that is being filled, and write it when it is full."""
+        self.rows.append(row)
+        if len(self.rows) == self.rows_per_part:
+            self._write()
+
+    def finish(self) -> EvaluationSummary:
+        """Write the last part, and what became of all rows."""
+        if self.rows or not self.notes:
+            self._write()
+        failed = sum((Counter(note.failed) for note in self.notes), Counter[str]())
+        rows = sum(note.rows for note in self.notes)
+        summary = EvaluationSummary(rows=rows, failed=dict(sorted(failed.items())), parts=len(self.notes))
+        write_json(self.folder / SUMMARY, {**summary.model_dump(), "settings": self.settings})
+        return summary
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:05}.parquet"
+
+    def _end_of_part(self, input_sha256: str) -> None:
+        number = len(self.input_hashes)
+        if number < self.finished and self.notes[number].input_sha256 != input_sha256:
+            first = number * self.rows_per_part + 1
+            raise EvaluationError(
+                f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was "
+                "changed, or has grown. Put the input back, or name a new folder."
+            )
+        self.input_hashes.append(input_sha256)
+
+    def _write(self) -> None:
+        number = len(self.notes)
+        failed = Counter(row.failed_stage for row in self.rows if row.failed_stage)
+        empty = hashlib.sha256().hexdigest()
+        note = _PartNote(
+            rows=len(self.rows),
+            failed=dict(sorted(failed.items())),
+            input_sha256=self.input_hashes[number] if self.rows else empty,
+            settings=self.settings,
+        )
+        table = level_table(self.rows, self.engine, self.settings["classifier"], embeddings=self.settings["embeddings"])
+        text = to_json(note.model_dump(), indent=None).encode()
+        write_bytes(self._path(number), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
+        self.notes.append(note)
+        self.rows = []
+
+    def _read_note(self, path: Path) -> _PartNote:
+        pa = import_pyarrow()
+        try:
+            note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
+            raise FileError(f"{path}: is no whole part of an evaluation. Remove it, and it is made again.") from error
+        if changed := [key for key, value in self.settings.items() if note.settings.get(key) != value]:
+            raise EvaluationError(
+                f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
+            )
+        return note
+
+
+def _measured_rows(
+    rows: Iterable[InputRow], measure: Measure, read_as: TextKind | None, batch_size: int, processes: int | None
+) -> Iterator[LevelRow]:
+    """Yield the row of the table for each row of the input, in order."""
+    pending: deque[_Pending] = deque()
+    sent: deque[list[_Level]] = deque()
+
+    def batches() -> Iterator[list[str]]:
+        levels = _Levels(read_as)
+        count = 0
+        for count, row in enumerate(rows, start=1):
+            pending.append(levels.take(row))
+            if len(levels.new) == batch_size or count % BATCH_ROWS == 0:
+                sent.append(levels.new)
+                yield [level.xml for level in levels.new]
+                levels.new = []
+        sent.append(levels.new)
+        yield [level.xml for level in levels.new]
+
+    for results in spread(measure, batches(), processes or os.cpu_count() or 1):
+        for level, measured in zip(sent.popleft(), results, strict=True):
+            level.measured = measured or MeasuredLevel("simulate", CRASHED)
+            level.xml = ""
+        while pending and pending[0].is_done:
+            yield _level_row(pending.popleft())
+
+
+class _Levels:
+    """The levels that were met lately, so that equal ones are measured once; `new` are still to be sent."""
+
+    def __init__(self, read_as: TextKind | None) -> None:
+        self.read_as = read_as
+        self.known: OrderedDict[bytes, _Level] = OrderedDict()
+        self.new: list[_Level] = []
+
+    def take(self, row: InputRow) -> _Pending:
+        """Return a row with its level."""
+        if row.fault is not None:
+            return _Pending(row.id, row.letter, None, "input", f"{row.place}: {row.fault}")
+        kind = self.read_as or text_kind(row.text)
+        try:
+            code = code_of(row.text, kind)
+        except LevelError as error:
+            return _Pending(row.id, row.letter, None, "extract", error.reason)
+        try:
+            xml = row.text if code is None else level_xml(code)
+            if code is None:
+                level_blocks(xml)
+        except LevelError as error:
+            return _Pending(row.id, row.letter, None, "convert", error.reason)
+        key = hashlib.sha256(xml.encode("utf-8", errors="surrogatepass")).digest()
+        level = self.known.get(key)
+        if level is None:
+            level = self.known[key] = _Level(xml)
+            self.new.append(level)
+            if len(self.known) > REMEMBERED:
+                self.known.popitem(last=False)
+        else:
+            self.known.move_to_end(key)
+        return _Pending(row.id, row.letter, level)
+
+
+def _level_row(row: _Pending) -> LevelRow:
+    found = row.level.measured if row.level else None
+    if found is None:
+        return LevelRow(row.id, row.letter, row.failed_stage, row.reason)
+    return LevelRow(
+        row.id,
+        row.letter,
+        found.failed_stage,
+        found.reason,
+        found.blocks,
+        found.moved,
+        found.stability,
+        found.probabilities,
+        found.embedding,
+    )

@@ -1,0 +1,172 @@
+"""Read responses from JSON lines and Parquet, row by row in bounded memory; a faulty row is a row with a fault."""
+
+import json
+import sqlite3
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.level_table import LETTERS, PARQUET_SUFFIX, import_pyarrow
+from pcgeval.core.untrusted import files_below, open_regular, printable_line, printable_name, well_formed
+
+STDIN = Path("-")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+COLUMNS = ("id", "letter", "text")
+MAX_TEXT = 16 * 2**20  # bytes of a response, and of a line
+MAX_ID = 1000  # characters
+_BATCH_BYTES = 64 * 2**20  # of what is read of a Parquet file at once, by the average of its rows
+_BATCH_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InputRow:
+    """One row: a letter and the text that is to show it, or why the row holds none.
+
+    Attributes:
+        place: The file and the line, or the row of a Parquet file, counted from 1.
+        id: What identifies the row; None if that cannot be read.
+        letter: One of A to Z; None if that cannot be read.
+        text: What the model said; empty with a fault.
+        fault: Why the row cannot be used, in words that follow its place.
+    """
+
+    place: str
+    id: str | None = None
+    letter: str | None = None
+    text: str = ""
+    fault: str | None = None
+
+
+def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
+    """Return the files to read in order with their names: those given, and in a folder all of a known form.
+
+    Raises:
+        FileError: There is no such file, it is of another form, or a folder holds none.
+    """
+    found: list[tuple[str, Path]] = []
+    for each in inputs:
+        if each.is_dir():
+            below = [path for path in files_below(each) if path.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX)]
+            if not below:
+                raise FileError(f"{each}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
+            found += [(path.relative_to(each).as_posix(), path) for path in below]
+        elif each == STDIN or each.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX):
+            found.append(("stdin" if each == STDIN else each.name, each))
+        else:
+            raise FileError(f"{each}: is no *.jsonl, *.ndjson or *.parquet. Rename it, or give its lines to stdin (-).")
+    return found
+
+
+def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
+    """Yield all rows in order; of rows with the same id all but the first have a fault.
+
+    Ids are kept in a temporary file, so that memory does not grow with their number.
+
+    Raises:
+        FileError: A file cannot be read, or a Parquet file lacks a column.
+    """
+    with closing(sqlite3.connect("")) as ids:  # a database that SQLite removes when it is closed
+        ids.execute("PRAGMA synchronous = OFF")
+        ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        for name, path in files:
+            rows = _parquet_rows(name, path) if path.suffix == PARQUET_SUFFIX else _json_rows(name, path)
+            for row in rows:
+                if (
+                    row.id is None
+                    or ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (row.id, row.place)).rowcount
+                ):
+                    yield row
+                    continue
+                ((first,),) = ids.execute("SELECT place FROM ids WHERE id = ?", (row.id,))
+                yield replace(row, text="", fault=f"the id '{printable_name(row.id, 80)}' stands in {first} already")
+
+
+def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
+    if path == STDIN:
+        yield from _json_lines(name, sys.stdin.buffer)
+        return
+    with open_regular(path, follow_link=True) as file:
+        yield from _json_lines(name, file)
+
+
+def _json_lines(name: str, file: BinaryIO) -> Iterator[InputRow]:
+    number = 0
+    while line := file.readline(MAX_TEXT + 1):
+        number += 1
+        place = f"{name} line {number}"
+        if len(line) > MAX_TEXT:
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MAX_TEXT)
+            yield InputRow(place, fault=f"is longer than {MAX_TEXT} bytes")
+        elif line.strip():
+            yield _json_row(place, line)
+
+
+def _json_row(place: str, line: bytes) -> InputRow:
+    try:
+        values = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return InputRow(place, fault=f"is not UTF-8 text ({error.reason} at byte {error.start})")
+    except (ValueError, RecursionError) as error:
+        return InputRow(place, fault=f"is not JSON ({printable_line(str(error))})")
+    if not isinstance(values, dict):
+        return InputRow(place, fault="is not a JSON object with id, letter and text")
+    if missing := [column for column in COLUMNS if column not in values]:
+        known = values.get("id")
+        return InputRow(place, id=_id(known), fault=f"lacks {' and '.join(missing)}")
+    return _row(place, values["id"], values["letter"], values["text"])
+
+
+def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
+    pa = import_pyarrow()
+    with open_regular(path, follow_link=True) as handle:
+        try:
+            names = pa.parquet.read_schema(handle).names
+            if missing := [column for column in COLUMNS if column not in names]:
+                raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
+            file = pa.parquet.ParquetFile(handle, read_dictionary=["text"])  # equal texts take the memory of one
+            number = 0
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group)
+                average = max(1, rows.total_byte_size // max(1, rows.num_rows))
+                size = min(_BATCH_ROWS, max(1, _BATCH_BYTES // average))
+                for batch in file.iter_batches(size, row_groups=[group], columns=list(COLUMNS)):
+                    columns = [batch.column(column) for column in COLUMNS]
+                    for values in zip(*columns, strict=True):
+                        number += 1
+                        yield _row(f"{name} row {number}", *(value.as_py() for value in values))
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise FileError(
+                f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again."
+            ) from error
+
+
+def _row(place: str, identity: Any, letter: Any, text: Any) -> InputRow:
+    found = _id(identity)
+    known = letter if isinstance(letter, str) and len(letter) == 1 and letter in LETTERS else None
+    fault = None
+    if found is None:
+        fault = f"the id is {_shown(identity)}, not a text of at most {MAX_ID} characters or a whole number"
+    elif known is None:
+        fault = f"the letter is {_shown(letter)}, none of A to Z"
+    elif not isinstance(text, str):
+        fault = f"the text is {_shown(text)}, not a text"
+    elif len(text) > MAX_TEXT:
+        fault = f"the text is longer than {MAX_TEXT} characters"
+    return InputRow(place, found, known, "" if fault else text, fault)
+
+
+def _id(value: Any) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64:
+        return str(value)
+    return well_formed(value) if isinstance(value, str) and 0 < len(value) <= MAX_ID else None
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    return f"'{printable_name(value, 40)}'" if isinstance(value, str) else f"of type {type(value).__name__}"

@@ -1,0 +1,62 @@
+"""Measure a batch of levels: simulate each, draw them, and classify the pictures together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from PIL import Image
+
+from pcgeval.core.params import PhysicsParams
+from pcgeval.core.stage_files import StageName
+from pcgeval.evaluator.image import render
+from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.similarity.classifier import loaded_classifier
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLevel:
+    """What a level gives, whichever letter was asked for; None for what it did not reach."""
+
+    failed_stage: StageName | None = None
+    reason: str | None = None
+    blocks: int | None = None
+    moved: int | None = None
+    stability: float | None = None
+    probabilities: tuple[float, ...] | None = None
+    embedding: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How to measure levels; called with a batch of them, in this process or another.
+
+    Attributes:
+        physics: The settings of the simulation.
+        classifier: The folder of the classifier; None measures stability alone.
+        device: Where the classifier runs.
+        embeddings: Whether to keep the classifier's embeddings.
+    """
+
+    physics: PhysicsParams
+    classifier: str | None
+    device: str
+    embeddings: bool
+
+    def __call__(self, levels: Sequence[str]) -> list[MeasuredLevel]:
+        """Return what each level in XML gives."""
+        measured: list[MeasuredLevel] = []
+        pictures: dict[int, Image.Image] = {}
+        for number, xml in enumerate(levels):
+            try:
+                end = simulate(xml, self.physics)
+            except SimulationError as error:
+                measured.append(MeasuredLevel("simulate", str(error)))
+            else:
+                pictures[number] = render(end)
+                measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score))
+        if self.classifier is not None and pictures:
+            found = loaded_classifier(self.classifier, device=self.device).predict(list(pictures.values()))
+            rows = zip(pictures, found.probabilities.tolist(), found.embeddings.tolist(), strict=True)
+            for number, probabilities, embedding in rows:
+                kept = tuple(embedding) if self.embeddings else None
+                measured[number] = replace(measured[number], probabilities=tuple(probabilities), embedding=kept)
+        return measured

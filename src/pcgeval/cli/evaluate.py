@@ -1,0 +1,78 @@
+"""The command for many levels at once."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pcgeval.cli.options import Json, group, print_json
+from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
+from pcgeval.core.params import Similarity
+
+if TYPE_CHECKING:
+    from pcgeval.core.level_table import LevelRow
+
+app = group()
+
+
+@app.command()
+def evaluate(
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT...", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
+    classifier: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml.")
+    ] = None,
+    revision: Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")] = None,
+    no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="Keep the classifier's embeddings too.")] = False,
+    any_text: Annotated[
+        bool, typer.Option("--any-text", help="Take bare calls and XML levels too, not responses alone.")
+    ] = False,
+    rows_per_part: Annotated[int, typer.Option(min=1, max=1_000_000, help="Rows of each file.")] = 10_000,
+    processes: Annotated[int | None, typer.Option(min=1, max=1024, help="Default: one for each core.")] = None,
+    json: Json = False,
+) -> None:
+    """Score the levels of many responses: a table in Parquet, a row each.
+
+    Physics and classifier are those of params.yaml, if there is one. A run that was stopped goes on with the same
+    command. Exit code 1 means that rows could not be read; they are in the table, with the reason.
+    """
+    from pcgeval.bulk.evaluate import evaluate as evaluate_rows
+    from pcgeval.cli.settings import load_params_or_default
+
+    params = load_params_or_default()
+    similarity = params.similarity
+    if classifier is not None:
+        similarity = Similarity(model=classifier, revision=revision, batch=similarity.batch, device=similarity.device)
+    progress = Progress("levels", None)
+
+    def step(row: "LevelRow") -> None:
+        progress.step(failed=row.reason is not None)
+
+    summary = evaluate_rows(
+        inputs,
+        out,
+        similarity=similarity,
+        classify=not no_classifier,
+        physics=params.physics,
+        embeddings=embeddings,
+        read_as=None if any_text else "response",
+        rows_per_part=rows_per_part,
+        processes=processes,
+        report=step,
+    )
+    if json:
+        print_json(summary.model_dump())
+    else:
+        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
+        sys.stdout.write(f"{out}\n")
+    if summary.failed.get("input"):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _failures(failed: dict[str, int]) -> str:
+    return ", ".join(f"{number} in {stage}" for stage, number in failed.items()) or "none"

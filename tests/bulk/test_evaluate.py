@@ -1,0 +1,209 @@
+"""Many responses in, the table of levels out: its values, faulty rows, and a run that was killed."""
+
+import json
+import multiprocessing
+import os
+import signal
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pcgeval.bulk import evaluate as module
+from pcgeval.bulk.evaluate import SUMMARY, EvaluationError, evaluate
+from pcgeval.bulk.inputs import MAX_TEXT
+from pcgeval.cli.main import main
+from pcgeval.core.errors import FileError
+from pcgeval.core.level_table import LETTERS
+from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.evaluator.level_score import score_level
+from pcgeval.similarity.classifier import loaded_classifier
+
+FAST = PhysicsParams(trials=1, seconds=0.2)
+
+
+def response(*columns):
+    return "```\n" + "".join(f"drop_block('b11', {column})\n" for column in columns) + "```"
+
+
+ROWS = [
+    {"id": "a", "letter": "I", "text": response(1, 1)},
+    {"id": "b", "letter": "L", "text": response(5, 5)},  # the level of a: it is moved to the left edge
+    {"id": 3, "letter": "L", "text": "no code"},
+    {"id": "d", "letter": "O", "text": response(1, 20)},
+    {"id": "e", "letter": "T", "text": response(2, 3, 4), "more": [1]},
+    {"id": "f", "letter": "T", "text": response(2, 4)},
+    {"id": "g", "letter": "U", "text": response(2, 5)},
+]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def table_of(folder):
+    return pa.concat_tables(parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))).to_pylist()
+
+
+def run(source, out, **options):
+    return evaluate([source], out, **{"classify": False, "physics": FAST, "processes": 1, **options})
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
+    simulated = []
+
+    def counted(self, levels, measure=module.Measure.__call__):
+        simulated.extend(levels)
+        return measure(self, levels)
+
+    monkeypatch.setattr(module.Measure, "__call__", counted)
+    summary = run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out", rows_per_part=3)
+    assert summary.model_dump() == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
+    assert len(simulated) == len(set(simulated)) == 4  # of five levels two are equal
+    rows = table_of(tmp_path / "out")
+    assert [row["id"] for row in rows] == ["a", "b", "3", "d", "e", "f", "g"]
+    assert [row["failed_stage"] for row in rows] == [None, None, "extract", "convert", None, None, None]
+    assert "no closed fenced block" in rows[2]["reason"]
+    assert "Height boundary" in rows[3]["reason"]
+    assert (rows[0]["blocks"], rows[0]["moved"], rows[0]["stability"]) == (2, 0, 1.0)
+    assert rows[2]["stability"] is rows[0]["similarity"] is rows[0]["classifier"] is rows[0]["p_A"] is None
+    assert len({row["engine"] for row in rows if row["stability"] is not None}) == 1
+    assert json.loads((tmp_path / "out" / SUMMARY).read_text())["rows"] == 7
+
+
+@pytest.mark.slow  # torch is loaded
+def test_the_figures_are_those_of_score_level(tmp_path):
+    similarity = Similarity(model="data/classifier")
+    classifier = loaded_classifier("data/classifier")
+    source = write_lines(tmp_path / "in.jsonl", ROWS)
+    run(source, tmp_path / "out", classify=True, similarity=similarity, embeddings=True)
+    for given, row in zip(ROWS, table_of(tmp_path / "out"), strict=True):
+        level = score_level(given["text"], given["letter"], classifier, FAST, read_as="response")
+        assert (row["stability"] or 0, row["similarity"] or 0) == (level.stability, level.similarity)
+        assert (row["failed_stage"], row["reason"]) == (level.failed_stage, level.reason)
+        if level.probabilities:
+            assert [round(row[f"p_{letter}"], 7) for letter in LETTERS] == list(level.probabilities.values())
+            assert row["likeliest"] == level.likeliest[0][0]
+            assert row["embedding"]
+            assert row["classifier"] == classifier.sha256
+
+
+FAULTY = [
+    (b"{", "line 1: is not JSON"),
+    (b"[1]", "is not a JSON object"),
+    (b'{"id": "a", "text": ""}', "lacks letter"),
+    ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é', none of A to Z"),
+    (b'{"id": "c", "letter": "AB", "text": ""}', "letter is 'AB'"),
+    (b'{"id": "d", "letter": "A", "text": null}', "text is null"),
+    (b'{"id": "e", "letter": "A", "text": 5}', "text is of type int"),
+    (b'{"id": null, "letter": "A", "text": ""}', "id is null"),
+    (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
+    (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no code"),
+    (b'{"id": "ok", "letter": "A", "text": ""}', "no code: the response is empty"),
+    (b'{"id": "ok", "letter": "B", "text": ""}', "'ok' stands in in.jsonl line 11 already"),
+    (b"\xff", "is not UTF-8"),
+    (b'{"id": "g", "letter": "A", "text": "' + MAX_TEXT * b"x" + b'"}', f"longer than {MAX_TEXT}"),
+    (b"[" * 100_000, "is not JSON"),
+    (b'{"id": "h", "letter": "A", "text": "last"}', "no code"),
+]
+
+
+def test_faulty_rows_are_kept_with_their_line(tmp_path, capsys):
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b"\n".join(line for line, _ in FAULTY))
+    assert main(["evaluate", str(source), "--out", str(tmp_path / "out"), "--no-classifier", "--processes", "1"]) == 1
+    rows = table_of(tmp_path / "out")
+    for (_, words), row in zip(FAULTY, rows, strict=True):
+        assert words in row["reason"]
+    assert [row["id"] for row in rows][2:7] == ["a", "b", "c", "d", "e"]
+    assert rows[9]["id"] == "f\ufffd"
+    assert "13 in input" in capsys.readouterr().err
+
+
+def test_parquet_files_and_folders_are_read(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    texts, letters = [row["text"] for row in ROWS], [row["letter"] for row in ROWS]
+    parquet.write_table(pa.table({"letter": letters, "n": texts, "text": texts, "id": range(7)}), folder / "a.parquet")
+    write_lines(
+        folder / "b.jsonl", [{"id": "x", "letter": "I", "text": response(1)}, {"id": 5, "letter": "I", "text": ""}]
+    )
+    (folder / "notes.md").write_text("none of them")
+    parquet.write_table(
+        pa.table({"letter": ["A", None], "text": pa.array(["", None], pa.large_string()), "id": ["y", "z"]}),
+        folder / "c.parquet",
+    )
+    assert run(folder, tmp_path / "out").failed == {"convert": 1, "extract": 2, "input": 2}
+    rows = table_of(tmp_path / "out")
+    assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "5", "y", "z"]
+    assert rows[8]["reason"] == "b.jsonl line 2: the id '5' stands in a.parquet row 6 already"
+    assert rows[10]["reason"].startswith("c.parquet row 2: the letter is null")
+
+
+def test_an_input_that_cannot_be_read_is_refused(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more PAR1")
+    parquet.write_table(pa.table({"id": [1], "reply": ["x"]}), tmp_path / "columns.parquet")
+    for name, words in (
+        ("missing.jsonl", "is missing"),
+        ("rows.csv", "is no \\*.jsonl"),
+        ("empty", "holds no file"),
+        ("broken.parquet", "no Parquet file"),
+        ("columns.parquet", "lacks the column letter and text"),
+    ):
+        with pytest.raises(FileError, match=words):
+            run(tmp_path / name, tmp_path / "out")
+
+
+def test_no_rows_make_an_empty_table(tmp_path):
+    assert run(write_lines(tmp_path / "in.jsonl", []), tmp_path / "out").parts == 1
+    assert table_of(tmp_path / "out") == []
+
+
+def end_after(count, *arguments):
+    """Evaluate and die like a run that is killed."""
+    rows = iter(range(count))
+    run(*arguments, rows_per_part=2, report=lambda _: next(rows, None) is None and os.kill(os.getpid(), signal.SIGKILL))
+
+
+@pytest.mark.slow  # starts a process
+def test_a_killed_run_is_continued_and_processes_change_no_byte(tmp_path):
+    source = write_lines(tmp_path / "in.jsonl", ROWS)
+    process = multiprocessing.get_context("spawn").Process(target=end_after, args=(5, source, tmp_path / "out"))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    kept = contents(tmp_path / "out")
+    assert sorted(kept) == ["part-00000.parquet", "part-00001.parquet"]
+    new = []
+    run(source, tmp_path / "out", rows_per_part=2, report=new.append)
+    run(source, tmp_path / "whole", rows_per_part=2, processes=2)
+    assert [row.id for row in new] == ["e", "f", "g"]
+    assert kept.items() <= contents(tmp_path / "out").items()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_another_input_or_setting_is_refused(tmp_path):
+    source, out = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out"
+    run(source, out, rows_per_part=3)
+    before = contents(out)
+    for rows in (ROWS[:-1], [*ROWS, {"id": "h", "letter": "A", "text": ""}], [ROWS[1], ROWS[0], *ROWS[2:]], ROWS[:3]):
+        with pytest.raises(EvaluationError, match=r"made from other rows|input makes only"):
+            run(write_lines(source, rows), out, rows_per_part=3)
+    write_lines(source, ROWS)
+    with pytest.raises(EvaluationError, match="made with another physics"):
+        run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    with pytest.raises(EvaluationError, match=r"thesis\.tex"):
+        run(source, tmp_path / "other")
+    run(source, out, rows_per_part=3)
+    assert contents(out) == before
+    (out / "part-00001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(FileError, match="no whole part"):
+        run(source, out, rows_per_part=3)
