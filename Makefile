@@ -18,11 +18,11 @@ help:  ## show this list
 
 setup: $(READY)  ## create .venv with the exact versions of constraints.txt
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 setup" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip setuptools
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --group dev --editable '.[box2d,bundle,local-llm,openai,parquet]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-build-isolation --group dev --editable '.[all]'
 	@git rev-parse --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@touch $(READY)
 

@@ -57,6 +57,7 @@ SLOW = {
     "submissions/test_unseeded_random.py",
     "submissions/test_zip_file.py",
     "test_docs.py",
+    "test_package.py",
 }
 
 

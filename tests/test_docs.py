@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-import pcgeval
 from pcgeval.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -94,14 +93,6 @@ def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFix
         assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= targets
         for command in re.findall(r"(?:^|[ /])pcgeval ([^;|>&\n]+)", script):
             check_options(shlex.split(command), capsys)
-
-
-def test_the_python_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    (example,) = re.findall(r"^```python$(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    values: dict[str, object] = {}
-    exec(example, values)  # noqa: S102 - our own document
-    assert isinstance(values["level"], pcgeval.LevelScore)
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pcgeval.audit.signature import SignatureError, key_names, sign, signature_fault
+from pcgeval.core.packages import MissingPackageError
 
 PAYLOAD = b'{"_type": "https://in-toto.io/Statement/v1"}\n'
 
@@ -102,6 +103,6 @@ def test_a_file_that_is_no_public_key_is_named(key: bytes) -> None:
 
 
 def test_without_cryptography_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(SignatureError, match=r"pcgeval\[bundle\]"):
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    with pytest.raises(MissingPackageError, match=r"pcgeval\[bundle\]"):
         sign(PAYLOAD, pem(KEY))

@@ -75,10 +75,19 @@ def test_standard_input(monkeypatch, capsys):
     assert "UTF-8" in capsys.readouterr().err
 
 
-def test_without_a_classifier_the_level_is_simulated(files, capsys):
+def test_elsewhere_the_packages_own_classifier_is_loaded(files, capsys):
+    assert main(["level", files[0], "--letter", "T"]) == 0
+    own = capsys.readouterr()
+    assert own.err == ""
+    assert main(["level", files[0], "--letter", "T", *CLASSIFIER]) == 0
+    assert capsys.readouterr().out == own.out
+
+
+def test_where_torch_is_not_installed_the_level_is_simulated(files, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
     assert main(["level", files[0], "--letter", "T"]) == 0
     said = capsys.readouterr()
-    assert "--classifier" in said.err
+    assert "pip install 'pcgeval[classifier]'" in said.err
     assert "similarity is not known" in said.out
     assert f"stability {score_level(CALLS, 'T').stability:.3f}" in said.out
 

@@ -81,7 +81,7 @@ class CompetitionFolder:
             if words[:2] == ("-m", "pcgeval"):
                 code = main(words[2:])
             else:
-                code = exit_code_of(lambda: runpy.run_path(words[0])["main"](*words[1:]))
+                code = exit_code_of(lambda: runpy.run_path(words[0])["main"](*words[1:]), words[0])
         return code, said.getvalue()
 
     def change_model(self, **values: object) -> None:

@@ -424,12 +424,12 @@ class _Recomputing:
         """Turn an error into a statement that something could not be recomputed."""
         try:
             yield
+        except ImportError as error:
+            self.notes.append(f"{what} were not repeated: {printable_line(str(error))}. Run `make setup`.")
         except PcgevalError as error:
             self.faults.append(f"{what} cannot be recomputed: {self._relative(str(error))}")
         except OSError as error:
             self.faults.append(f"{what} cannot be recomputed: {self._relative(str(error))}. Make it readable.")
-        except ImportError as error:
-            self.notes.append(f"{what} were not repeated: {printable_line(str(error))}. Run `make setup`.")
 
     def _relative(self, text: str) -> str:
         for folder in (self.made / "whole", self.made, self.root):

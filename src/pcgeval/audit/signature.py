@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, to_json
+from pcgeval.core.packages import packages_for
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -23,7 +24,7 @@ _NO_KEY = (
 
 
 class SignatureError(PcgevalError):
-    """A key cannot be used, or the package for signatures is not installed."""
+    """A key cannot be used."""
 
 
 class _Part(BaseModel):
@@ -51,11 +52,12 @@ def sign(payload: bytes, private_key: bytes) -> bytes:
         private_key: An Ed25519 key in PEM, without a passphrase.
 
     Raises:
-        SignatureError: It is no such key, or cryptography is not installed.
+        SignatureError: It is no such key.
+        MissingPackageError: The extra `bundle` is not installed.
     """
-    _need_cryptography()
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+    with packages_for("a signature"):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     try:
         key = load_pem_private_key(private_key, None)
@@ -92,12 +94,13 @@ def signature_fault(envelope: bytes, payload: bytes, public_key: bytes) -> str |
         public_key: An Ed25519 key in PEM.
 
     Raises:
-        SignatureError: The key cannot be used, or cryptography is not installed.
+        SignatureError: The key cannot be used.
+        MissingPackageError: The extra `bundle` is not installed.
     """
-    _need_cryptography()
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+    with packages_for("a signature"):
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
+        from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
 
     try:
         key = load_pem_public_key(public_key)
@@ -131,10 +134,3 @@ def _key_id(key: "Ed25519PublicKey") -> str:
 def _signed(payload: bytes) -> bytes:
     """Return the bytes that a DSSE signature is of."""
     return b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
-
-
-def _need_cryptography() -> None:
-    try:
-        import cryptography  # noqa: F401, PLC0415 - an extra
-    except ImportError as error:
-        raise SignatureError("signatures need the package cryptography: pip install 'pcgeval[bundle]'.") from error

@@ -33,7 +33,15 @@ from pcgeval.audit.recompute import Recomputed, recompute
 from pcgeval.audit.signature import key_names, signature_fault
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file
-from pcgeval.core.layout import CALLS, RANKING_JSON, judgement_file, letter_file, stage_dir, trials
+from pcgeval.core.layout import (
+    CALLS,
+    RANKING_JSON,
+    judgement_file,
+    letter_file,
+    own_or_packaged,
+    stage_dir,
+    trials,
+)
 from pcgeval.core.packages import installed_version
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankingFile, ResultHash, SimilarityFile
@@ -295,7 +303,7 @@ class _Verifying:
     def _has_classifier(self, given: Path | None) -> bool:
         """Lay the classifier where the params name it; it is not in a bundle."""
         name, _, wanted = self.ranking.classifier.rpartition(" sha256:")
-        folder = DEFAULT_CLASSIFIER if given is None else given
+        folder = own_or_packaged(DEFAULT_CLASSIFIER) if given is None else given
         if given is not None:
             check_folder(given)
         found = Source("", None, folder).sha256 if all((folder / each).is_file() for each in FILES) else None

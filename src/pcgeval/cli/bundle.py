@@ -60,7 +60,10 @@ def verify(
     ] = None,
     classifier: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="The classifier that made its similarities.  [default: data/classifier]"),
+        typer.Option(
+            metavar="DIR",
+            help="The classifier that made its similarities.  [default: data/classifier, else pcgeval's own]",
+        ),
     ] = None,
     recompute: Annotated[
         str, typer.Option(metavar="N|all", help="How many levels to simulate and classify again.")

@@ -93,7 +93,6 @@ def grade(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core import layout
     from pcgeval.core.files import write_json
-    from pcgeval.core.params import load_params
     from pcgeval.judge import grading
     from pcgeval.judge.client import CallFiles
     from pcgeval.judge.run import grade_submission
@@ -101,7 +100,7 @@ def grade(
     from pcgeval.judge.stage import competition_task, team_settings
     from pcgeval.sandbox.reproduction import SandboxComputer
 
-    params = load_params() if paper is None else load_params_or_default()
+    params = load_params_or_default()
     given: dict[str, Any] = {
         "judge": judge or ("human" if grades else "simple" if model else None),
         "model": _judge_model(params, model, host, temperature),

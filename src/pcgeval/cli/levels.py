@@ -27,7 +27,10 @@ WATCH_SECONDS = 0.3  # between two looks at the file
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of the stage before this one.")]
 Levels = Annotated[list[Path], typer.Argument(metavar="FILE...", help="XML levels, calls or responses.")]
 Pictures = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pictures, XML levels, calls or responses.")]
-Source = Annotated[str | None, typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml.")]
+Source = Annotated[
+    str | None,
+    typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml, else pcgeval's own."),
+]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 
 
@@ -125,11 +128,12 @@ def level(
 ) -> None:
     """Score one level: what fell, which letter it shows.
 
-    Physics and classifier are those of params.yaml, if there is one; elsewhere, without --classifier, the level is only
-    simulated. Exit code 1 means that a stage failed, so that the level scores 0.
+    Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
+    the level scores 0.
     """
     from pcgeval.cli.level_output import level_text
     from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.core.packages import MissingPackageError
     from pcgeval.evaluator.level_score import score_level
 
     if len(letter) != 1 or not "A" <= letter <= "Z":
@@ -138,10 +142,12 @@ def level(
         raise typer.BadParameter("--watch needs a file.")
     params = load_params_or_default()
     network = None
-    if classifier or Path("params.yaml").is_file() or Path(params.similarity.model).is_dir():
+    try:
         network = _load_classifier(params, classifier, revision)
-    else:
-        print_stderr("There is no classifier here: name one with --classifier to see which letter it looks like.")
+    except MissingPackageError as error:
+        if classifier:
+            raise
+        print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
         found = score_level(text, letter, network, params.physics)

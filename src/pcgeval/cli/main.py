@@ -57,20 +57,21 @@ app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 a check failed, 2 wrong usage or input."""
+    words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a text of a submission need not fit the terminal's encoding
 
     def run() -> int:
         try:
-            app(_repeat_options(sys.argv[1:] if arguments is None else arguments), prog_name="pcgeval")
+            app(_repeat_options(words), prog_name="pcgeval")
         except SystemExit as end:
             if end.code == EXIT_INTERRUPTED:
                 raise KeyboardInterrupt from None
             return end.code if isinstance(end.code, int) else 0
         return 0
 
-    return exit_code_of(run)
+    return exit_code_of(run, " ".join(["pcgeval", *words[:1]]))
 
 
 def _repeat_options(words: Sequence[str]) -> list[str]:

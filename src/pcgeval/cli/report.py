@@ -69,7 +69,7 @@ def _files_to_share(evaluation: "Evaluation", bundle: bool) -> Iterator[tuple[st
     try:
         yield "tables/trials.parquet", trials_parquet(evaluation)
     except ImportError:
-        print_stderr("no Parquet file of the trials: `pip install '.[parquet]'` brings what writes it")
+        print_stderr("no Parquet file of the trials: `pip install 'pcgeval[parquet]'` brings what writes it")
     if bundle:
         yield "bundle.zip", make_bundle(Path())
 

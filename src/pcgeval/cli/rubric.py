@@ -114,14 +114,14 @@ def leaves(
     json: Json = False,
 ) -> None:
     """List the criteria of a rubric that are graded."""
-    from pcgeval.core.layout import RUBRICS
+    from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.explanation import NodeShare
     from pcgeval.rubric.grades import Verdict, grade_tree
     from pcgeval.rubric.loading import load_rubric
     from pcgeval.rubric.tree import leaves as leaves_of
 
-    folder = RUBRICS / rubric
+    folder = own_or_packaged(RUBRICS / rubric)
     root = load_rubric(folder / "rubric.json" if folder.is_dir() else Path(rubric))
     tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
     shares = {each.node.path: each.share for each in NodeShare.of_root(tree).walk()}

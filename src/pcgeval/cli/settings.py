@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.params import Model, Params, load_params, parse_params
 from pcgeval.llm.local_models import find_model
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt, load_submission
@@ -20,7 +21,7 @@ _DEFAULT_PARAMS = {
     "models": {"model": {"backend": "recorded", "name": "none"}},
     "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
     "physics": {},
-    "similarity": {},
+    "similarity": {"model": str(PACKAGED_DATA / "classifier")},
     "diversity": {},
     "scoring": {},
     "rubric": {},
@@ -37,8 +38,8 @@ def load_params_or_default() -> Params:
 
 
 def default_params() -> Params:
-    """Return the params that hold outside a competition's folder."""
-    return parse_params(_DEFAULT_PARAMS, "the default params")
+    """Return the params that hold outside a competition's folder; they have no teams."""
+    return parse_params(_DEFAULT_PARAMS, "the default params").model_copy(update={"teams": ()})
 
 
 def load_submission_or_file(path: Path) -> Submission:

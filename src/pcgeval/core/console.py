@@ -14,6 +14,7 @@ import psutil
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes
 from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
+from pcgeval.core.packages import missing_package
 from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
@@ -29,10 +30,16 @@ def print_stderr(text: str, end: str = "\n") -> None:
     sys.stderr.write(printable_text(text) + end)
 
 
-def exit_code_of(action: Callable[[], int | None]) -> int:
-    """Run an action and return its exit code; an error that the user can fix becomes a message, not a traceback."""
+def exit_code_of(action: Callable[[], int | None], command: str) -> int:
+    """Run a command's action and return its exit code; an error that the user can fix becomes a message."""
     try:
         return action() or 0
+    except ModuleNotFoundError as error:
+        missing = missing_package(error, command)
+        if missing is None:
+            raise
+        print_stderr(f"error: {missing}")
+        return EXIT_BAD_INPUT
     except PcgevalError as error:
         print_stderr(f"error: {error}")
         return EXIT_BAD_INPUT
@@ -57,7 +64,7 @@ def run_stage(main: Callable[..., None]) -> None:
         if DVC_LOCK.is_file():
             write_bytes(DVC_LOCK_COPY, DVC_LOCK.read_bytes())
         threading.Thread(target=_end_with_dvc, daemon=True).start()
-    code = exit_code_of(lambda: main(*sys.argv[1:]))
+    code = exit_code_of(lambda: main(*sys.argv[1:]), sys.argv[0])
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:

@@ -26,6 +26,7 @@ SUBMISSIONS = DATA / "submissions"
 RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
+PAPERS = DATA / "papers"
 EVIDENCE = DATA / "evidence"
 JUDGEMENTS = DATA / "judgements"
 GRADES = DATA / "grades"
@@ -48,6 +49,9 @@ CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the official files: the outcome of each trial by the end of that stage
 # the rules of .dvcignore
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore")
+# pcgeval's own classifier, rubric and example paper: inside the package if it is installed, in a checkout beside src
+_PACKAGE = Path(__file__).parents[1]
+PACKAGED_DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parents[1] / "data"
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 
@@ -94,6 +98,12 @@ def recorded_trials_file(model: str, team: str) -> Path:
 def evidence_file(model: str, team: str) -> Path:
     """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
     return EVIDENCE / team / f"{model}.json"
+
+
+def own_or_packaged(path: Path) -> Path:
+    """Return an input below data/ of the working folder, or where that has none, pcgeval's own copy if there is one."""
+    packaged = PACKAGED_DATA / path.relative_to(DATA) if path.is_relative_to(DATA) else path
+    return packaged if packaged.exists() and not path.exists() else path
 
 
 def rubric_file(rubric: str) -> Path:

@@ -1,7 +1,57 @@
-"""The versions of the packages that a result is computed with."""
+"""Installed packages: their versions, which results carry, and the extras of pcgeval that bring missing ones."""
 
 import functools
 import importlib.metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pcgeval.core.errors import PcgevalError
+
+# the extra of pyproject.toml that brings a module
+EXTRAS = {
+    "Box2D": "box2d",
+    "cryptography": "bundle",
+    "dpath": "pipeline",
+    "dvc": "pipeline",
+    "gguf": "local-llm",
+    "huggingface_hub": "classifier",
+    "openai": "openai",
+    "pyarrow": "parquet",
+    "safetensors": "classifier",
+    "starlette": "local-llm",
+    "torch": "classifier",
+    "transformers": "classifier",
+    "uvicorn": "local-llm",
+    "verifiers": "verifiers",
+    "voluptuous": "pipeline",
+    "xllamacpp": "local-llm",
+}
+
+
+class MissingPackageError(PcgevalError, ModuleNotFoundError):
+    """A package that an extra of pcgeval brings is not installed; `name` is the package."""
+
+
+def missing_package(error: ModuleNotFoundError, user: str) -> MissingPackageError | None:
+    """Return an error that names who needs the missing package and the extra; None if no extra brings it."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    remedy = f"Run `pip install 'pcgeval[{EXTRAS[package]}]'`."
+    return MissingPackageError(f"{user} needs the package {package}, which is not installed. {remedy}", name=package)
+
+
+@contextmanager
+def packages_for(user: str) -> Iterator[None]:
+    """Import packages of an extra within this context.
+
+    Raises:
+        MissingPackageError: One is not installed; the message says that `user` needs it, and the extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing_package(error, user) or error from None
 
 
 @functools.cache

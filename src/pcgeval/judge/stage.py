@@ -15,6 +15,7 @@ from pcgeval.core.layout import (
     human_grades_files,
     judge_recording_file,
     judgement_file,
+    own_or_packaged,
     rubric_file,
 )
 from pcgeval.core.locks import lock_folder
@@ -72,10 +73,10 @@ def competition_task(params: Params, submission: str, root: Path = Path(), rubri
         FileError: There is no such submission, or the rubric or its task is missing or unreadable.
     """
     is_file = rubric is not None and Path(rubric).is_file()
-    path = Path(rubric or "") if is_file else root / rubric_file(rubric or params.rubric.id)
+    path = Path(rubric or "") if is_file else own_or_packaged(root / rubric_file(rubric or params.rubric.id))
     folder = root / SUBMISSIONS / submission if submission in params.teams else Path(submission)
     if submission not in params.teams and not folder.is_dir():
-        known = ", ".join(params.teams)
+        known = ", ".join(params.teams) or "none"
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
     tree = load_rubric(path)
     if submission in params.teams:

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from pcgeval.core.files import sha256_file
+from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.http import certificates, run_until
 from pcgeval.llm.protocol import (
@@ -233,10 +234,8 @@ def _failure(error: Mapping[str, Any]) -> CallError:
 
 
 def _start(path: Path, context: int, threads: int) -> Any:
-    try:
+    with packages_for("a local model"):
         import xllamacpp  # noqa: PLC0415 - an optional extra
-    except ImportError as error:
-        raise LlmError("llama.cpp is not installed. Run `pip install 'pcgeval[local-llm]'` or `make setup`.") from error
     settings = xllamacpp.CommonParams()
     settings.model.path = str(path)
     settings.n_ctx = context

@@ -19,15 +19,14 @@ from typing import Any, TypeVar
 import httpx
 
 from pcgeval.core.console import print_stderr
+from pcgeval.core.packages import packages_for
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError, unpinned_digest
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
 
-try:
+with packages_for("the backend openai"):
     import openai
-except ImportError as error:  # an optional extra
-    raise LlmError("the backend openai needs its client. Run `pip install 'pcgeval[openai]'`.") from error
 
 _NO_KEY = "none"  # servers of one's own ask for none, but the client insists on sending one
 _SHOWN = 20  # models that a message names

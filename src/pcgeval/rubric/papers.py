@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from pcgeval.core.errors import FaultsError, FileError
+from pcgeval.core.layout import PAPERS, own_or_packaged
 from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text
 from pcgeval.rubric.loading import load_rubric, quoted
 from pcgeval.rubric.tree import RubricError, TaskNode
@@ -52,18 +53,22 @@ class Paper:
     blacklist: tuple[str, ...]
 
 
-def list_papers(papers_dir: Path) -> tuple[str, ...]:
-    """Return the ids of all papers in a folder, in byte order; none if there is no such folder."""
-    names = (path.parent.name for path in papers_dir.glob(f"*/{RUBRIC_FILE}"))
+def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
+    """Return the ids of all papers in a folder, in byte order; none if there is no such folder.
+
+    Where there is no data/papers, the package's own holds the example paper.
+    """
+    names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
 
 def load_paper(papers_dir: Path, paper_id: str) -> Paper:
-    """Read and check a paper.
+    """Read and check a paper; the folder is as `list_papers` describes it.
 
     Raises:
         PaperError: There is no such paper, or its folder is faulty; the message lists every fault.
     """
+    papers_dir = own_or_packaged(papers_dir)
     folder = papers_dir / paper_id
     if not _ID.fullmatch(paper_id) or not folder.is_dir():
         known = ", ".join(list_papers(papers_dir)) or "none"

@@ -19,10 +19,11 @@ from threading import Thread
 from typing import Self
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.packages import packages_for
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 from pcgeval.llm.protocol import LlmError, RefusedError
 
-try:
+with packages_for("serve-local"):
     import uvicorn
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
@@ -33,8 +34,6 @@ try:
     from pcgeval.serve.ollama import OllamaRoutes
     from pcgeval.serve.openai import OpenAiRoutes
     from pcgeval.serve.requests import RequestError, error_value
-except ImportError as error:  # an optional extra
-    raise LlmError("serve-local is not installed. Run `pip install 'pcgeval[local-llm]'` or `make setup`.") from error
 
 PORT = 11434  # Ollama's
 _CONNECTIONS = 128  # a further one is answered with 503

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pcgeval.core.packages import packages_for
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
 PROBABILITY_DECIMALS = 7
@@ -51,23 +52,26 @@ class Classifier:
         self._model = model
 
     @classmethod
-    def load(cls, source: str | Path, revision: str | None = None, device: str = "auto") -> "Classifier":
+    def load(cls, source: str | Path | None = None, revision: str | None = None, device: str = "auto") -> "Classifier":
         """Load a classifier.
 
         Args:
-            source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id.
+            source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id; by default
+                pcgeval's own classifier, which the package contains.
             revision: The commit of a hub id; required there, since a name alone does not pin the bytes.
             device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one.
 
         Raises:
             ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
                 such device.
+            MissingPackageError: The extra `classifier` is not installed.
         """
         files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
-        import torch  # noqa: PLC0415
-        from safetensors import SafetensorError  # noqa: PLC0415
-        from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
-        from transformers.utils import logging  # noqa: PLC0415
+        with packages_for("the classifier"):
+            import torch  # noqa: PLC0415
+            from safetensors import SafetensorError  # noqa: PLC0415
+            from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
+            from transformers.utils import logging  # noqa: PLC0415
 
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
@@ -136,16 +140,19 @@ class Classifier:
 _loading = threading.Lock()
 
 
-def loaded_classifier(source: str | Path, revision: str | None = None, device: str = "auto") -> Classifier:
+def loaded_classifier(
+    source: str | Path | None = None, revision: str | None = None, device: str = "auto"
+) -> Classifier:
     """Return what `Classifier.load` does, loaded once in a process and shared by its threads.
 
     Raises:
         ClassifierError: It cannot be loaded.
+        MissingPackageError: The extra `classifier` is not installed.
     """
     with _loading:
-        return _loaded(str(source), revision, device)
+        return _loaded(None if source is None else str(source), revision, device)
 
 
 @functools.cache
-def _loaded(source: str, revision: str | None, device: str) -> Classifier:
+def _loaded(source: str | None, revision: str | None, device: str) -> Classifier:
     return Classifier.load(source, revision, device)

@@ -8,6 +8,8 @@ from typing import Any
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json, sha256_file, sha256_json
+from pcgeval.core.layout import PACKAGED_DATA
+from pcgeval.core.packages import packages_for
 
 LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # all that decides a prediction
@@ -48,12 +50,15 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
         )
 
 
-def resolve_source(source: str | Path, revision: str | None, root: Path = Path()) -> Source:
+def resolve_source(source: str | Path | None, revision: str | None, root: Path = Path()) -> Source:
     """Return a classifier's files, fetched from the hub if `source` is a hub id; a folder is relative to `root`.
+
+    None is pcgeval's own classifier.
 
     Raises:
         ClassifierError: The files cannot be fetched or are no letter classifier.
     """
+    source = PACKAGED_DATA / "classifier" if source is None else source
     check_source(source, revision, root)
     folder = root / source if _is_folder(source, root) else _fetch(str(source), str(revision))
     check_folder(folder)
@@ -102,8 +107,9 @@ def _is_folder(source: str | Path, root: Path) -> bool:
 
 
 def _fetch(hub_id: str, revision: str) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only hub ids need it
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
+    with packages_for("a classifier of the hub"):
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - slow to import, and only hub ids need it
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(FILES)))

@@ -1,0 +1,203 @@
+"""The package outside of a checkout: what the wheel holds, the README's examples, and installations without extras."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from scripted_judge import SlowJudgeServer
+
+from pcgeval.core.packages import EXTRAS
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+DATA = ("data/classifier", "data/papers/block-letters", "data/rubrics/competition")
+BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def run(words: list[str], folder: Path, package: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder with a package that is not the checkout's."""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(package), "HOME": str(folder), "PYTHONUTF8": "1"}
+    command = [sys.executable, *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def blocked(names: Iterable[str], code: str) -> list[str]:
+    """Return the arguments of a Python that cannot import some packages."""
+    return ["-c", BLOCK.format(blocked=set(names)) + code]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that pip builds from a source distribution of the checkout, without any download."""
+    folder = tmp_path_factory.mktemp("build")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", *DATA):
+        leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        source, copy = ROOT / name, folder / "checkout" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(source, copy, ignore=leave_out) if source.is_dir() else shutil.copy(source, copy)
+    build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, folder], cwd=folder / "checkout", check=True, capture_output=True)
+    (sdist,) = folder.glob("*.tar.gz")
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
+    pip = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", folder, sdist]
+    subprocess.run(pip, check=True, capture_output=True)
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the wheel is installed to; the packages that it requires are those of this environment."""
+    folder = tmp_path_factory.mktemp("installed")
+    offline = ("--no-deps", "--no-index", "--no-compile", "--quiet", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", "install", *offline, "--target", folder, wheel], check=True)
+    return folder
+
+
+def test_the_wheel_holds_the_data_of_the_checkout(installed: Path) -> None:
+    for folder in DATA:
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert (installed / "pcgeval" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+
+
+def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    examples = re.findall(r"^```python$(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    (tmp_path / "level.txt").write_text("drop_block('b31', 7)\ndrop_block('b13', 7)\n")
+    attempt = "attempt"
+    shutil.copytree(installed / "pcgeval/data/papers/block-letters/submissions/reproduces", tmp_path / attempt)
+    commands = [
+        ["level", "level.txt", "--letter", "I"],
+        ["classify", "level.txt"],
+        ["grade", attempt, "--paper", "block-letters", "--judge", "checks"],
+        ["grade", attempt, "--judge", "dummy"],
+        ["rubric", "leaves", "competition"],
+    ]
+    code = f"""
+import pcgeval
+assert pcgeval.__file__.startswith({str(installed)!r})
+for example in {examples!r}:
+    exec(example, {{}})
+from pcgeval.cli.main import main
+for words in {commands!r}:
+    assert main(words) == 0, words
+"""
+    done = run(["-c", code], tmp_path, installed)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("likeliest letters: I ") == 1
+
+
+def test_the_evaluator_alone_needs_no_extra(tmp_path: Path) -> None:
+    code = """
+import pcgeval
+from pcgeval import diversity, extract_code, level_xml, load_rubric, render, score_level, simulate
+response = "```\\ndrop_block('b31', 7)\\n```"
+assert render(simulate(level_xml(extract_code(response)))).size == (1024, 1024)
+level = score_level(response, "I")
+assert level.stability == 1 and level.svg() and level.image() and level.to_dict()
+assert abs(diversity([[1.0, 0.0], [0.0, 1.0]], 2) - 1) < 1e-9
+for name in dir(pcgeval):
+    getattr(pcgeval, name)
+from pcgeval.core.layout import PACKAGED_DATA
+assert load_rubric(PACKAGED_DATA / "rubrics/competition/rubric.json").sub_tasks
+try:
+    pcgeval.Classifier.load()
+except pcgeval.PcgevalError as error:
+    print(error)
+"""
+    done = run(blocked(EXTRAS, code), tmp_path, ROOT / "src")
+    assert done.returncode == 0, done.stderr
+    needed = "the classifier needs the package torch, which is not installed."
+    assert done.stdout == f"{needed} Run `pip install 'pcgeval[classifier]'`.\n"
+
+
+def test_the_judge_the_checks_and_the_tree_need_neither_torch_nor_dvc_nor_pymunk(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "data/papers/block-letters/submissions/half", tmp_path / "attempt")
+    code = """
+import asyncio, importlib, pkgutil
+import pcgeval.checks, pcgeval.judge, pcgeval.rubric
+from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
+for package in (pcgeval.checks, pcgeval.judge, pcgeval.rubric):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+config = {"backend": "ollama", "name": "m:1", "host": sys.argv[1]}
+for judge, model in (("simple", config), ("checks", None), ("dummy", None)):
+    output = asyncio.run(run_judge("attempt", "block-letters", judge_type=judge, completer_config=model))
+    assert len(extract_leaf_grades(output.graded_task_tree)) == output.num_leaf_nodes
+    assert get_grade_summary(output.graded_task_tree)
+    print(output.judge_type, output.num_leaf_nodes - output.num_invalid_leaf_nodes)
+"""
+    with SlowJudgeServer(0) as server:
+        done = run([*blocked({*EXTRAS, "pymunk"}, code), server.address], tmp_path, ROOT / "src")
+        assert server.asked
+    assert done.returncode == 0, done.stderr
+    graded = {judge: int(leaves) for judge, leaves in map(str.split, done.stdout.splitlines())}
+    assert graded["dummy"] > graded["simple"] > graded["checks"] == 0  # no check decides without a run of reproduce.sh
+
+
+COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (["classify", "level.txt"], "classifier"),
+        (["run"], "pipeline"),
+        (["audit"], "pipeline"),
+        (["serve-local"], "local-llm"),
+    ],
+)
+def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str, tmp_path: Path) -> None:
+    (tmp_path / "level.txt").write_text("drop_block('b31', 7)\n")
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    if extra == "classifier":
+        (tmp_path / "params.yaml").unlink()
+    done = run([*blocked(EXTRAS, COMMAND), *words], tmp_path, ROOT / "src")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: pcgeval {words[0]} needs the package ")
+    assert f"pip install 'pcgeval[{extra}]'" in line
+
+
+def test_help_needs_no_extra(tmp_path: Path) -> None:
+    code = """
+from contextlib import redirect_stdout
+import io, typer
+from pcgeval.cli.main import app, main
+def words(command, path):
+    yield path
+    for name, each in getattr(command, "commands", {}).items():
+        yield from words(each, [*path, name])
+for path in words(typer.main.get_command(app), []):
+    with redirect_stdout(io.StringIO()) as shown:
+        assert main([*path, "--help"]) == 0, path
+    assert "Usage" in shown.getvalue(), path
+"""
+    done = run(blocked(EXTRAS, code), tmp_path, ROOT / "src")
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_package_of_an_extra_is_known() -> None:
+    extras = {name: [Requirement(each) for each in some] for name, some in PROJECT["optional-dependencies"].items()}
+    own = {name: each.extras for name, some in extras.items() for each in some if each.name == "pcgeval"}
+    assert own["all"] == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
+    for extra, some in extras.items():
+        for each in some:
+            if each.name not in {"pcgeval", "uv"}:  # uv is a program
+                assert EXTRAS[each.name] == extra
+    assert not {Requirement(each).name for each in PROJECT["dependencies"]} & set(EXTRAS)
+    assert "--editable '.[all]'" in (ROOT / "Makefile").read_text("utf-8")
