@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS, write_round
+from pyarrow import parquet
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import REPORT
+from pcgeval.core.level_table import level_table
 from pcgeval.report.render import write_report
 from pcgeval.report.server import report_server
 
@@ -49,18 +51,19 @@ def test_a_missing_report_says_how_to_make_it(
     assert "Run `make report`" in capsys.readouterr().err
 
 
-def test_a_copy_to_share_has_all_trials_as_one_table(workspace: Path, tmp_path: Path) -> None:
-    from pyarrow import parquet
-
+def test_a_copy_has_all_trials_as_the_table_of_levels(workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "copy"
     assert main(["report", "--out", str(out)]) in {0, 1}
-    rows = parquet.read_table(out / "tables" / "trials.parquet").to_pylist()
+    rows = parquet.read_table(out / "tables" / "levels.parquet").to_pylist()
     assert {(each["model"], each["team"]) for each in rows} == {(m, t) for m in PARAMS.models for t in PARAMS.teams}
     assert all((each["reason"] is None) == (each["failed_stage"] is None) for each in rows)
     assert any(each["reason"] for each in rows)
-    assert any(each["score"] for each in rows)
-    assert 'href="tables/trials.parquet"' in (out / "index.html").read_text()
-    assert "trials.parquet" not in (workspace / REPORT / "index.html").read_text()
+    scored = [each for each in rows if each["score"]]
+    assert scored
+    assert all(round(each[f"p_{each['letter']}"], 7) == each["similarity"] for each in scored)
+    assert all(each["engine"] and each["classifier"] and each["blocks"] for each in scored)
+    assert list(rows[0])[:37] == level_table([], "", None).column_names  # those of `pcgeval evaluate`
+    assert 'href="tables/levels.parquet"' in (workspace / REPORT / "index.html").read_text()
 
 
 @pytest.mark.usefixtures("workspace")

@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -19,11 +19,13 @@ from pcgeval.bulk.inputs import InputRow, input_files, read_rows
 from pcgeval.bulk.measure import Measure, MeasuredLevel
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_text, to_json, write_bytes, write_json
-from pcgeval.core.level_table import FailedStage, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
+from pcgeval.core.layout import PACKAGED_DATA
+from pcgeval.core.level_table import LETTERS, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.spread import spread
+from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.level_score import TextKind, code_of, text_kind
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
 from pcgeval.levels.blocks import level_blocks
@@ -86,7 +88,7 @@ class _Pending:
     id: str | None
     letter: str | None
     level: _Level | None = None
-    failed_stage: FailedStage | None = None
+    failed_stage: StageName | Literal["input"] | None = None
     reason: str | None = None
 
     @property
@@ -116,7 +118,7 @@ def evaluate(
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
             `-` for JSON lines on standard input.
         out: The folder for the parts and `_summary.json`: a new one, or that of an earlier run.
-        similarity: The classifier; default: that of the package's params.
+        similarity: The classifier; default: pcgeval's own.
         classify: Without it, levels are only simulated, and have no probabilities.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         embeddings: Whether the table has the classifier's embeddings.
@@ -132,7 +134,8 @@ def evaluate(
     """
     files, folder = input_files(map(Path, inputs)), Path(out)
     import_pyarrow()
-    similarity, physics = similarity or Similarity(), physics or PhysicsParams()
+    similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
+    physics = physics or PhysicsParams()
     source = resolve_source(similarity.model, similarity.revision) if classify else None
     measure = Measure(physics, str(source.folder) if source else None, similarity.device, embeddings)
     settings = {
@@ -330,6 +333,7 @@ def _level_row(row: _Pending) -> LevelRow:
         found.blocks,
         found.moved,
         found.stability,
+        found.probabilities[LETTERS.index(row.letter)] if found.probabilities and row.letter else None,
         found.probabilities,
         found.embedding,
     )

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json
+from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
-from pcgeval.core.params import Similarity
 
 if TYPE_CHECKING:
     from pcgeval.core.level_table import LevelRow
@@ -23,10 +22,8 @@ def evaluate(
         typer.Argument(metavar="INPUT...", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
-    classifier: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml.")
-    ] = None,
-    revision: Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")] = None,
+    classifier: ClassifierSource = None,
+    revision: Revision = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Keep the classifier's embeddings too.")] = False,
     any_text: Annotated[
@@ -38,7 +35,7 @@ def evaluate(
 ) -> None:
     """Score the levels of many responses: a table in Parquet, a row each.
 
-    Physics and classifier are those of params.yaml, if there is one. A run that was stopped goes on with the same
+    Physics and classifier are those of params.yaml, else pcgeval's own. A run that was stopped goes on with the same
     command. Exit code 1 means that rows could not be read; they are in the table, with the reason.
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
@@ -47,7 +44,7 @@ def evaluate(
     params = load_params_or_default()
     similarity = params.similarity
     if classifier is not None:
-        similarity = Similarity(model=classifier, revision=revision, batch=similarity.batch, device=similarity.device)
+        similarity = similarity.model_copy(update={"model": classifier, "revision": revision})
     progress = Progress("levels", None)
 
     def step(row: "LevelRow") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json
+from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import write_bytes, write_text
@@ -27,11 +27,6 @@ WATCH_SECONDS = 0.3  # between two looks at the file
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of the stage before this one.")]
 Levels = Annotated[list[Path], typer.Argument(metavar="FILE...", help="XML levels, calls or responses.")]
 Pictures = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pictures, XML levels, calls or responses.")]
-Source = Annotated[
-    str | None,
-    typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml, else pcgeval's own."),
-]
-Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 
 
 @app.command()
@@ -81,7 +76,9 @@ def simulate(
 
 
 @app.command()
-def classify(files: Pictures, classifier: Source = None, revision: Revision = None, json: Json = False) -> None:
+def classify(
+    files: Pictures, classifier: ClassifierSource = None, revision: Revision = None, json: Json = False
+) -> None:
     """Classify pictures or levels: the probability of each letter."""
     from PIL import Image, UnidentifiedImageError
 
@@ -122,7 +119,7 @@ def level(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing there.")] = None,
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
-    classifier: Source = None,
+    classifier: ClassifierSource = None,
     revision: Revision = None,
     json: Json = False,
 ) -> None:

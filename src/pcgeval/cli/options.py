@@ -16,6 +16,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Write pseudonyms for the names of all teams but baselines.")
 ]
+ClassifierSource = Annotated[
+    str | None,
+    typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml, else pcgeval's own."),
+]
+Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server, or `pcgeval serve-local`.")]
 TrustPrograms = Annotated[
     bool,

@@ -2,18 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pcgeval.cli.options import group
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-
-if TYPE_CHECKING:
-    from pcgeval.report.results import Evaluation
 
 app = group()
 
@@ -33,8 +29,6 @@ def report(
 ) -> None:
     """Name, open, serve or copy the report of the last run.
 
-    A copy has all trials as a Parquet file too, where the extra `parquet` is installed.
-
     Exit code 1 means that it may not be the report of what is there now; the reasons are named.
     """
     from pcgeval.cli.competition import doubts_of, fail_if_doubtful
@@ -48,7 +42,12 @@ def report(
     if out:
         if out.exists() and not (out.is_dir() and ((out / INDEX).is_file() or not any(out.iterdir()))):
             raise FileError(f"{out}: already exists and is no report. Name a new or empty folder.")
-        index = write_report(params, Path(), out, _commit(), lambda found: dict(_files_to_share(found, bundle)))
+        beside = {}
+        if bundle:
+            from pcgeval.audit.bundle import make_bundle
+
+            beside["bundle.zip"] = make_bundle(Path())
+        index = write_report(params, Path(), out, _commit(), beside)
     elif not index.is_file():
         raise FileError(f"{index}: is missing. Run `make report` to make it.")
     sys.stdout.write(f"{index}\n")
@@ -59,19 +58,6 @@ def report(
     elif open_page:
         _open(index.resolve().as_uri())
     fail_if_doubtful(doubts)
-
-
-def _files_to_share(evaluation: "Evaluation", bundle: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield what lies beside the pages of a copy, by name."""
-    from pcgeval.audit.bundle import make_bundle
-    from pcgeval.report.tables import trials_parquet
-
-    try:
-        yield "tables/trials.parquet", trials_parquet(evaluation)
-    except ImportError:
-        print_stderr("no Parquet file of the trials: `pip install 'pcgeval[parquet]'` brings what writes it")
-    if bundle:
-        yield "bundle.zip", make_bundle(Path())
 
 
 def _serve(index: Path, port: int, *, open_page: bool) -> None:

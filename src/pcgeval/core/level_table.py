@@ -22,11 +22,10 @@ import io
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_json
-from pcgeval.core.stage_files import StageName
+from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import well_formed
 
 if TYPE_CHECKING:
@@ -34,11 +33,6 @@ if TYPE_CHECKING:
 
 LETTERS = string.ascii_uppercase
 PARQUET_SUFFIX = ".parquet"
-FailedStage = StageName | Literal["input"]
-
-
-class MissingExtraError(PcgevalError):
-    """A package that only some users need is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +46,14 @@ class LevelRow:
 
     id: str | None
     letter: str | None
-    failed_stage: FailedStage | None = None
+    failed_stage: str | None = None
     reason: str | None = None
     blocks: int | None = None
     moved: int | None = None
     stability: float | None = None
+    similarity: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: Sequence[float] | None = None
-
-    @property
-    def similarity(self) -> float | None:
-        """The probability of the letter."""
-        return self.probabilities[LETTERS.index(self.letter)] if self.probabilities and self.letter else None
 
     @property
     def likeliest(self) -> str | None:
@@ -80,15 +70,11 @@ def import_pyarrow() -> Any:
     """Return the package pyarrow with its module for Parquet.
 
     Raises:
-        MissingExtraError: It is not installed.
+        MissingPackageError: It is not installed.
     """
-    try:
-        import pyarrow  # noqa: ICN001, PLC0415 - an extra, and slow to import
+    with packages_for("a table in Parquet"):
+        import pyarrow  # noqa: ICN001, PLC0415 - slow to import
         import pyarrow.parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError(
-            "pyarrow is not installed, which Parquet needs: `pip install 'pcgeval[parquet]'`."
-        ) from error
     return pyarrow
 
 
@@ -104,7 +90,7 @@ def level_table(
         embeddings: Whether there is a column for them.
 
     Raises:
-        MissingExtraError: pyarrow is not installed.
+        MissingPackageError: pyarrow is not installed.
     """
     pa = import_pyarrow()
     text, share, count, probability = pa.string(), pa.float64(), pa.int32(), pa.float32()

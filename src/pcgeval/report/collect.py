@@ -8,6 +8,7 @@ from typing import TypeVar
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file
 from pcgeval.core.layout import (
+    CLASSIFIER_FILE,
     GRADE_FILE,
     GRADES,
     OFFICIAL_RESULTS,
@@ -20,8 +21,10 @@ from pcgeval.core.layout import (
     stage_dir,
     trial_file,
 )
+from pcgeval.core.level_table import engine_sha256
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
+    ClassifierFile,
     ConstantsFile,
     LabelProbability,
     LetterRow,
@@ -62,7 +65,6 @@ from pcgeval.submissions.sources import find_readme
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
 LONGEST_REPLY = 2_000  # characters
 LONGEST_CODE = 4_000
-MOST_LETTERS = 5  # of the classifier's answer about a picture
 MOST_MESSAGES = 12  # of a flagged trial's conversation
 LONGEST_REASON = 240  # characters
 LONGEST_SOURCE = 50_000  # characters of a program's entry and of its README
@@ -218,12 +220,14 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         scores = _found(official.letters, (row.team, letter), path, what) if scored else None
         weight = _found(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
         letters.append(LetterResult(letter, weight, scores, tuple(trials)))
-    return ModelResult(model, tuple(letters))
+    engine = engine_sha256(simulations.engine, simulations.packages, simulations.physics)
+    made_by = similarity_dir / CLASSIFIER_FILE
+    classifier = ClassifierFile.read(made_by).sha256 if made_by.exists() else None
+    return ModelResult(model, tuple(letters), engine, classifier)
 
 
 def _likeliest(prediction: PicturePrediction) -> tuple[LabelProbability, ...]:
-    ordered = sorted(prediction.probabilities, key=lambda each: (each.probability, each.label), reverse=True)
-    return tuple(ordered[:MOST_LETTERS])
+    return tuple(sorted(prediction.probabilities, key=lambda each: (each.probability, each.label), reverse=True))
 
 
 def _code(path: Path, outcome: TrialOutcome) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -28,6 +28,7 @@ from pcgeval.report.formats import Scale
 from pcgeval.report.plots import write_plots
 from pcgeval.report.results import FAILURE_WORDS, Evaluation, commonest_failures
 from pcgeval.report.standing import alternatives_of, compared_letters, firmness, standings
+from pcgeval.report.tables import levels_parquet
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
@@ -40,6 +41,7 @@ LETTERS = "letters"  # the folder of the pages that compare a letter
 _GENERATOR = b'<meta name="generator" content="pcgeval">'  # of base.html.j2
 _HEAD = 2_000  # bytes of a page in which it stands
 TABLES = "tables"  # the folder of what the index links to
+LEVELS = "levels.parquet"  # there: all trials, a row each
 ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
 MESSAGES = 400_000  # the same for the conversations of flagged trials
@@ -51,7 +53,7 @@ def write_report(
     root: Path,
     out: Path,
     commit: str = "",
-    more: Callable[[Evaluation], Mapping[str, bytes]] = lambda _: {},
+    files_beside: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
@@ -64,9 +66,10 @@ def write_report(
         root: The competition's folder, with `data/` and `results/`.
         out: The folder for the pages, usually `results/report`.
         commit: What the pages say of the commit that they were made from.
-        more: Gives the contents of files to lay beside the pages, by name; the index links to them.
+        files_beside: The contents of files to lay beside the pages, by name; the index links to them.
 
     Raises:
+        MissingPackageError: pyarrow is not installed.
         FileError: A file of an earlier stage is missing, is broken, or is about something else.
         SubmissionError: A team's submission cannot be read.
     """
@@ -74,7 +77,8 @@ def write_report(
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
-    extra = more(evaluation)
+    extra = files_beside or {}
+    written[out / TABLES / LEVELS] = levels_parquet(evaluation)
     written |= {out / name: content for name, content in extra.items()}
     written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation, commit, tuple(extra))}
     for path, content in written.items():

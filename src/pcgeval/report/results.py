@@ -58,7 +58,7 @@ class TrialResult:
 
     Attributes:
         level: The blocks at the end of the simulation.
-        probabilities: The letters that the classifier found most likely, the first one most.
+        probabilities: What the classifier gives the letters, the most likely first.
         reply: The start of the response.
         code: The calls that were extracted from it, a line each; empty if there are none.
         usage: The cost and the flags of the trial; None without a record.
@@ -118,10 +118,19 @@ class LetterResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model's part of a team's result, letter by letter; `name` is its key in params.yaml."""
+    """One model's part of a team's result.
+
+    Attributes:
+        name: The model's key in params.yaml.
+        letters: Letter by letter.
+        engine_sha256: The hash of what simulated its levels, see `core.level_table`.
+        classifier_sha256: That of the classifier's files; None if it is not known.
+    """
 
     name: str
     letters: tuple[LetterResult, ...]
+    engine_sha256: str
+    classifier_sha256: str | None
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:

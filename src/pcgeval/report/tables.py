@@ -3,11 +3,12 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
 from pcgeval.core.untrusted import printable_line
-from pcgeval.report.results import Evaluation
+from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 
 _LATEX = {
@@ -31,41 +32,50 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     return {"csv": _csv, "latex": _latex, "markdown": _markdown}[form](columns, rows)
 
 
-def trials_parquet(evaluation: Evaluation) -> bytes:
-    """Return all trials as a Parquet file, a row each; what a trial did not reach is null.
+def levels_parquet(evaluation: Evaluation) -> bytes:
+    """Return all trials as the table of levels, a row each, with the columns of a competition behind the common ones.
 
     Raises:
-        ImportError: pyarrow is not installed.
+        MissingPackageError: pyarrow is not installed.
     """
-    import pyarrow as pa  # noqa: PLC0415 - an extra
-    from pyarrow import parquet  # noqa: PLC0415
+    pa = import_pyarrow()
+    text, count = pa.string(), pa.int32()
+    tables = []
+    for team in evaluation.teams:
+        for model in team.models:
+            table = level_table(
+                [_level_row(team, model, each) for each in model.trials], model.engine_sha256, model.classifier_sha256
+            )
+            usages = [each.usage for each in model.trials]
+            columns: dict[str, tuple[Any, list[Any]]] = {
+                "model": (text, [model.name for _ in model.trials]),
+                "team": (text, [team.name for _ in model.trials]),
+                "trial": (count, [each.trial.number for each in model.trials]),
+                "score": (pa.float64(), [None if each.score is None else float(each.score) for each in model.trials]),
+                "calls": (count, [usage.calls if usage else None for usage in usages]),
+                "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
+                "flags": (pa.list_(text), [list(each.flag_kinds) for each in model.trials]),
+            }
+            for name, (kind, values) in columns.items():
+                table = table.append_column(name, pa.array(values, kind))
+            tables.append(table)
+    return parquet_bytes(pa.concat_tables(tables))
 
-    rows = [
-        {
-            "model": model.name,
-            "team": team.name,
-            "letter": trial.trial.letter,
-            "trial": trial.trial.number,
-            "stability": trial.stability,
-            "similarity": trial.similarity,
-            "score": None if trial.score is None else float(trial.score),
-            "likeliest": trial.top_label.label if trial.top_label else None,
-            "failed_stage": trial.failure.stage if trial.failure else None,
-            "reason": trial.failure.reason if trial.failure else None,
-            "calls": trial.usage.calls if trial.usage else None,
-            "tokens": trial.usage.tokens if trial.usage else None,
-            "flags": list(trial.flag_kinds),
-        }
-        for team in evaluation.teams
-        for model in team.models
-        for trial in model.trials
-    ]
-    text, number, count = pa.string(), pa.float64(), pa.int64()
-    types = [text, text, text, count, number, number, number, text, text, text, count, count, pa.list_(text)]
-    schema = pa.schema(list(zip(rows[0], types, strict=True)))
-    sink = io.BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rows, schema=schema), sink)
-    return sink.getvalue()
+
+def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> LevelRow:
+    letter, level = result.trial.letter, result.level
+    by_label = {each.label: each.probability for each in result.probabilities}
+    return LevelRow(
+        id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
+        letter=letter,
+        failed_stage=result.failure.stage if result.failure else None,
+        reason=result.failure.reason if result.failure else None,
+        blocks=len(level.types) if level else None,
+        moved=sum(level.moved) if level else None,
+        stability=result.stability,
+        similarity=result.similarity,
+        probabilities=[by_label[each] for each in LETTERS] if by_label.keys() >= set(LETTERS) else None,
+    )
 
 
 def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
