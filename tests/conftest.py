@@ -1,4 +1,4 @@
-"""Shared by all tests: a profile for hypothesis, Ctrl-C, and one line about what this machine could not test."""
+"""Shared by all tests: a competition, a profile for hypothesis, Ctrl-C, and what this machine could not test."""
 
 import gc
 import shutil
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from once import made_once
 from soak import SOAK
 
 gc.disable()  # until the tests are collected: what is imported stays, and to look for garbage in it takes long
@@ -80,6 +81,14 @@ def pytest_collection_finish() -> None:
     """Collect garbage again, but not among what was there before the first test."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The small competition of recorded replies, evaluated by its stages; no test changes it."""
+    from evaluated_competition import make_evaluated  # it imports most of the package
+
+    return made_once("competition", make_evaluated, tmp_path_factory, worker_id)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

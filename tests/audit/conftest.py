@@ -1,35 +1,19 @@
-"""A miniature competition that the real DVC evaluated, and a small one of recorded replies.
-
-Each is evaluated once for all processes of pytest-xdist; each test gets a copy of it.
-"""
+"""A miniature competition that the real DVC evaluated, and the small one of recorded replies; tests get copies."""
 
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-from evaluated_competition import make_evaluated
-from filelock import FileLock
+from evaluated_competition import evaluate as evaluate_small
 from mini_competition import FILES, copy_sharing, run, write
+from once import made_once
 
 
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The competition after `dvc repro`, committed to git with a clean tree."""
     return made_once("evaluated", evaluate, tmp_path_factory, worker_id)
-
-
-def made_once(
-    name: str, make: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str
-) -> Path:
-    """Return a folder that the first process makes that wants it."""
-    if worker_id == "master":
-        return make(tmp_path_factory.mktemp(name))
-    folder = tmp_path_factory.getbasetemp().parent / name
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            make(folder.with_suffix(".part")).rename(folder)
-    return folder
 
 
 def evaluate(folder: Path) -> Path:
@@ -51,10 +35,22 @@ def workspace(evaluated: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(evaluated, tmp_path / "workspace", symlinks=True, copy_function=copy))
 
 
+MODULES = {"__init__.py", "params.py", "formulas.py"}
+
+
 @pytest.fixture(scope="session")
-def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The small competition of recorded replies, evaluated by its stages; no test changes it."""
-    return made_once("competition", make_evaluated, tmp_path_factory, worker_id)
+def competition(competition: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The small competition with a few modules of its source, so that it is packed and unpacked in less time."""
+    return made_once("lean", partial(with_few_modules, competition), tmp_path_factory, worker_id)
+
+
+def with_few_modules(competition: Path, folder: Path) -> Path:
+    shutil.copytree(competition, folder, dirs_exist_ok=True)
+    for path in (folder / "src").rglob("*"):
+        if path.is_file() and path.name not in MODULES:
+            path.unlink()
+    evaluate_small(folder, "rank")  # the result hash is of the source too
+    return folder
 
 
 @pytest.fixture(scope="session")

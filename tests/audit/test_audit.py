@@ -309,7 +309,10 @@ def test_count_lines(tmp_path: Path, content: bytes, lines: int) -> None:
     assert count_lines(tmp_path / "file") == lines
 
 
-def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None = None) -> Path:
+RECORD = record_path(Path("data/raw/m1/aa"), "aa", Trial("I", 1))
+
+
+def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None = None) -> None:
     """Write the record of a trial as it is made now, and let dvc.lock agree with it."""
     params, folder = load_params(workspace / "params.yaml"), workspace / "data/raw/m1/aa"
     submission, model, trial = load_submission(workspace / "data/submissions/aa"), params.models["m1"], Trial("I", 1)
@@ -321,7 +324,18 @@ def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None 
     write_trial(folder, "aa", trial, "", record)
     run(workspace, "python", "stages/rank.py")
     accept_changes(workspace)
-    return record_path(Path("data/raw/m1/aa"), "aa", trial)
+
+
+@pytest.fixture(scope="module")
+def recorded(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The competition with the record of a trial; no test changes it."""
+    folder = Path(shutil.copytree(evaluated, tmp_path_factory.mktemp("recorded") / "competition", symlinks=True))
+    write_record(folder)
+    return folder
+
+
+def test_a_trial_that_was_made_as_its_record_says_is_no_fault(recorded: Path) -> None:
+    assert audit(recorded).faults == ()
 
 
 @pytest.mark.parametrize(
@@ -334,26 +348,25 @@ def write_record(workspace: Path, digest: str = "ab" * 32, accepted: str | None 
     ],
 )
 def test_a_trial_that_was_made_from_something_else_is_named_though_the_lock_agrees(
-    workspace: Path, name: str, old: str, new: str
+    recorded: Path, tmp_path: Path, name: str, old: str, new: str
 ) -> None:
-    path = write_record(workspace)
-    assert audit(workspace).faults == ()
+    workspace = Path(shutil.copytree(recorded, tmp_path / "workspace", symlinks=True))
     (workspace / name).write_text((workspace / name).read_text().replace(old, new, 1))
     accept_changes(workspace)
     (fault,) = faults_beside_hash(audit(workspace))
-    assert (fault.kind, fault.path) == ("record", path.as_posix())
+    assert (fault.kind, fault.path) == ("record", RECORD.as_posix())
     assert "another submission" in fault.message
 
 
 def test_a_trial_of_another_model_than_the_pinned_one_is_named(workspace: Path) -> None:
-    path = write_record(workspace, digest="cd" * 32)
-    assert files_at_fault(audit(workspace)) == [("record", path.as_posix())]
+    write_record(workspace, digest="cd" * 32)
+    assert files_at_fault(audit(workspace)) == [("record", RECORD.as_posix())]
 
 
 def test_an_accepted_failure_without_a_decision_in_the_history_is_named(workspace: Path) -> None:
-    path = write_record(workspace, accepted="Eve: it always fails")
+    write_record(workspace, accepted="Eve: it always fails")
     (fault,) = faults_beside_hash(audit(workspace))
-    assert (fault.kind, fault.path) == ("record", path.as_posix())
+    assert (fault.kind, fault.path) == ("record", RECORD.as_posix())
     assert "trial_history.jsonl" in fault.message
     decision = TrialDecision("2026-08-01", "Eve", "m1", "aa", "I", 1, "0" * 64, "no reply", "server", "it always fails")
     history = workspace / TRIAL_HISTORY
@@ -363,9 +376,9 @@ def test_an_accepted_failure_without_a_decision_in_the_history_is_named(workspac
     assert audit(workspace).faults == ()
 
 
-def test_a_record_that_is_none_is_named(workspace: Path) -> None:
-    path = write_record(workspace)
-    (workspace / path).write_text("{}")
+def test_a_record_that_is_none_is_named(recorded: Path, tmp_path: Path) -> None:
+    workspace = Path(shutil.copytree(recorded, tmp_path / "workspace", symlinks=True))
+    (workspace / RECORD).write_text("{}")
     found = faults_beside_hash(audit(workspace))
     assert sorted((fault.kind for fault in found), reverse=True) == ["record", "changed"]
-    assert any(fault.message.startswith(path.as_posix()) for fault in found if fault.path is None)
+    assert any(fault.message.startswith(RECORD.as_posix()) for fault in found if fault.path is None)

@@ -1,22 +1,17 @@
-import subprocess
-import sys
-
 import pytest
 import yaml
+from dvc_command import run_dvc
 
 from pcgeval.cli.run import RunError, StagesRun
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:_NoneStep"),
-]  # each starts DVC, which warns of itself
+pytestmark = pytest.mark.slow  # each starts DVC
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A DVC project without git; the function that it gives writes its stages, each behind the one before it."""
     monkeypatch.chdir(tmp_path)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--no-scm", "--quiet"], check=True)
+    assert run_dvc(tmp_path, "init", "--no-scm", "--quiet").returncode == 0
 
     def write(**commands):
         stages, before = {}, []

@@ -95,8 +95,9 @@ def test_a_recording_is_edited(workspace: Workspace, first_run: list[str]):
     call = json.loads(first)
     call["reply"]["text"] = "No code at all."
     path.write_text("\n".join([json.dumps(call), *others]))
-    ran = set(workspace.repro())
+    ran = set(workspace.repro(*([] if SOAK else ["grade@alpha", "grade@beta"])))  # the next test makes the others
     assert ran <= steps("alpha", "small") | {"score@small", "rank", "grade@alpha", "report"}
+    assert {"generate@small-alpha", "extract@small-alpha"} <= ran
     trial = Trial(call["letter"], call["trial"])
     replayed = trial_file(workspace.folder / stage_dir("raw", "small", "alpha"), "raw", "alpha", trial)
     assert replayed.read_text() == "No code at all."
@@ -154,12 +155,12 @@ def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, firs
     assert first_run
     for words in (["remote", "add", "--local", "--default", "store", str(tmp_path / "store")], ["push"]):
         done = workspace.dvc(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout
     second = copy_without(workspace, tmp_path / "second", {".pcgeval"})  # as from git, and with the remote
     shutil.rmtree(second.folder / "results" / "report")
     assert not (second.folder / "data" / "raw").exists()
     done = second.dvc("pull")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
     assert second.outputs() == workspace.outputs()
     assert second.repro() == []
 

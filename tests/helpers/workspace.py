@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dvc_command import run_dvc, with_this_python
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, trials
@@ -54,19 +55,19 @@ class Workspace:
     def repro(self, *words: str) -> list[str]:
         """Run `dvc repro` and return the stages that it ran, in order; fails with all that was printed."""
         done = self.dvc("repro", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout
         return re.findall(r"Running stage '([^']+)'", done.stdout)
 
     def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a DVC command in the folder."""
-        return self.python("-m", "dvc", *words)
+        """Run a DVC command in the folder, its stages on the folder's own copy of the package."""
+        return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.folder / "src"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": with_this_python(),
         }
         return subprocess.run(
             [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False

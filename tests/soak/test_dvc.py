@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dvc_command import with_this_python
 from filelock import FileLock
 from slow_ollama import DIGEST, SlowOllama
 from soak import SOAK, soak_only
@@ -44,14 +45,10 @@ def make_recording_folders(workspace: Workspace, *teams: str) -> None:
         (workspace.folder / recording_file("m", team)).parent.mkdir(parents=True)
 
 
-def path_of_this_python() -> str:
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"] if SOAK else ["/bin/sh"])
 def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server: SlowOllama, shell: str):
     server.seconds = 1
-    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": path_of_this_python()}
+    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()}
     stage = ["-m", "dvc", "repro", "--single-item", "generate@m-alpha"]
     dvc = subprocess.Popen(
         [sys.executable, *stage], cwd=workspace.folder, env={**environment, "SHELL": shell}, stdout=subprocess.DEVNULL
@@ -105,7 +102,7 @@ def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace
         run = subprocess.Popen(
             [sys.executable, "-m", "dvc", "repro", "generate"],
             cwd=workspace.folder,
-            env={**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": path_of_this_python()},
+            env={**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()},
             start_new_session=True,
             stdout=subprocess.DEVNULL,
         )

@@ -331,7 +331,7 @@ class _Recomputing:
                 self._compare_result(OFFICIAL_RESULTS / model, f"score@{model}")
                 self._count(scores=len(self.params.teams) * len(self.trials))
         with self._attempt("the ranking"):
-            rank_stage(self.params, self.made / RESULTS, whole)
+            rank_stage(self.params, self.made / RESULTS, whole, with_hash=whole == self.root)
             if whole != self.root:
                 self._take_result_hash()
             for path in (RANKING_JSON, RANKING_CSV, METRICS):

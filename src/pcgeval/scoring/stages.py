@@ -32,12 +32,14 @@ def score_stage(params: Params, model: str, out_folder: Path, root: Path = Path(
     official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
 
 
-def rank_stage(params: Params, results_folder: Path = RESULTS, root: Path = Path()) -> Ranking:
+def rank_stage(
+    params: Params, results_folder: Path = RESULTS, root: Path = Path(), *, with_hash: bool = True
+) -> Ranking:
     """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
 
     It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
     engine and the classifier, and the script's quirks must not reach the intervals. Flags come from
-    the trials' records. The result hash covers all files that decide the ranking.
+    the trials' records. The result hash covers all files that decide the ranking; they are not read `with_hash` False.
 
     Raises:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
@@ -51,8 +53,10 @@ def rank_stage(params: Params, results_folder: Path = RESULTS, root: Path = Path
     entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
     ranking = rank(scores, entrants, intervals)
     file = ranking_file(ranking, scores, drawn)
-    result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root), file.classifier)
-    write_ranking(results_folder, ranking, scores, file.model_copy(update={"result": result}))
+    if with_hash:
+        result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root), file.classifier)
+        file = file.model_copy(update={"result": result})
+    write_ranking(results_folder, ranking, scores, file)
     return ranking
 
 

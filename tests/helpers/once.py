@@ -1,0 +1,20 @@
+"""What one process of pytest-xdist makes and all of them read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+
+def made_once(
+    name: str, make: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str
+) -> Path:
+    """Return a folder that the first process makes that wants it."""
+    if worker_id == "master":
+        return make(tmp_path_factory.mktemp(name))
+    folder = tmp_path_factory.getbasetemp().parent / name
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            make(folder.with_suffix(".part")).rename(folder)
+    return folder
