@@ -10,13 +10,12 @@ import pytest
 import yaml
 
 from pcgeval.cli.main import main
+from pcgeval.core.layout import STAGE_DIRS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
-WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
-STAGE_FOLDERS = ("raw", "intermediate", "levels", "images", "stability", "similarity", "diversity", "evidence")
-MADE = (*STAGE_FOLDERS, "trial_history.jsonl")  # below data/
+MADE = (*STAGE_DIRS, "replays", "evidence", "trial_history.jsonl")  # below data/
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)

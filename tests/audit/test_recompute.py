@@ -293,6 +293,15 @@ def test_a_picture_is_drawn_again(folder: Path) -> None:
     assert again(folder).differences[0].found == "absent"
 
 
+def test_a_replay_is_made_again(folder: Path) -> None:
+    path = folder / "data/replays/small/beta.json"
+    rewrite(path, lambda value: value["trials"][0]["paths"][0]["keys"][0].__setitem__(1, 12345))
+    for sample in (100, None):
+        (found,) = again(folder, sample=sample, classifier=False).differences
+        assert (found.path, found.stage) == ("data/replays/small/beta.json", "simulate@small-beta")
+        assert found.found == "12345"
+
+
 def test_a_failure_that_no_stage_found_is_named(folder: Path) -> None:
     trial = first_level(folder)
     for stage in ("stability", "images"):

@@ -12,11 +12,14 @@ from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
+    BlockPath,
     ConstantsFile,
     DiversityFile,
     PairDistance,
     PromptRow,
     RankedTeam,
+    ReplayedTrial,
+    ReplaysFile,
     ScoreInterval,
     SimilarityFile,
     SimulatedTrial,
@@ -42,9 +45,11 @@ def entries(*names: str) -> tuple[StabilityEntry, ...]:
 LEVEL = SimulatedTrial(
     letter="A", trial=1, best_of=2, types=("RectSmall",), positions=((1.0, -3.25, 0.1),), moved=(False,), dead=(False,)
 )
+PATH = BlockPath(block=0, keys=((0, 1000, -3250, 6), (1300, 1020, -3400, 90)))
 FILES = [
     StabilityFile(count=1, rate=0.5, levels=entries("t/levels/A/t_A_1.xml")),
     SimulationsFile(engine={"name": "pymunk", "version": "7"}, physics={"seed": 1}, trials=(LEVEL,)),
+    ReplaysFile(trials=(ReplayedTrial(letter="A", trial=1, paths=(PATH,)),)),
     DiversityFile(
         count=2,
         rate=0.1,

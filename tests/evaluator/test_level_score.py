@@ -1,9 +1,9 @@
 """The score of one level: the competition's own stages, in memory."""
 
 import json
+import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from lxml import etree
 
@@ -13,7 +13,6 @@ from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.level_score import score_level
-from pcgeval.evaluator.physics import replay
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.stages import convert_stage, extract_stage
@@ -116,19 +115,23 @@ def test_pictures_of_before_and_after(classifier):
     for svg in (found.svg(), found.svg(before=True), found.replay_svg()):
         root = etree.fromstring(svg)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert len(etree.fromstring(found.replay_svg()).findall(".//{*}g")) == 6
+    replay = etree.fromstring(found.replay_svg())
+    assert len(replay.findall(".//{*}g")) == 6
+    assert len(replay.findall(".//{*}animateTransform")) == 2 * len(found.simulated.paths) > 0
     assert found.svg(before=True) in found._repr_html_()
 
 
 def test_a_replay_begins_as_written_and_ends_where_the_simulation_ended():
     found = score_level(FALLING, "I")
-    frames = replay(found.xml, trial=found.simulated.trial)
-    living = [not dead for dead in found.simulated.dead]
-    assert 0 < sum(living) < len(living)
-    assert frames[-1][living] == pytest.approx(found.simulated.positions[living], abs=1e-4)
-    assert np.isnan(frames[-1][found.simulated.dead, :]).all()
-    before = [(block.x, block.y) for block in found.before]
-    assert frames[0, :, :2] == pytest.approx(np.array(before), abs=2 * PHYSICS.jitter)
+    end, ways = found.simulated, {path.block: path.keys for path in found.simulated.paths}
+    assert 0 < sum(end.dead) < len(end.dead)
+    for number, (before, after) in enumerate(zip(found.before, end.positions, strict=True)):
+        if end.dead[number] or end.moved[number]:
+            first, last = ways[number][0], ways[number][-1]
+            assert first == pytest.approx((0, 1000 * before.x, 1000 * before.y, before.rotation), abs=1)
+            if not end.dead[number]:
+                assert last[1:3] == pytest.approx(1000 * after[:2], abs=1)
+                assert last[3] == pytest.approx(math.degrees(after[2]), abs=1)
     assert found.similarity == 0
     assert found.probabilities == {}
 

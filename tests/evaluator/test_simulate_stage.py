@@ -9,10 +9,11 @@ from PIL import Image
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import PhysicsParams
-from pcgeval.core.stage_files import failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.evaluator import stage
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.levels.blocks import level_blocks
 
 TEAM = "team_a"
 STABLE = dropped([("b31", 5), ("b11", 5)])
@@ -104,10 +105,26 @@ def test_pictures_and_record(levels):
     }
 
 
+def test_replays_of_the_levels_in_which_something_moved(levels):
+    path = levels.parent / "replays.json"
+    run(levels, processes=1, replays=path)
+    (found,) = ReplaysFile.read(path).trials
+    expected = simulate(SHAKY)
+    assert (found.letter, found.trial, found.paths) == ("A", 2, expected.paths)
+    (way,) = found.paths
+    assert expected.dead == (False, True)
+    start = level_blocks(SHAKY)[1]
+    assert way.block == 1
+    assert way.keys[0] == pytest.approx((0, 1000 * start.x, 1000 * start.y, start.rotation), abs=1)
+    assert way.keys[-1][1:3] == pytest.approx(1000 * expected.positions[1, :2], abs=100)  # it breaks on the ground
+    assert len(way.keys) < 15
+
+
 def test_the_number_of_processes_changes_no_byte(levels):
-    run(levels, processes=1)
+    replays = levels.parent / "replays.json"
+    run(levels, processes=1, replays=replays)
     alone = tree(levels.parent)
-    run(levels, processes=2)
+    run(levels, processes=2, replays=replays)
     assert tree(levels.parent) == alone
 
 

@@ -13,6 +13,7 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     recorded_trials_file,
     recording_file,
+    replays_file,
     stage_dir,
     trials,
 )
@@ -71,7 +72,14 @@ def _evaluate(params: Params, model: str, team: str, stages: tuple[str, ...]) ->
         "extract": lambda: extract_stage(raw, intermediate, team, all_trials),
         "convert": lambda: convert_stage(intermediate, levels, team, all_trials),
         "simulate": lambda: simulate_stage(
-            levels, stability, images, team, all_trials, physics=params.physics, processes=1
+            levels,
+            stability,
+            images,
+            team,
+            all_trials,
+            physics=params.physics,
+            replays=replays_file(model, team),
+            processes=1,
         ),
         "classify": lambda: classify_stage(images, similarity, team, all_trials, params.similarity),
         "diversity": lambda: diversity_stage(

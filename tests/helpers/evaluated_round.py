@@ -12,7 +12,16 @@ import yaml
 
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_bytes, sha256_file, unsynced, write_json, write_text
-from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RUBRICS, SUBMISSIONS, stage_dir, trial_file, trials
+from pcgeval.core.layout import (
+    GRADES,
+    OFFICIAL_RESULTS,
+    RUBRICS,
+    SUBMISSIONS,
+    replays_file,
+    stage_dir,
+    trial_file,
+    trials,
+)
 from pcgeval.core.params import Similarity, parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
@@ -163,7 +172,14 @@ def evaluate(params, model, team, reply, likeness, noted):
     extract_stage(folder["raw"], folder["intermediate"], team, every)
     convert_stage(folder["intermediate"], folder["levels"], team, every)
     simulate_stage(
-        folder["levels"], folder["stability"], folder["images"], team, every, physics=params.physics, processes=1
+        folder["levels"],
+        folder["stability"],
+        folder["images"],
+        team,
+        every,
+        physics=params.physics,
+        replays=replays_file(model, team),
+        processes=1,
     )
     predict(folder["images"], team, every, params.similarity, likeness)
     classify_stage(folder["images"], folder["similarity"], team, every, params.similarity, Path(".cache"))

@@ -22,6 +22,7 @@ def trial(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", failure=None
         Trial("A", number),
         failure,
         level,
+        (),
         stability,
         similarity,
         (LabelProbability(label="A", probability=0.5),),

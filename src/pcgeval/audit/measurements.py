@@ -19,6 +19,7 @@ from pcgeval.core.layout import (
     StageDir,
     Trial,
     letter_file,
+    replays_file,
     stage_dir,
     trial_file,
     trial_number,
@@ -72,9 +73,18 @@ def sample_levels(levels: Iterable[tuple[Group, Trial]], size: int | None, seed:
 
 
 def simulate_again(
-    group: Group, trials: Collection[Trial], found: Folder, made: Folder, physics: PhysicsParams, *, whole: bool
+    group: Group,
+    trials: Collection[Trial],
+    found: Folder,
+    made: Folder,
+    replays: tuple[Path, Path],
+    physics: PhysicsParams,
+    *,
+    whole: bool,
 ) -> Iterator[Difference]:
-    """Simulate some trials, or with `whole` all of them, and yield how stability and pictures differ.
+    """Simulate some trials, or with `whole` all of them, and yield how stability, pictures and replays differ.
+
+    `replays` is the file with replays, which need not be there, and where it is made again.
 
     Raises:
         FileError: A file that is there cannot be read.
@@ -83,9 +93,16 @@ def simulate_again(
     from pcgeval.evaluator.stage import simulate_stage  # noqa: PLC0415 - whoever repeats no simulation needs no pymunk
 
     stability, images = made("stability", group), made("images", group)
-    simulate_stage(found("levels", group), stability, images, group.team, trials, physics=physics)
+    there, again = replays
+    simulate_stage(found("levels", group), stability, images, group.team, trials, physics=physics, replays=again)
     yield from _compare("simulate", "stability", group, trials, found, made, [SIMULATIONS_FILE], whole=whole)
     yield from _compare("simulate", "images", group, trials, found, made, [], whole=whole)
+    if there.exists():
+        path, stage = replays_file(*group).as_posix(), f"simulate@{group.model}-{group.team}"
+        if whole:
+            yield from compare_files(there, again, path, stage)
+        else:
+            yield from _compare_entries(there, again, path, trials, "", stage, _TOLERANCES["simulate"])
 
 
 def classify_again(
@@ -127,15 +144,23 @@ def _compare(
         return
     letters = sorted({trial.letter for trial in trials})
     for file in [*(f"{letter}.json" for letter in letters if name != "images"), TRIALS_FILE, *extra]:
-        letter, wanted = file.removesuffix(".json"), frozenset(trials)
-        value, should = (_of_trials(read_json(folder / file), wanted, letter) for folder in (there, again))
-        for each in compare_values(value, should, tolerance):
-            yield Difference(f"{path}/{file}", *each, stage_name)
+        letter = file.removesuffix(".json")
+        yield from _compare_entries(there / file, again / file, f"{path}/{file}", trials, letter, stage_name, tolerance)
     if name == "images":
         for picture in (trial_file(again, "images", group.team, trial) for trial in trials):
             inner = picture.relative_to(again)
             if picture.is_file() or (there / inner).exists():
                 yield from compare_files(there / inner, picture, f"{path}/{inner.as_posix()}", stage_name)
+
+
+def _compare_entries(
+    there: Path, again: Path, path: str, trials: Collection[Trial], letter: str, stage: str, tolerance: Tolerance
+) -> Iterator[Difference]:
+    """Yield how the entries of some trials differ in a file, which may be of one letter."""
+    wanted = frozenset(trials)
+    value, should = (_of_trials(read_json(file), wanted, letter) for file in (there, again))
+    for each in compare_values(value, should, tolerance):
+        yield Difference(path, *each, stage)
 
 
 def _of_trials(value: Any, trials: Collection[Trial], letter: str) -> Any:

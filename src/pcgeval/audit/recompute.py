@@ -48,6 +48,7 @@ from pcgeval.core.layout import (
     evidence_file,
     grade_file,
     judge_recording_file,
+    replays_file,
     rubric_file,
     stage_dir,
     trial_file,
@@ -275,7 +276,11 @@ class _Recomputing:
                 continue
             with self._attempt(f"the simulations of {group.team} with {group.model}"):
                 picked = self.trials if whole else chosen[group]
-                self.differences += simulate_again(group, picked, self.folder, made, self.params.physics, whole=whole)
+                path = replays_file(*group)
+                replays = self.root / path, (self.made if whole else self.made / "sample") / path
+                self.differences += simulate_again(
+                    group, picked, self.folder, made, replays, self.params.physics, whole=whole
+                )
                 self._count(simulations=len(chosen.get(group, ())))
 
     def _classify(self, chosen: Mapping[Group, list[Trial]], *, whole: bool) -> None:

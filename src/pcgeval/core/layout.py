@@ -27,6 +27,7 @@ RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
 PAPERS = DATA / "papers"
+REPLAYS = DATA / "replays"
 EVIDENCE = DATA / "evidence"
 JUDGEMENTS = DATA / "judgements"
 GRADES = DATA / "grades"
@@ -93,6 +94,11 @@ def recording_file(model: str, team: str) -> Path:
 def recorded_trials_file(model: str, team: str) -> Path:
     """Return the recording of a program's finished trials with a model: they are replayed without running it."""
     return RECORDINGS / model / team / "trials.jsonl"
+
+
+def replays_file(model: str, team: str) -> Path:
+    """Return where the replays of a team's levels with a model lie."""
+    return REPLAYS / model / f"{team}.json"
 
 
 def evidence_file(model: str, team: str) -> Path:

@@ -288,6 +288,34 @@ class SimulationsFile(StageFile):
         return f"{self.engine['name']} {self.engine['version']}" + (f" ({', '.join(parts)})" if parts else "")
 
 
+# milliseconds since the start, x and y in millimetres, and the rotation in degrees; y is upwards, as in levels
+KeyFrame = tuple[int, int, int, int]
+
+
+class BlockPath(_Part):
+    """The way of one block of a level, from 0: it moves evenly between key frames, of which the first is the start.
+
+    After the last one a block that lives stays where it is; one that broke vanishes.
+    """
+
+    block: int = Field(ge=0)
+    keys: tuple[KeyFrame, ...] = Field(min_length=1)
+
+
+class ReplayedTrial(_Part):
+    """The simulation of one level that counts: the ways of all blocks that moved visibly or broke."""
+
+    letter: str
+    trial: int
+    paths: tuple[BlockPath, ...]
+
+
+class ReplaysFile(StageFile):
+    """The replays of a model and a team, for show; a level in which nothing moved has none."""
+
+    trials: tuple[ReplayedTrial, ...] = ()
+
+
 class ClassifierFile(StageFile):
     """`classifier.json` beside the similarity files: which classifier made them, with which versions of packages."""
 

@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Literal, Protocol
+from itertools import count, pairwise
+from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pcgeval.core.stage_files import BlockPath, KeyFrame
 from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
+_HOLD = 1000  # milliseconds for which a replay shows its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f"}
 Fate = Literal["stayed", "moved", "broke", "not simulated"]
 
@@ -77,21 +76,84 @@ def called_blocks(calls: Sequence[str], blocks: Sequence[Block], end: SimulatedB
         )
 
 
+class _DrawnBlock(NamedTuple):
+    """A block at one place: its number from 0, its type, x and y in metres and rotation in radians, and its fate."""
+
+    number: int
+    kind: BlockType
+    place: tuple[float, float, float]
+    fate: Literal["stayed", "moved", "broke"]
+
+
 def outlines(level: SimulatedBlocks) -> dict[str, str]:
     """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
     little larger, are cut off at it.
     """
-    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
-    living = [(kind, place, moved) for kind, place, moved, dead in blocks if not dead]
+    living = [block for block in _drawn_blocks(level) if block.fate != "broke"]
     if not living:
         return {}
-    corner, side = _square(point for kind, place, _ in living for point in corners(COLLIDERS[kind], *place))
+    corner, units = _view(living)
     paths = {"stayed": "", "moved": ""}
-    for kind, place, moved in living:
-        paths["moved" if moved else "stayed"] += _outline(SPRITES[kind], place, corner, VIEW / side)
+    for block in living:
+        paths[block.fate] += _outline(SPRITES[block.kind], block.place, corner, units)
     return {name: path for name, path in paths.items() if path}
+
+
+def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
+    """Return the ways of a level's blocks as text for a page that has its `outlines`, in their units.
+
+    Blocks are divided by `|`, and what is said of one by commas: `s`, `m` or `b` for a block that stayed, moved or
+    broke, with its place among those of its kind, from 0; width and height; then for each key frame the tenths of a
+    second, x and y of the centre and degrees clockwise, each less those of the key frame before.
+    """
+    blocks = list(_drawn_blocks(level))
+    starts = [blocks[path.block]._replace(place=_place(path.keys[0])) for path in paths]
+    corner, units = _view([block for block in blocks if block.fate != "broke"] or starts)
+    places = {"stayed": count(), "moved": count(), "broke": count()}
+    names = [f"{block.fate[0]}{next(places[block.fate])}" for block in blocks]
+    parts = []
+    for path in paths:
+        size = SPRITES[blocks[path.block].kind]
+        values = [round(size.width * units), round(size.height * units)]
+        before = (0, 0, 0, 0)
+        for key in path.keys:
+            x, y, turn = _on_view(_place(key), corner, units)
+            now = (round(key[0] / 100), round(x), round(y), round(turn))
+            values += [one - other for one, other in zip(now, before, strict=True)]
+            before = now
+        parts.append(",".join(map(str, [names[path.block], *values])))
+    return "|".join(parts)
+
+
+def _place(key: KeyFrame) -> tuple[float, float, float]:
+    """Return a key frame's place in metres and its rotation in radians."""
+    _, x, y, angle = key
+    return x / 1000, y / 1000, math.radians(angle)
+
+
+def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
+    """Yield the blocks at the end of a level."""
+    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
+    for number, (kind, (x, y, angle), moved, dead) in enumerate(blocks):
+        fate: Literal["stayed", "moved", "broke"] = "broke" if dead else "moved" if moved else "stayed"
+        yield _DrawnBlock(number, kind, (float(x), float(y), float(angle)), fate)
+
+
+def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
+    """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
+    found = [point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)]
+    left, right = min(point.x for point in found), max(point.x for point in found)
+    bottom, top = min(point.y for point in found), max(point.y for point in found)
+    side = max(right - left, top - bottom)
+    return Point((left + right - side) / 2, (bottom + top + side) / 2), VIEW / side
+
+
+def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float, float, float]:
+    """Return where the middle of a block is on the view, and the degrees by which it is turned clockwise there."""
+    x, y, angle = place
+    return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
 def level_svg(level: SimulatedBlocks) -> str:
@@ -100,55 +162,56 @@ def level_svg(level: SimulatedBlocks) -> str:
     return _document(paths)
 
 
-def replay_svg(types: Sequence[BlockType], frames: NDArray[np.float64], every: float) -> str:
+def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
     """Return a simulation as an animated SVG document, which any browser plays again and again.
 
     Args:
-        types: The type of each block.
-        frames: Shape (t, n, 3): x and y in metres and the rotation in radians of each block; NaN once it broke.
-        every: Seconds between two frames.
+        level: The end of the simulation.
+        paths: The ways of its blocks that moved visibly or broke.
     """
-    present = ~np.isnan(frames[..., 0])
-    if not present.any():
+    ways = {path.block: path.keys for path in paths}
+    blocks = [block for block in _drawn_blocks(level) if block.fate != "broke" or block.number in ways]
+    if not blocks:
         return _document("")
-    corner, side = _square(
-        point
-        for frame, there in zip(frames, present, strict=True)
-        for kind, place, is_there in zip(types, frame.tolist(), there.tolist(), strict=True)
-        if is_there
-        for point in corners(COLLIDERS[kind], *place)
-    )
-    scale = VIEW / side
-    seconds = every * max(1, len(frames) - 1)
+    passed = [block._replace(place=_place(key)) for block in blocks for key in ways.get(block.number, ())]
+    corner, units = _view([*passed, *(block for block in blocks if block.number not in ways)])
+    end = _HOLD + max((keys[-1][0] for keys in ways.values()), default=0)
     shapes = []
-    for index, kind in enumerate(types):
-        until = int(present[:, index].sum())  # a block that broke does not come back
-        if not until:
-            continue
-        moving = frames[:until, index]
-        places = np.column_stack([(moving[:, 0] - corner.x) * scale, (corner.y - moving[:, 1]) * scale])
-        turns = -np.degrees(moving[:, 2])
-        width, height = SPRITES[kind].width * scale, SPRITES[kind].height * scale
-        where = f'x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        still = f'transform="translate({places[0, 0]:.1f} {places[0, 1]:.1f}) rotate({turns[0]:.1f})"'
-        motion = ""
-        if until < len(frames) or np.ptp(places, axis=0).max() > 0.05 or np.ptp(turns) > 0.05:
-            padded = [*range(until), *[until - 1] * (len(frames) - until)]
-            motion = _animate("translate", [f"{x:.1f} {y:.1f}" for x, y in places[padded]], seconds)
-            motion += _animate("rotate", [f"{turn:.1f}" for turn in turns[padded]], seconds, ' additive="sum"')
-            still = ""
-        if until < len(frames):
-            shown = ";".join("1" if frame < until else "0" for frame in range(len(frames)))
-            motion += f'<animate attributeName="opacity" values="{shown}" dur="{seconds:g}s" repeatCount="indefinite"/>'
-        shapes.append(f'<g {still}><rect {where} fill="{_COLOURS["stayed"]}"/>{motion}</g>')
+    for block in blocks:
+        keys = ways.get(block.number, ())
+        places = [_on_view(place, corner, units) for place in (*map(_place, keys), block.place)[: len(keys) or 1]]
+        x, y, turn = places[0]
+        width, height = SPRITES[block.kind].width * units, SPRITES[block.kind].height * units
+        shapes.append(
+            f'<g transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})">'
+            f'<rect x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" height="{height:.1f}"'
+            f' fill="{_COLOURS["stayed" if block.fate == "stayed" else "moved"]}"/>'
+            f"{_animations(keys, places, end, breaks=block.fate == 'broke')}</g>"
+        )
     return _document("".join(shapes))
 
 
-def _animate(kind: str, values: Sequence[str], seconds: float, more: str = "") -> str:
-    return (
-        f'<animateTransform attributeName="transform" type="{kind}" values="{";".join(values)}"'
-        f' dur="{seconds:g}s" repeatCount="indefinite"{more}/>'
-    )
+def _animations(keys: Sequence[KeyFrame], places: Sequence[Sequence[float]], end: int, *, breaks: bool) -> str:
+    """Return the SVG animations of a block that moves along places of the view, in `end` milliseconds again and again.
+
+    They replace the transform that the block has without them.
+    """
+    if not keys:
+        return ""
+    always = f'dur="{end / 1000:g}s" repeatCount="indefinite"/>'
+    times = ";".join(f"{time / end:.4f}" for time in (*(key[0] for key in keys), end))
+    places = [*places, places[-1]]
+    found = ""
+    for kind, values, sum_up in (
+        ("translate", [f"{x:.1f} {y:.1f}" for x, y, _ in places], ""),
+        ("rotate", [f"{turn:.1f}" for *_, turn in places], ' additive="sum"'),
+    ):
+        found += f'<animateTransform attributeName="transform" type="{kind}"{sum_up} values="{";".join(values)}" '
+        found += f'keyTimes="{times}" {always}'
+    if breaks:
+        vanishing = f'values="1;0" keyTimes="0;{keys[-1][0] / end:.4f}"'
+        found += f'<animate attributeName="opacity" calcMode="discrete" {vanishing} {always}'
+    return found
 
 
 def _document(content: str) -> str:
@@ -158,15 +221,6 @@ def _document(content: str) -> str:
         f' height="{2 * whole}"><rect x="{-_MARGIN}" y="{-_MARGIN}" width="{whole}" height="{whole}" fill="#fff"/>'
         f"{content}</svg>\n"
     )
-
-
-def _square(points: Iterator[Point]) -> tuple[Point, float]:
-    """Return the upper left corner and the side, in metres, of the square around points, on the middle of their box."""
-    found = list(points)
-    left, right = min(point.x for point in found), max(point.x for point in found)
-    bottom, top = min(point.y for point in found), max(point.y for point in found)
-    side = max(right - left, top - bottom)
-    return Point((left + right - side) / 2, (bottom + top + side) / 2), side
 
 
 def _outline(size: Size, place: Sequence[float], corner: Point, units: float) -> str:

@@ -15,7 +15,7 @@ from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks, level_svg, replay_svg
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import SimulationError, replay, simulate
+from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import read_calls
@@ -112,16 +112,14 @@ class LevelScore:
         """
         return level_svg(self._drawn(before=before))
 
-    def replay_svg(self, every: float = 0.1) -> str:
-        """Return the simulation that counts as an animated SVG document, with a frame each `every` seconds.
+    def replay_svg(self) -> str:
+        """Return the simulation that counts as an animated SVG document.
 
         Raises:
             LevelError: There is no simulation to show.
         """
-        if self.xml is None or self.simulated is None:
-            raise LevelError(self.reason or "there is no level")
-        frames = replay(self.xml, self.physics, trial=self.simulated.trial, every=every)
-        return replay_svg(self.simulated.types, frames, every)
+        end = self._drawn(before=False)
+        return replay_svg(end, end.paths)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as values for JSON."""

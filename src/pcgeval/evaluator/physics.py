@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.pymunk_world import PymunkWorld
+from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
 from pcgeval.evaluator.stability import Stability
 from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block, level_blocks
@@ -38,44 +38,14 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
     physics = physics or PhysicsParams()
     blocks = level_blocks(xml)
     _check_overlaps(blocks)
-    best = _trial(blocks, 1, physics)
+    best, recording = _trial(blocks, 1, physics)
     for trial in range(2, physics.trials + 1):
         if best.moving_blocks == 0:
             break
-        best = max(best, _trial(blocks, trial, physics), key=lambda stability: stability.score)
-    return best
-
-
-def replay(
-    xml: str | bytes, physics: PhysicsParams | None = None, *, trial: int = 1, every: float = 0.1
-) -> NDArray[np.float64]:
-    """Simulate one trial of a level again and return where its blocks were on the way.
-
-    Args:
-        xml: The level.
-        physics: As for `simulate`.
-        trial: Which of the trials, from 1; `Stability.trial` is the best one.
-        every: Seconds between two frames, rounded to steps of the simulation.
-
-    Returns:
-        Shape (t, n, 3), rounded to 4 decimals: x and y in metres and the rotation in radians of each block, first as
-        the level has them; NaN once a block broke. The last frame is the one in which all came to rest.
-
-    Raises:
-        LevelError: The text is no level.
-        SimulationError: Too many blocks lie in each other, or the engine lost track of one.
-    """
-    physics = physics or PhysicsParams()
-    blocks = level_blocks(xml)
-    _check_overlaps(blocks)
-    world = build_world(_start(blocks, trial, physics), physics)
-    between = max(1, round(every / physics.step))
-    frames = [_places(world)]
-    frames += [_places(world) for step in _steps(world, physics) if step % between == 0]
-    frames.append(_places(world))
-    if not blocks:
-        return np.zeros((len(frames), 0, 3))
-    return np.round(np.array(frames), 4)
+        other = _trial(blocks, trial, physics)
+        if other[0].score > best.score:
+            best, recording = other
+    return replace(best, paths=recording.paths())
 
 
 def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
@@ -96,11 +66,6 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
-def _places(world: World) -> list[tuple[float, float, float]]:
-    gone = (math.nan, math.nan, math.nan)
-    return [gone if dead else place for place, dead in zip(world.places, world.dead, strict=True)]
-
-
 def _check_overlaps(blocks: Sequence[Block]) -> None:
     centres = np.array([complex(block.x, block.y) for block in blocks])
     near = np.abs(centres[:, None] - centres[None, :]) < INSIDE_DISTANCE
@@ -111,11 +76,17 @@ def _check_overlaps(blocks: Sequence[Block]) -> None:
         )
 
 
-def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Stability:
+def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> tuple[Stability, Recording]:
     world = build_world(_start(blocks, trial, physics), physics)
-    for _ in _steps(world, physics):
-        pass
-    return _stability(blocks, world, trial, physics)
+    recording, step = Recording(world), 0
+    recording.add(0)
+    between = max(1, round(FRAME_SECONDS / physics.step))
+    for step in _steps(world, physics):
+        if step % between == 0:
+            recording.add(step * physics.step)
+    if step % between:
+        recording.add(step * physics.step)
+    return _stability(blocks, world, trial, physics), recording
 
 
 def _start(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Sequence[Block]:

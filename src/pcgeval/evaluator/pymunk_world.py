@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import pymunk
+from pymunk.batch import BodyFields, Buffer, get_space_bodies
 
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.shapes import COLLIDERS
@@ -53,12 +54,16 @@ class PymunkWorld(World):
         self._living = list(self._bodies)
         self._turning_given_back = drag / (1 + physics.step * ANGULAR_DRAG)
         self._index_of = {body: index for index, body in enumerate(self._bodies)}
+        self._index_of_id = {body.id: index for index, body in enumerate(self._bodies)}
+        self._places = [(block.x, block.y, math.radians(block.rotation)) for block in blocks]
+        self._buffer = Buffer()
         space.on_collision(begin=self._begin_contact)
 
     def advance(self) -> None:
         self._space.step(self.step)
         for index in self.dying:
             body = self._bodies[index]
+            self._places[index] = (*body.position, body.angle)
             self._space.remove(body, *body.shapes)
             self._living.remove(body)
         self.dying.clear()
@@ -70,7 +75,14 @@ class PymunkWorld(World):
 
     @property
     def places(self) -> list[tuple[float, float, float]]:
-        return [(body.position.x, body.position.y, body.angle) for body in self._bodies]
+        self._buffer.clear()
+        get_space_bodies(self._space, BodyFields.BODY_ID | BodyFields.POSITION | BodyFields.ANGLE, self._buffer)
+        values = memoryview(self._buffer.float_buf()).cast("d").tolist()
+        for number, each in enumerate(memoryview(self._buffer.int_buf()).cast("P").tolist()):
+            if (index := self._index_of_id.get(each)) is not None:  # not the ground
+                x, y, angle = values[3 * number : 3 * number + 3]
+                self._places[index] = (x, y, angle)
+        return list(self._places)
 
     def _give_back_turning(self) -> None:
         """Undo what pymunk, which has one drag for both motions, took too much from angular velocities.

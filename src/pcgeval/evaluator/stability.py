@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.layout import Trial, tag
-from pcgeval.core.stage_files import SimulationsFile, StabilityEntry, StabilityFile, rate
+from pcgeval.core.stage_files import BlockPath, SimulationsFile, StabilityEntry, StabilityFile, rate
 from pcgeval.levels.blocks import BlockType
 
 
@@ -22,6 +22,7 @@ class Stability:
         moved: Whether each block ended `moved_distance` or more from its place in the level, or died.
         dead: Whether each block was destroyed by impacts; it is not drawn.
         trial: Which of the trials is the best one, reported here; 1 is the level exactly as written.
+        paths: The ways of the blocks that moved visibly or broke; none if it was not simulated here.
     """
 
     types: tuple[BlockType, ...]
@@ -29,6 +30,7 @@ class Stability:
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
     trial: int = 1
+    paths: tuple[BlockPath, ...] = ()
 
     @property
     def total_blocks(self) -> int:

@@ -1,4 +1,4 @@
-"""The stage simulate: from the levels of one model and team to stability files and pictures."""
+"""The stage simulate: from the levels of one model and team to stability files, pictures and replays."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +14,8 @@ from pcgeval.core.packages import installed_version, installed_versions
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.spread import spread
 from pcgeval.core.stage_files import (
+    ReplayedTrial,
+    ReplaysFile,
     SimulatedTrial,
     SimulationsFile,
     TrialOutcome,
@@ -48,9 +50,10 @@ def simulate_stage(
     trials: Iterable[Trial],
     *,
     physics: PhysicsParams | None = None,
+    replays: Path | None = None,
     processes: int | None = None,
 ) -> list[TrialOutcome]:
-    """Simulate each level of a team once; write stability files, pictures and the outcome of each trial.
+    """Simulate each level of a team once; write stability files, pictures, replays and the outcome of each trial.
 
     Both output folders are emptied first and get `trials.json`. The stability folder gets the official `<letter>.json`
     for every letter of `trials`, and `simulations.json` with the engine, the physics and the end of every block.
@@ -62,6 +65,7 @@ def simulate_stage(
         team: The team's name, part of the file names.
         trials: The trials to go through; a trial that failed before is carried on.
         physics: How to simulate.
+        replays: The file for the replays of the levels in which something moved; None writes none.
         processes: How many processes share the work; None chooses by the number of levels and cores. The files do not
             depend on it.
 
@@ -91,6 +95,8 @@ def simulate_stage(
     for letter in sorted({trial.letter for trial in outcomes}):
         stability_file(team, letter, simulated).write(letter_file(stability, letter))
     _simulations_file(simulated, physics).write(stability / SIMULATIONS_FILE)
+    if replays is not None:
+        _replays_file(simulated).write(replays)
     for folder in (stability, images):
         write_outcomes(folder, outcomes.values())
     return [outcomes[trial] for trial in sorted(outcomes)]
@@ -148,6 +154,16 @@ def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams)
             )
             for trial, result in sorted(simulated.items())
         ),
+    )
+
+
+def _replays_file(simulated: dict[Trial, Stability]) -> ReplaysFile:
+    return ReplaysFile(
+        trials=tuple(
+            ReplayedTrial(letter=trial.letter, trial=trial.number, paths=result.paths)
+            for trial, result in sorted(simulated.items())
+            if result.paths
+        )
     )
 
 

@@ -18,6 +18,7 @@ from pcgeval.core.layout import (
     TRIALS_FILE,
     Trial,
     letter_file,
+    replays_file,
     stage_dir,
     trial_file,
 )
@@ -32,6 +33,7 @@ from pcgeval.core.stage_files import (
     PicturePrediction,
     RankedTeam,
     RankingFile,
+    ReplaysFile,
     SimilarityFile,
     SimulationsFile,
     StabilityFile,
@@ -185,6 +187,8 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     outcomes = read_outcomes(similarity_dir)
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
     levels = {Trial(each.letter, each.trial): each for each in simulations.trials}
+    path = root / replays_file(model, row.team)
+    paths = {Trial(each.letter, each.trial): each.paths for each in ReplaysFile.read(path).trials}
     competition, scored = params.competition, row.status != "disqualified"
     replies = len(params.models) * len(competition.characters) * competition.trials
     letters = []
@@ -202,6 +206,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                 trial=trial,
                 failure=failure(outcome) if outcome.failed_stage else None,
                 level=levels.get(trial),
+                paths=paths.get(trial, ()),
                 stability=stability.score if stability else None,
                 similarity=similarity.similarity if similarity else None,
                 probabilities=_likeliest(predictions[number]) if number in predictions else (),
@@ -215,6 +220,9 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                     f"{similarity_dir}, {stability_dir}: {what} did not fail, but lacks its simulation, stability or "
                     f"similarity. {_AGAIN}"
                 )
+            blocks = len(result.level.types) if result.level else 0
+            if any(each.block >= blocks for each in result.paths):
+                raise FileError(f"{path}: {what} has a replay of more blocks than its level. {_AGAIN}")
             trials.append(result)
         what, path = f"team {row.team}, letter {letter}", official.folder / CHARACTER_SCORES
         scores = _found(official.letters, (row.team, letter), path, what) if scored else None

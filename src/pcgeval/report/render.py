@@ -21,7 +21,7 @@ from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RES
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
 from pcgeval.core.untrusted import printable_text
-from pcgeval.evaluator.drawing import outlines
+from pcgeval.evaluator.drawing import motion, outlines
 from pcgeval.report import formats
 from pcgeval.report.collect import collect
 from pcgeval.report.formats import Scale
@@ -189,7 +189,7 @@ def environment() -> Environment:
     )
     for each in (
         *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
-        *(formats.shortened, formats.shown, formats.signed, outlines, formats.moved, formats.calls),
+        *(formats.shortened, formats.shown, formats.signed, outlines, motion, formats.moved, formats.calls),
         commonest_failures,
         *(duration, foreign_text, record_of, round_totals, rounded),
     ):

@@ -1,8 +1,9 @@
-// Draws levels from the outlines in the tables, opens one large, finds trials, sorts and filters tables, and opens what a
-// link leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
+// Draws levels from the outlines in the tables, opens one large and plays it, finds trials, sorts and filters tables, and
+// opens what a link leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
+const VIEW = 240; // units along each side of a picture
 const MOST_FOUND = 60; // pictures
 
 function element(name, text = "", className = "") {
@@ -25,7 +26,7 @@ function isLevel(row) {
 
 function picture(row) {
   const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 240 240");
+  svg.setAttribute("viewBox", `0 0 ${VIEW} ${VIEW}`);
   svg.setAttribute("aria-hidden", "true");
   for (const name of ["stayed", "moved"]) {
     if (!row.dataset[name]) continue;
@@ -117,7 +118,100 @@ function show(letter, row) {
   const body = element("div", "", "body");
   body.append(measured(letter, row), explained(letter, row, place));
   dialog.replaceChildren(bar, body);
+  stop();
   if (!dialog.open) dialog.showModal();
+  const player = body.querySelector(".player");
+  if (player && !matchMedia("(prefers-reduced-motion: reduce)").matches) player.firstChild.click();
+}
+
+// the simulation of a level: blocks move evenly between the key frames of the row's `data-motion`
+
+let playing = 0; // the animation frame that comes next
+const stop = () => { cancelAnimationFrame(playing); playing = 0; };
+dialog.addEventListener("close", stop);
+
+function waysOf(row) {
+  return row.dataset.motion.split("|").map((text) => {
+    const [name, ...numbers] = text.split(",");
+    const [width, height, ...values] = numbers.map(Number);
+    const keys = [];
+    let key = [0, 0, 0, 0];
+    for (let at = 0; at < values.length; at += 4) {
+      key = key.map((each, place) => each + values[at + place]);
+      keys.push(key);
+    }
+    return { kind: name[0], place: Number(name.slice(1)), width, height, keys };
+  });
+}
+
+/** Return x, y and angle of a block after so many tenths of a second. */
+function placeAt(keys, time) {
+  const next = keys.findIndex((key) => key[0] > time);
+  if (next < 1) return keys.at(next < 0 ? -1 : 0).slice(1);
+  const [one, other] = [keys[next - 1], keys[next]];
+  const part = (time - one[0]) / (other[0] - one[0]);
+  return one.slice(1).map((value, axis) => value + part * (other[axis + 1] - value));
+}
+
+/** Put the moving blocks into a picture, in place of their outlines, and return a function that shows a moment. */
+function stage(svg, row, ways) {
+  for (const [kind, name] of [["s", "stayed"], ["m", "moved"]]) {
+    const moving = new Set(ways.filter((way) => way.kind === kind).map((way) => way.place));
+    const rings = (row.dataset[name] ?? "").split("z").slice(0, -1);
+    svg.querySelector(`path.${name}`)?.setAttribute("d", rings.filter((_, place) => !moving.has(place)).map((ring) => `${ring}z`).join(""));
+  }
+  const blocks = ways.map(({ kind, width, height }) => {
+    const block = document.createElementNS(SVG, "path");
+    block.setAttribute("class", kind === "s" ? "stayed" : "moved");
+    block.setAttribute("d", `M${-width / 2} ${-height / 2}h${width}v${height}h${-width}z`);
+    svg.append(block);
+    return block;
+  });
+  const reach = ways.flatMap(({ width, keys }) => keys.flatMap(([, x, y]) => [-x, -y, x - VIEW, y - VIEW].map((each) => each + width / 2)));
+  const margin = Math.min(VIEW, Math.max(0, ...reach)); // what flies farther leaves the picture
+  svg.setAttribute("viewBox", `${-margin} ${-margin} ${VIEW + 2 * margin} ${VIEW + 2 * margin}`);
+  return (time) => ways.forEach(({ kind, keys }, index) => {
+    const [x, y, angle] = placeAt(keys, time);
+    blocks[index].setAttribute("transform", `translate(${x} ${y}) rotate(${angle})`);
+    blocks[index].setAttribute("visibility", kind === "b" && time > keys.at(-1)[0] ? "hidden" : "visible");
+  });
+}
+
+function addPlayer(part, frame, row) {
+  const ways = waysOf(row);
+  const end = Math.max(...ways.map(({ keys }) => keys.at(-1)[0])) + 1; // what breaks last is seen to vanish
+  const time = element("input");
+  Object.assign(time, { type: "range", min: 0, max: end, step: "any", value: end });
+  const words = element("output");
+  let show = null;
+  const showTime = () => {
+    show ??= stage(frame.querySelector("svg"), row, ways);
+    show(Number(time.value));
+    words.textContent = `${(time.value / 10).toFixed(1)} of ${(end / 10).toFixed(1)} s`;
+  };
+  const turn = (plays) => {
+    stop();
+    button.textContent = plays ? "Pause" : "Play";
+    if (!plays) return;
+    if (Number(time.value) >= end) time.value = 0;
+    const begun = performance.now() - 100 * time.value;
+    const draw = (now) => {
+      time.value = Math.min(end, (now - begun) / 100);
+      showTime();
+      if (Number(time.value) < end) playing = requestAnimationFrame(draw);
+      else turn(false);
+    };
+    showTime();
+    playing = requestAnimationFrame(draw);
+  };
+  const button = clickable("Play", () => turn(!playing));
+  frame.addEventListener("click", () => button.click());
+  time.addEventListener("input", () => { turn(false); showTime(); });
+  time.setAttribute("aria-label", "Time of the simulation");
+  const player = element("div", "", "player");
+  player.append(button, time, words);
+  words.textContent = `${(end / 10).toFixed(1)} s`;
+  part.append(player);
 }
 
 function measured(letter, row) {
@@ -132,7 +226,10 @@ function measured(letter, row) {
   const heads = [...row.closest("table").tHead.rows[0].cells].map((cell) => cell.textContent);
   heads.slice(1).forEach((head, index) => pair(head, row.cells[index + 1].textContent.trim()));
   pair("probabilities", row.dataset.read);
-  part.append(framed(row, "No level", "div"), facts);
+  const frame = framed(row, "No level", "div");
+  part.append(frame);
+  if (row.dataset.motion) addPlayer(part, frame, row);
+  part.append(facts);
   return part;
 }
 
@@ -300,8 +397,17 @@ if (ranking) addFilter(ranking);
 
 // a link opens what it leads to, and all around it
 
+/** Return the id in the page's address; what is no text in UTF-8, such as `#%`, as it stands there. */
+function fragment() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return location.hash.slice(1);
+  }
+}
+
 function reveal() {
-  const goal = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const goal = document.getElementById(fragment());
   for (let each = goal; each; each = each.parentElement) {
     if (each.tagName === "DETAILS") each.open = true;
   }

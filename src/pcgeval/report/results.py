@@ -10,6 +10,7 @@ from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
+    BlockPath,
     LabelProbability,
     LetterRow,
     OfficialWeight,
@@ -58,6 +59,7 @@ class TrialResult:
 
     Attributes:
         level: The blocks at the end of the simulation.
+        paths: The ways of the blocks that moved visibly or broke in it.
         probabilities: What the classifier gives the letters, the most likely first.
         reply: The start of the response.
         code: The calls that were extracted from it, a line each; empty if there are none.
@@ -67,6 +69,7 @@ class TrialResult:
     trial: Trial
     failure: Failure | None
     level: SimulatedTrial | None
+    paths: tuple[BlockPath, ...]
     stability: float | None
     similarity: float | None
     probabilities: tuple[LabelProbability, ...]
