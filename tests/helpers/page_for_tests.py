@@ -1,5 +1,7 @@
 """The report as a browser reads it."""
 
+import base64
+import hashlib
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 
@@ -81,3 +83,8 @@ def parts(markup, tag):
 def ranking_row(markup, team):
     """Return the markup of a team's line in the ranking."""
     return next(row for row in parts(part(markup, "ranking"), "tr") if f'"teams/{team}.html"' in row)
+
+
+def sha256_base64(text):
+    """Return the hash of a text as a Content-Security-Policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from evaluated_round import PARAMS
+from page_for_tests import sha256_base64
 
 from pcgeval.report.render import write_report
 
@@ -18,11 +19,16 @@ def report(evaluated, tmp_path_factory):
     return write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out")).parent
 
 
-def opened(report, place, page="teams/builders.html"):
-    """Return a page as it is after a link to a place on it was followed."""
-    address = f"{(report / page).as_uri()}#{place}"
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
-    return subprocess.run([CHROMIUM, *options, address], capture_output=True, text=True, check=True, timeout=120).stdout
+def opened(report, place, page="teams/builders.html", act="", options=()):
+    """Return a page as it is after a link to a place on it was followed; `act` is a script that a person stands for."""
+    path = report / page
+    if act:
+        markup = path.read_text("utf-8").replace("script-src ", f"script-src 'sha256-{sha256_base64(act)}' ", 1)
+        path = path.with_name("acted.html")
+        path.write_text(markup.replace("</body>", f"<script>{act}</script></body>"), "utf-8")
+    address = f"{path.as_uri()}#{place}"
+    words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom", *options]
+    return subprocess.run([CHROMIUM, *words, address], capture_output=True, text=True, check=True, timeout=120).stdout
 
 
 def test_a_link_to_a_trial_opens_its_letter_with_a_picture_of_each_level(report):
@@ -34,6 +40,48 @@ def test_a_link_to_a_trial_opens_its_letter_with_a_picture_of_each_level(report)
     drawn = re.findall(r'<path class="(stayed|moved)" d="([^"]+)"', gallery)
     assert drawn == re.findall(r' data-(stayed|moved)="([^"]+)"', letter)
     assert len(drawn) >= 2
+
+
+SHOW = "document.querySelectorAll('.gallery button')[1].click()"
+PLAY = "document.querySelector('.player button').click()"
+
+
+# with --virtual-time-budget Chromium draws hardly a frame
+FRAMES = "requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 16);"
+
+
+def later(*acts):
+    """Return a script that does one thing after the other, the first when the page has drawn what it opened."""
+    return FRAMES + "".join(f"setTimeout(() => {{ {act} }}, {200 * number});" for number, act in enumerate(acts, start=1))
+
+
+def test_an_opened_level_plays_to_its_end(report):
+    markup = opened(report, "m-large.I.2", act=later(SHOW))
+    row = re.search(r'<tr id="m-large.I.2"[^>]*>', markup)[0]
+    ways = [each.split(",") for each in re.search(r' data-motion="([^"]+)"', row)[1].split("|")]
+    ends = [[sum(map(int, way[at::4])) for at in (3, 4, 5, 6)] for way in ways]
+    dialog = markup.split("<dialog")[1]
+    (seconds,) = set(re.search(r"<output>([0-9.]+) of ([0-9.]+) s</output>", dialog).groups())
+    assert float(seconds) == pytest.approx((max(time for time, *_ in ends) + 1) / 10)
+    shown = re.findall(r'transform="translate\((\S+) (\S+)\) rotate\((\S+)\)" visibility="(\w+)"', dialog)
+    assert [list(map(float, place)) for *place, _ in shown] == [place for _, *place in ends]
+    assert [each == "hidden" for *_, each in shown] == [way[0][0] == "b" for way in ways]
+    drawn = "".join(re.findall(r'<path class="(?:stayed|moved)" d="([^"]*)"', dialog)).count("z")
+    outlined = "".join(re.findall(r' data-(?:stayed|moved)="([^"]*)"', row)).count("z")
+    assert drawn == outlined + sum(way[0][0] == "b" for way in ways)
+
+
+def test_nothing_moves_by_itself_for_who_wants_less_motion(report):
+    less = ["--force-prefers-reduced-motion"]
+    dialog = opened(report, "m-large.I.2", act=later(SHOW), options=less).split("<dialog")[1]
+    assert re.search(r"<button[^>]*>Play</button>", dialog)
+    assert "transform" not in dialog
+    assert "transform" in opened(report, "m-large.I.2", act=later(SHOW, PLAY), options=less).split("<dialog")[1]
+
+
+def test_an_address_that_leads_nowhere_breaks_nothing(report):
+    act = "onerror = (message) => { document.title = message; }; dispatchEvent(new Event('hashchange'))"
+    assert "<title>The Builders" in opened(report, "%", act=act)
 
 
 def test_trials_can_be_found_and_tables_sorted(report):

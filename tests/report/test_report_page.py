@@ -1,5 +1,3 @@
-import base64
-import hashlib
 import re
 import shutil
 import subprocess
@@ -12,7 +10,7 @@ from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import html
-from page_for_tests import Page, dead_links, part, read_report, team_page
+from page_for_tests import Page, dead_links, part, read_report, sha256_base64, team_page
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, to_json, write_json, write_text
@@ -75,10 +73,6 @@ def test_nothing_is_loaded_and_no_script_runs_but_ours(pages):
         assert policy.endswith("; base-uri 'none'; form-action 'none'")
         assert f"style-src 'sha256-{sha256_base64(style)}'" in policy
         assert not script or f"script-src 'sha256-{sha256_base64(script)}'" in policy
-
-
-def sha256_base64(text):
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def test_the_result_stands_on_the_page(page, evaluated):

@@ -167,9 +167,12 @@ function stage(svg, row, ways) {
     svg.append(block);
     return block;
   });
-  const reach = ways.flatMap(({ width, keys }) => keys.flatMap(([, x, y]) => [-x, -y, x - VIEW, y - VIEW].map((each) => each + width / 2)));
-  const margin = Math.min(VIEW, Math.max(0, ...reach)); // what flies farther leaves the picture
-  svg.setAttribute("viewBox", `${-margin} ${-margin} ${VIEW + 2 * margin} ${VIEW + 2 * margin}`);
+  const [[left, right], [top, bottom]] = [1, 2].map((axis) => {
+    const reach = ways.flatMap(({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]));
+    return [Math.max(-VIEW, Math.min(0, ...reach)), Math.min(2 * VIEW, Math.max(VIEW, ...reach))]; // what flies farther leaves it
+  });
+  const side = Math.max(right - left, bottom - top);
+  svg.setAttribute("viewBox", `${(left + right - side) / 2} ${(top + bottom - side) / 2} ${side} ${side}`);
   return (time) => ways.forEach(({ kind, keys }, index) => {
     const [x, y, angle] = placeAt(keys, time);
     blocks[index].setAttribute("transform", `translate(${x} ${y}) rotate(${angle})`);
@@ -181,32 +184,33 @@ function addPlayer(part, frame, row) {
   const ways = waysOf(row);
   const end = Math.max(...ways.map(({ keys }) => keys.at(-1)[0])) + 1; // what breaks last is seen to vanish
   const time = element("input");
-  Object.assign(time, { type: "range", min: 0, max: end, step: "any", value: end });
+  Object.assign(time, { type: "range", min: 0, max: end, value: end });
   const words = element("output");
   let show = null;
-  const showTime = () => {
+  let moment = end;
+  const showMoment = (tenths) => {
     show ??= stage(frame.querySelector("svg"), row, ways);
-    show(Number(time.value));
-    words.textContent = `${(time.value / 10).toFixed(1)} of ${(end / 10).toFixed(1)} s`;
+    show(tenths);
+    time.value = moment = tenths;
+    words.textContent = `${(tenths / 10).toFixed(1)} of ${(end / 10).toFixed(1)} s`;
   };
   const turn = (plays) => {
     stop();
     button.textContent = plays ? "Pause" : "Play";
     if (!plays) return;
-    if (Number(time.value) >= end) time.value = 0;
-    const begun = performance.now() - 100 * time.value;
+    if (moment >= end) moment = 0;
+    let begun = null;
     const draw = (now) => {
-      time.value = Math.min(end, (now - begun) / 100);
-      showTime();
-      if (Number(time.value) < end) playing = requestAnimationFrame(draw);
+      begun ??= now - 100 * moment;
+      showMoment(Math.min(end, (now - begun) / 100));
+      if (moment < end) playing = requestAnimationFrame(draw);
       else turn(false);
     };
-    showTime();
     playing = requestAnimationFrame(draw);
   };
   const button = clickable("Play", () => turn(!playing));
   frame.addEventListener("click", () => button.click());
-  time.addEventListener("input", () => { turn(false); showTime(); });
+  time.addEventListener("input", () => { turn(false); showMoment(Number(time.value)); });
   time.setAttribute("aria-label", "Time of the simulation");
   const player = element("div", "", "player");
   player.append(button, time, words);
