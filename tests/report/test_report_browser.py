@@ -52,7 +52,9 @@ FRAMES = "requestAnimationFrame = (draw) => setTimeout(() => draw(performance.no
 
 def later(*acts):
     """Return a script that does one thing after the other, the first when the page has drawn what it opened."""
-    return FRAMES + "".join(f"setTimeout(() => {{ {act} }}, {200 * number});" for number, act in enumerate(acts, start=1))
+    return FRAMES + "".join(
+        f"setTimeout(() => {{ {act} }}, {200 * number});" for number, act in enumerate(acts, start=1)
+    )
 
 
 def test_an_opened_level_plays_to_its_end(report):
