@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.levels.extraction import extract_code as extract_code
     from pcgeval.levels.xml import level_xml as level_xml
     from pcgeval.rl.loading import load_environment as load_environment
-    from pcgeval.rubric.grades import GradedTask as GradedTask
+    from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode
     from pcgeval.rubric.grades import GradeSummary as GradeSummary
     from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
     from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades

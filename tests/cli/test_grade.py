@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from faulty_server import unused_address
+from scripted_endpoint import ScriptedEndpoint
 from soak import soak_only
 
 from pcgeval.cli.main import main
@@ -86,6 +88,9 @@ def test_the_rubric_can_be_cut(capsys):
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
         (["data/submissions/zero-shot", "--paper", "none", "--judge", "dummy"], "no paper 'none'"),
         (["zero-shot", "--host", "http://127.0.0.1:9"], "Name the model with --model"),
+        (["zero-shot", "--base-url", "http://127.0.0.1:9/v1"], "Name the model with --model"),
+        (["zero-shot", "--model", "m", "--base-url", "http://a:b@c/v1"], "without a key or password in it"),
+        (["zero-shot", "--model", "m", "--base-url", "http://a/v1", "--host", "x"], "Leave one of them out"),
         (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: no such recording"),
         (["zero-shot", "--model", "m:1", "--votes", "3"], "at temperature 0 all votes are the same"),
         (["zero-shot", "--model", "m:1", "--temperature", "nan"], "--temperature"),
@@ -118,6 +123,32 @@ def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
     checks = graded(capsys, *words, "--judge", "checks")
     assert checks["num_invalid_leaf_nodes"] > 0
     assert graded(capsys, *words, "--judge", "checks", "--invalid-as-zero")["score"] == checks["score_bounds"][0]
+
+
+def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    monkeypatch.chdir(tmp_path)
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    with ScriptedEndpoint(refuses={"temperature": "", "max_tokens": ""}) as endpoint:
+        found = graded(capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--max-depth", "2")
+        assert (found["judge_type"], found["model"], found["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
+        assert endpoint.refused == []
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
+        options = ["--answer-tokens", "900", "--reasoning-effort", "low", "--seed", "4"]
+        graded(capsys, *words, "--model", "gpt-4o", "--max-depth", "1", "--temperature", "0.5", *options, codes=(0, 1))
+    assert "gpt-4o" in {body["model"] for body in endpoint.asked}
+
+
+@pytest.mark.slow  # the server is waited for
+def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OLLAMA_HOST", unused_address())
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    assert main(["grade", *words, "--model", "nobodys:1b"]) == 1
+    said = capsys.readouterr().err
+    assert all(
+        way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "--host", "--base-url URL")
+    )
 
 
 def test_human_grades_of_a_team(competition, capsys):

@@ -102,10 +102,20 @@ def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong(submissi
 
 def test_a_grade_that_was_cut_off_is_not_graded_by_what_it_quotes(submission):
     cut = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
-    found = verdict(submission, Scripted({"grade": [cut, cut]}))
+    found = verdict(submission, model := Scripted({"grade": [cut] * 4}))
     assert found.score is None
     assert found.explanation.endswith("the second time it was cut off before its score.")
-    assert verdict(submission, Scripted({"grade": [cut, GRADE]})).score == 1
+    assert [(call.attempt, call.rooms) for call in model.calls if call.kind == "grade"] == [
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 2),
+    ]
+    found = verdict(submission, model := Scripted({"grade": [cut, GRADE]}))
+    assert found.score == 1
+    assert found.judge_metadata.usage.grade.calls == 2
+    whole = replace(cut, text=GRADE.replace("{}", "1 "))
+    assert verdict(submission, Scripted({"grade": [whole, CallError("no room")]})).score == 1
 
 
 @pytest.mark.parametrize("kind", ["rank", "grade", "parse"])

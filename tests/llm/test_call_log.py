@@ -75,7 +75,8 @@ def test_a_recording_reads_back_as_it_was_written(tmp_path_factory, calls):
 
 def test_a_line_has_no_more_than_it_needs():
     call = answered("k", letter="A", trial=1, turn=2)
-    assert json.loads(call.line()) == {"key": "k", "letter": "A", "trial": 1, "turn": 2, "reply": vars(REPLY)}
+    reply = {name: value for name, value in vars(REPLY).items() if value is not None}
+    assert json.loads(call.line()) == {"key": "k", "letter": "A", "trial": 1, "turn": 2, "reply": reply}
     assert json.loads(LoggedCall(key="k", reason="r").line()) == {"key": "k", "reason": "r"}
 
 

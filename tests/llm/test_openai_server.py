@@ -210,7 +210,7 @@ def test_a_missing_client_says_what_to_install():
 
 
 def test_options_get_the_names_of_this_interface():
-    assert wire_fields("toy", {"num_predict": -1, "repeat_penalty": 1.1}) == {"extra_body": {"repeat_penalty": 1.1}}
+    assert wire_fields("toy", {"num_predict": -1, "repeat_penalty": 1.1}) == {"repeat_penalty": 1.1}
     with pytest.raises(LlmError, match="cannot pass on 'num_ctx'"):
         wire_fields("toy", {"num_ctx": 2048})
     with pytest.raises(LlmError, match=r"'max_tokens' is not an option\. Use num_predict"):

@@ -14,7 +14,7 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 from pcgeval.core.files import to_json
 from pcgeval.rubric.agreement import NO_CATEGORY, Pair, agreement
-from pcgeval.rubric.grades import GradedTask, GradeError, Verdict, grade_tree, graded_task_from_json
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, Verdict, grade_tree, graded_task_from_json
 from pcgeval.rubric.tree import prune
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
@@ -257,5 +257,5 @@ def test_published_gradings_without_paths(name, leaves, passed):
     assert generous.kappa.value == 0.0
 
 
-def all_passed(tree: GradedTask) -> GradedTask:
+def all_passed(tree: GradedTaskNode) -> GradedTaskNode:
     return replace(tree, score=1.0, sub_tasks=tuple(all_passed(each) for each in tree.sub_tasks))

@@ -121,7 +121,7 @@ def test_bounds_are_the_scores_with_invalid_leaves_as_0_and_as_1(grading):
     if output.score is not None:
         assert output.score_bounds.low - 1e-12 <= output.score <= output.score_bounds.high + 1e-12
     assert output.num_invalid_leaf_nodes == list(scores.values()).count(None)
-    assert output.num_passed == list(scores.values()).count(1)
+    assert output.num_passed == sum(score is not None and score > 0.5 for score in scores.values())
     assert output.num_leaf_nodes == len(scores)
 
 
@@ -153,7 +153,12 @@ def test_summary_counts_every_leaf_once(grading):
     for count in ("passed", "partial", "failed", "invalid"):
         assert summary[count] == sum(part[count] for part in parts)
     for part in (summary, *parts):
-        assert part["passed"] + part["partial"] + part["failed"] + part["invalid"] > 0
+        assert part["passed"] + part["failed"] + part["invalid"] > 0
+        assert part["partial"] <= part["passed"] + part["failed"]
+    assert summary["passed"] + summary["failed"] + summary["invalid"] == len(scores)
+    assert summary["overall_score"] == graded.score
+    assert get_grade_summary(JudgeOutput("test", graded)) == get_grade_summary(graded.to_json()) == summary
+    assert extract_leaf_grades(JudgeOutput("test", graded).to_json()) == extract_leaf_grades(graded)
     assert [each["path"] for each in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
 
 
@@ -169,12 +174,16 @@ def test_a_worked_example():
     )
     summary = get_grade_summary(output.graded_task_tree)
     assert summary == {
-        **dict.fromkeys(("passed", "partial", "failed", "invalid"), 1),
+        "passed": 1,
+        "failed": 2,
+        "partial": 1,
+        "invalid": 1,
+        "overall_score": output.score,
         "score": output.score,
         "by_category": {
             CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
             RUN: {"score": None, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
-            RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 1, "invalid": 0},
+            RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
         },
     }
     assert json.loads(to_json(summary)) == summary

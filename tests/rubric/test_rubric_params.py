@@ -21,7 +21,8 @@ def test_the_usual_judge_needs_nothing():
 
 
 def test_a_model_judge():
-    rubric = parsed({"judge": "simple", "model": MODEL, "votes": 3, "context": 4096, "deadline": 60})
+    model = {**MODEL, "options": {"temperature": 0.5}}
+    rubric = parsed({"judge": "simple", "model": model, "votes": 3, "context": 4096, "deadline": 60})
     assert (rubric.model.name, rubric.votes, rubric.context, rubric.deadline) == ("m:1", 3, 4096, 60)
 
 
@@ -31,11 +32,12 @@ def test_a_model_judge():
         ({"judge": "simple"}, "rubric: the judge simple needs a model"),
         ({"judge": "simpel"}, r"rubric\.judge: .*'simple'"),
         ({"judge": "simple", "model": {**MODEL, "option": {}}}, r"'rubric\.model\.option'\. Did you mean 'options'\?"),
-        (
-            {"judge": "simple", "model": {**MODEL, "options": {"num_ctx": 1}}},
-            r"num_ctx: .*rubric\.context",
-        ),
-        ({"judge": "simple", "model": {**MODEL, "options": {"seed": 1}}}, r"seed: .*rubric\.seed"),
+        ({"context": 2048, "model": {**MODEL, "options": {"num_ctx": 4096}}}, "context is 2048, but .*num_ctx is 4096"),
+        ({"seed": 2, "model": {**MODEL, "options": {"seed": 1}}}, r"seed is 2, but model\.options\.seed is 1"),
+        ({"model": {**MODEL, "options": {"num_predict": "many"}}}, "num_predict is 'many'; give a number of tokens"),
+        ({"judge": "simple", "model": MODEL, "votes": 2}, "at temperature 0 all votes are the same"),
+        ({"model": {**MODEL, "profile": {"contexts": 1}}}, r"rubric\.model\.profile\.contexts.*'context'"),
+        ({"max_depth": 0}, "max_depth is 0"),
         ({"judge": "simple", "model": {**MODEL, "host": "http://me:secret@x"}}, "password"),
         ({"votes": 0}, r"rubric\.votes"),
         ({"deadline": 0}, r"rubric\.deadline"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_TEMPERATURE = 2.0  # of the common endpoints
 MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
-_JUDGE_OPTIONS = ("num_ctx", "num_predict", "seed", "temperature")  # of a model; a judge has its own values for them
+_OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
 Submission = Annotated[str, typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, or a folder.")]
 Rubric = Annotated[
@@ -28,7 +28,12 @@ Judge = Annotated[
     typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
 ]
 ModelName = Annotated[
-    str | None, typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, or Ollama's.")
+    str | None,
+    typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, OpenAI's, or a server's."),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The model's endpoint, of OpenAI's interface; its key is OPENAI_API_KEY."),
 ]
 Votes = Annotated[int | None, typer.Option(metavar="N", help="How often the model grades each leaf.")]
 Temperature = Annotated[
@@ -39,6 +44,11 @@ Context = Annotated[
     int | None,
     typer.Option(metavar="N", callback=within(MIN_CONTEXT, MAX_CONTEXT), help="Tokens of a call with its answer."),
 ]
+AnswerTokens = Annotated[
+    int | None, typer.Option(metavar="N", min=16, help="Room for an answer; default: the model's.")
+]
+Effort = Annotated[str | None, typer.Option(metavar="E", help="Of a reasoning model: low, medium, high, ...")]
+Seed = Annotated[int | None, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Of the judge; default: 0.")]
 Deadline = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop asking the model after that.")]
 HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
 CodeOnly = Annotated[bool, typer.Option("--code-only", help="Grade the leaves about code only.")]
@@ -68,9 +78,13 @@ def grade(
     judge: Judge = None,
     model: ModelName = None,
     host: Host = None,
+    base_url: BaseUrl = None,
     votes: Votes = None,
     temperature: Temperature = None,
+    reasoning_effort: Effort = None,
+    seed: Seed = None,
     context: Context = None,
+    answer_tokens: AnswerTokens = None,
     deadline: Deadline = None,
     grades: HumanGrades = None,
     code_only: CodeOnly = False,
@@ -101,23 +115,28 @@ def grade(
     from pcgeval.sandbox.reproduction import SandboxComputer
 
     params = load_params_or_default()
+    own = {"temperature": temperature, "reasoning_effort": reasoning_effort, "num_predict": answer_tokens}
     given: dict[str, Any] = {
         "judge": judge or ("human" if grades else "simple" if model else None),
-        "model": _judge_model(params, model, host, temperature),
+        "model": _judge_model(params, model, host, base_url, own),
+        "seed": seed,
         "votes": votes,
         "context": context,
         "deadline": deadline,
         "papers_dir": papers_dir and str(papers_dir),
         "human_grades": grades,
         "max_depth": max_depth,
-        "code_only": code_only,
-        "resources_provided": resources_provided,
-        "ignore_checks": ignore_checks,
+        "code_only": code_only or None,
+        "resources_provided": resources_provided or None,
+        "ignore_checks": ignore_checks or None,
         "official_invalid_as_zero": invalid_as_zero or params.rubric.official_invalid_as_zero,
     }
     named = {name: value for name, value in given.items() if value is not None}
     settings = JudgeSettings.checked({**dict(params.rubric), **named})
-    _refuse_contradictions(settings.judge, rubric, paper, host, model, reproduce, code_only, network)
+    address = host or base_url
+    _refuse_contradictions(settings.judge, rubric, paper, address, model, reproduce, settings.code_only, network)
+    if host and base_url:
+        raise typer.BadParameter("--host and --base-url both say where the model is. Leave one of them out.")
     report = grading.GradingProgress(f"grade {submission}") if settings.judge == "simple" else grading.no_report
     recordings = [recording] if recording else []
     if paper is None and submission in params.teams:
@@ -142,7 +161,7 @@ def _refuse_contradictions(
     judge: str,
     rubric: str | None,
     paper: str | None,
-    host: str | None,
+    address: str | None,
     model: str | None,
     reproduce: bool,
     code_only: bool,
@@ -151,7 +170,10 @@ def _refuse_contradictions(
     looks_at_results = judge in {"simple", "checks"}
     for is_wrong, advice in (
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
-        (host and not model, "--host says where a model is asked. Name the model with --model, or leave --host out."),
+        (
+            address and not model,
+            "--host and --base-url say where a model is asked. Name the model with --model, or leave them out.",
+        ),
         (reproduce and code_only, "--reproduce runs the code, --code-only only reads it. Leave one of them out."),
         (reproduce and not looks_at_results, f"the judge {judge} needs no results. Leave --reproduce out."),
         (reproduce and not paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
@@ -175,15 +197,19 @@ def _print_grade(output: "JudgeOutput", *, json: bool) -> None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _judge_model(params: "Params", name: str | None, host: str | None, temperature: float | None) -> "Model | None":
-    """Return the model and the temperature of the command line, where given, else those of params.yaml."""
+def _judge_model(
+    params: "Params", name: str | None, host: str | None, base_url: str | None, own: dict[str, Any]
+) -> "Model | None":
+    """Return the model of the command line, or else of params.yaml, with the options of the command line."""
     from pcgeval.cli.settings import find_model_to_ask
 
     model = params.rubric.model
     if name is not None:
-        model = find_model_to_ask(params, name, host)
-        options = {option: value for option, value in model.options.items() if option not in _JUDGE_OPTIONS}
+        model = find_model_to_ask(params, name, host, base_url)
+        options = {option: value for option, value in model.options.items() if option not in _OF_TRIALS}
+        left_out = sorted(set(model.options) - set(options))
+        if left_out and name in {*params.models, *(each.name for each in params.models.values())}:
+            print_stderr(f"model {name}: {', '.join(left_out)} in params.yaml are for trials, and not for the judge")
         model = model.model_copy(update={"options": options})
-    if temperature is not None and model is not None:
-        model = model.model_copy(update={"options": {**model.options, "temperature": temperature}})
-    return model
+    given = {option: value for option, value in own.items() if value is not None}
+    return model and model.model_copy(update={"options": {**model.options, **given}})

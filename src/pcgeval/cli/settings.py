@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.params import Model, Params, load_params, parse_params
-from pcgeval.llm.local_models import find_model
+from pcgeval.llm.backends import named_model
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt, load_submission
 
 # the limits of LLMs4PCG 2025 and the settings of the demo, for a participant who has only the package
@@ -63,19 +65,25 @@ def load_submission_or_file(path: Path) -> Submission:
     return Submission(folder.name, work)
 
 
-def find_model_to_ask(params: Params, name: str, host: str | None) -> Model:
-    """Return one of params' models by its key or name, a local model, or one of an Ollama server.
+def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
+    """Return one of params' models by its key or name, or else the one that `named_model` finds.
 
     A model that params replays is asked for real: in this process if it is a local model, else on the server.
+
+    Raises:
+        SettingsError: The address is no URL.
     """
     known = {**{model.name: model for model in params.models.values()}, **params.models}
     model = known.get(name, Model(backend="recorded", name=name))
-    if model.backend != "recorded" and host is None:
+    if model.backend != "recorded" and host is None and base_url is None:
         return model
-    in_process = host is None and find_model(model.name) is not None
-    backend = "llamacpp" if in_process else "ollama"
+    try:
+        found = named_model(model.name, base_url, host)
+    except ValidationError as error:
+        raise SettingsError(f"{str(error.errors()[0]['msg']).removeprefix('Value error, ')}.") from error
+    digest = None if found.backend == "openai" else model.digest
     options = model.options or {"num_predict": 1000}
-    return Model(backend=backend, name=model.name, digest=model.digest, host=host, options=options)
+    return found.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
 
 
 def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:

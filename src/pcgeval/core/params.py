@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
+from pcgeval.core.profiles import USUAL_CONTEXT, ModelProfile, known_profile
 
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
@@ -20,8 +21,9 @@ _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
-# options that a judge's model cannot have, and what sets them instead
-JUDGE_OPTIONS = {"num_ctx": "rubric.context", "num_predict": "each call itself", "seed": "rubric.seed"}
+_ROOM = "num_predict"
+# options of a judge's model that are settings of the judge, too
+_JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
 # settings that a backend ignores, which a reader would believe to have an effect
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
@@ -83,6 +85,18 @@ class Model(_Section):
     stream: bool = True
     concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
+    profile: ModelProfile | None = None  # of a judge; fields that are not given are those known of the model
+
+    @property
+    def known_profile(self) -> ModelProfile:
+        """What is known of the model by its name, with the fields given here instead."""
+        known = known_profile(self.name, is_hosted=self.base_url is not None)
+        own = (
+            {}
+            if self.profile is None
+            else {name: getattr(self.profile, name) for name in self.profile.model_fields_set}
+        )
+        return known.model_copy(update=own)
 
     @field_validator("keep_alive")
     @classmethod
@@ -176,29 +190,91 @@ class Scoring(_Section):
 class RubricParams(_Section):
     """Which rubric grades the submissions, and who judges its leaves.
 
-    The fields from `model` on are for the judge `simple`. Its model is asked with temperature 0 unless its options say
-    otherwise; the length of its context and of its answers, and the seed, are given here or by each call.
+    The fields from `model` to `call_seconds` are for the judge `simple`. How its model is asked follows from the
+    model's profile; its options come first.
+
+    Attributes:
+        official_invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
+        votes: How often each leaf is graded; several need a temperature.
+        context: Tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000.
+        call_seconds: Time limit of one call.
+        deadline: Time limit of a grading in seconds; leaves not asked by then have no grade.
+        papers_dir: The papers; may be those of a checkout of PaperBench.
+        code_only: Grade only the leaves about code, and do not run reproduce.sh.
+        resources_provided: Give weight 0 to acquiring data sets and models, because they were handed out.
+        propagate_zero_weights: Do the same to nodes below which every weight is 0.
+        max_depth: Levels of the rubric; deeper nodes are graded as a whole by the node above. None: all.
+        ignore_checks: Ask the model about leaves with a check too.
     """
 
     id: str = "competition"
     judge: Literal["simple", "checks", "random", "dummy", "human"] = "checks"
     seed: int = Field(0, ge=0, lt=2**31)
-    official_invalid_as_zero: bool = False  # count leaves without a grade as 0, as PaperBench does
+    official_invalid_as_zero: bool = False
     model: Model | None = None
-    votes: int = Field(1, ge=1, le=99)  # how often each leaf is graded; more than one needs a temperature
-    context: int = Field(8192, ge=1024, le=2**24)  # tokens of one call, the answer included
-    call_seconds: float = Field(600.0, gt=0)  # for one call
-    deadline: float | None = Field(None, gt=0)  # seconds for one grading; leaves not asked by then have no grade
-    papers_dir: str = "data/papers"  # may be the papers of a checkout of PaperBench
+    votes: int = Field(1, ge=1, le=99)
+    context: int | None = Field(None, ge=1024, le=2**24)
+    call_seconds: float = Field(600.0, gt=0)
+    deadline: float | None = Field(None, gt=0)
+    papers_dir: str = "data/papers"
+    code_only: bool = False
+    resources_provided: bool = False
+    propagate_zero_weights: bool = False
+    max_depth: int | None = None
+    ignore_checks: bool = False
 
     @model_validator(mode="after")
     def _judge_model(self) -> "RubricParams":
         if self.judge == "simple" and self.model is None:
             raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
-        for option in self.model.options if self.model else ():
-            if option in JUDGE_OPTIONS:
-                raise ValueError(f"model.options.{option}: this is set by {JUDGE_OPTIONS[option]}; remove it")
+        options = self.model.options if self.model else {}
+        for option, setting in _JUDGE_OPTIONS.items():
+            given = getattr(self, setting)
+            if option in options and given and options[option] != given:
+                raise ValueError(f"{setting} is {given}, but model.options.{option} is {options[option]!r}; keep one")
+        for option in ("num_ctx", _ROOM):
+            tokens = options.get(option, 1)
+            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+                raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
+        if self.judge == "simple" and self.votes > 1 and self.temperature == 0:
+            raise ValueError(
+                f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
+                "its options, or with --temperature), or ask for 1 vote"
+            )
         return self
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the model's answers; None where none is sent."""
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        own = self.model.options.get("temperature", self.model.known_profile.temperature)
+        return None if own is None else float(own)
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of one call, the answer included."""
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        if self.context is not None:
+            return self.context
+        own = self.model.options.get("num_ctx")
+        return int(own) if own else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
+
+    @property
+    def first_seed(self) -> int:
+        """The seed of the first vote; each further vote has the next one."""
+        own = self.model.options.get("seed") if self.model else None
+        return self.seed if own is None else int(own)
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """Room for an answer in tokens, at most half of the context; None: none is reserved or sent."""
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        if _ROOM in self.model.options:
+            return int(self.model.options[_ROOM])
+        room = self.model.known_profile.answer_tokens
+        return room and min(room, self.context_tokens // 2)
 
 
 class Intake(_Section):

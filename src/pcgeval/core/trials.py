@@ -39,7 +39,11 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply with its costs; `seconds` is the wall time that the model took when it was really asked."""
+    """One reply with its costs; `seconds` is the wall time that the model took when it was really asked.
+
+    Of a judge's replies alone, `cached_tokens` says how many of the prompt's tokens the endpoint had in its cache, and
+    `estimated` that it reports no tokens, so that these are estimates.
+    """
 
     __pydantic_config__ = _STRICT
 
@@ -48,6 +52,8 @@ class ChatReply:
     output_tokens: _Count
     done_reason: str
     seconds: Annotated[float, Field(ge=0)]
+    cached_tokens: _Count | None = None
+    estimated: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _MOST_OBJECTS = 50  # places at which JSON is looked for
 _MOST_LINES = 200  # that are looked at
 _MOST_TIMES = 3  # that a score may be repeated; a model that repeats it oftener is running in circles
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_END_OF_THINKING = re.compile(r"</think(?:ing)?>|<\|channel\|>final<\|message\|>")
 _VALID_KEYS = ("valid_score", "valid", "is_valid")
 _REASON_KEYS = ("explanation", "reason")
 _SAYS_INVALID = re.compile(
@@ -59,8 +60,12 @@ class UnparsableAnswer(Exception):  # noqa: N818 - an answer, not an error: it i
 
 
 def without_thinking(text: str) -> str:
-    """Return the end of an answer, as far as one is read, without the thoughts that some models write before it."""
-    return _THINKING.sub("", clean(text)[-MAX_ANSWER:]).strip()
+    """Return the end of an answer, as far as one is read, without the thoughts that some models write before it.
+
+    The templates of some models begin the thoughts, so that the answer holds their end alone.
+    """
+    *_, answer = _END_OF_THINKING.split(_THINKING.sub("", clean(text)))
+    return answer[-MAX_ANSWER:].strip()
 
 
 def parse_grade(text: str, *, continuous: bool, cut: bool = False) -> float:

@@ -27,6 +27,12 @@ from pcgeval.llm.tokens import TokenCounter, token_counter
 OpenBackend = Callable[[Model], Backend]
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
+_OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
+WAYS = (
+    "--model names a model of params.yaml, a local model (`pcgeval models list`), one of OpenAI's such as o3-mini or "
+    "gpt-4o (with OPENAI_API_KEY), one of an Ollama server or `pcgeval serve-local` (with --host), or one of any "
+    "endpoint with OpenAI's interface, such as vLLM, SGLang or LM Studio (with --base-url URL)."
+)
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,8 @@ class JudgeClient:
         self.model, self._settings, self._log = settings.model, settings, log
         self._stopping = stopping
         self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
-        self._context = {"num_ctx": settings.context} if settings.model.backend in _OWN_CONTEXT else {}
+        self._profile = settings.model.known_profile
+        self._context = {"num_ctx": settings.context_tokens} if settings.model.backend in _OWN_CONTEXT else {}
         self._open_backend = open_backend
         self._lock = threading.Lock()
         self._backend: tuple[Backend, TokenCounter] | None = None
@@ -154,14 +161,35 @@ class JudgeClient:
             "model": self.model.name,
             "digest": self.digest,
             "options": self._options(call),
-            "context": self._settings.context,
+            "context": self._settings.context_tokens,
         }
+        if call.rooms > 1:  # an answer that came to its end is the same with any room
+            values["room"] = self._room(call)
         if self.model.base_url is not None:
             values["endpoint"] = self.model.base_url
         return sha256_json(values)
 
     def _options(self, call: JudgeCall) -> dict[str, Option]:
-        return {"temperature": 0, **self.model.options, "seed": self._settings.seed + call.vote}
+        """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
+        usual = {"temperature": self._profile.temperature, "reasoning_effort": self._profile.reasoning_effort}
+        options = {name: value for name, value in usual.items() if value is not None}
+        options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
+        if self._profile.seed or "seed" in self.model.options:
+            options["seed"] = self._settings.first_seed + call.vote
+        return options
+
+    def _room(self, call: JudgeCall) -> int | None:
+        """Return the room for the answer in tokens; more than the usual room is at most half of the context.
+
+        Raises:
+            CallError: The answer was cut off, and there is no more room.
+        """
+        usual = self._settings.answer_tokens
+        if usual is None or call.rooms == 1:
+            return usual
+        if (most := min(call.rooms * usual, self._settings.context_tokens // 2)) <= usual:
+            raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
+        return most
 
     def _open(self) -> tuple[Backend, TokenCounter]:
         """Open the backend once and check its digest."""
@@ -169,12 +197,14 @@ class JudgeClient:
             self._check_running()
             if self._backend is None:
                 try:
-                    options = {**self.model.options, **self._context}
+                    own = {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
+                    options = {**own, **self._context}
                     backend = self._open_backend(self.model.model_copy(update={"options": options}))
                     found = backend.digest()
                 except LlmError as error:
-                    self.stopped = str(error)  # before another thread tries the same
-                    raise
+                    by_name = self.model.backend == "ollama" and self.model.digest is None
+                    self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
+                    raise LlmError(self.stopped) from error
                 if self.digest not in {None, found}:
                     self.stopped = (
                         f"model {self.model.name}: the judge's digest is pinned to {self.digest}, but the backend "
@@ -191,16 +221,20 @@ class JudgeClient:
         self._called.add(call.leaf)
         sent = reply = reason = None
         try:
-            messages = call.messages(self._settings.context, counter)
+            room = self._room(call)
+            messages = call.messages(self._settings.context_tokens, counter, room or 0)
             sent = sha256_json([[message.role, message.content] for message in messages])
-            options = {**self._options(call), **self._context, "num_predict": call.output_tokens}
+            options = {**self._options(call), **self._context}
+            if room is not None:
+                options["num_predict"] = room
             request = ChatRequest(
                 self.model.name,
                 self.digest or "",
                 messages,
                 options,
-                call.schema,
+                call.schema if self._profile.structured_output else None,
                 schema_required=False,  # an answer in words can be parsed too
+                adaptable=True,
             )
             self._check_running()
             seconds = self._settings.call_seconds

@@ -18,7 +18,7 @@ from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import LlmError
-from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
@@ -143,10 +143,11 @@ def _grade_by_model(
         model_digest=client.digest,
         prompt_version=prompt_version(),
         votes=settings.votes,
+        price=client.model.known_profile.price,
     )
 
 
-def heuristic_output(tree: GradedTask, *, has_reproduced: bool) -> JudgeOutput:
+def heuristic_output(tree: GradedTaskNode, *, has_reproduced: bool) -> JudgeOutput:
     """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
     reasons = [leaf.explanation for leaf in tree.leaves if not leaf.valid_score]
     first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
@@ -186,7 +187,7 @@ def judge_leaves(
     report: Report = no_report,
     *,
     invalid_as_zero: bool = False,
-) -> GradedTask:
+) -> GradedTaskNode:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
     Leaves are begun in the order of the rubric. `verdict_of` is called in several threads at once if `concurrency` is

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -24,6 +25,7 @@ from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsag
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
+CUT_OFF = ("length", "max_tokens")  # why an answer ended that had no more room
 ATTEMPTS = 2  # the second after an unparsable answer, with the reason
 RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
 MAX_OFFERED_SHOWN = 50  # names in the record of a leaf
@@ -76,10 +78,10 @@ class LeafJudge:
 
         def ask(call: JudgeCall) -> ChatReply:
             reply = self._client.ask(call)
-            cost = CallUsage(
-                calls=1, prompt_tokens=reply.prompt_tokens, output_tokens=reply.output_tokens, seconds=reply.seconds
-            )
-            usage[call.kind] = usage[call.kind].plus(cost)
+            usage[call.kind] = usage[call.kind].plus(CallUsage.of(reply))
+            if call.rooms == 1 and reply.done_reason in CUT_OFF:
+                with suppress(CallError):  # the answer that was cut off may still do
+                    return ask(replace(call, rooms=2))
             return reply
 
         offered = self.offered(leaf)
@@ -252,7 +254,7 @@ class LeafJudge:
         def parse_words(reply: ChatReply) -> float:
             nonlocal words
             words = without_thinking(reply.text)
-            return parse_grade(reply.text, continuous=is_continuous(leaf), cut=reply.done_reason == "length")
+            return parse_grade(reply.text, continuous=is_continuous(leaf), cut=reply.done_reason in CUT_OFF)
 
         try:
             score = parsed(lambda *again: self.grade_call(leaf, picked, number, *again), parse_words)

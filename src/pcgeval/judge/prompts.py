@@ -81,6 +81,7 @@ class JudgeCall:
     parts: tuple[PromptPart, ...]
     schema: Mapping[str, Any] | None
     output_tokens: int
+    rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
 
     def identity(self) -> dict[str, Any]:
         """Return all that determines the call before anything is cut, as JSON values; texts stand as their SHA-256."""
@@ -88,9 +89,10 @@ class JudgeCall:
             {"name": part.name, "sha256": part.digest, "tail": part.tail, "weight": part.weight} for part in self.parts
         ]
         schema = None if self.schema is None else dict(self.schema)
-        return {**vars(self), "parts": parts, "schema": schema}
+        values = {name: value for name, value in vars(self).items() if name != "rooms" or self.rooms > 1}
+        return {**values, "parts": parts, "schema": schema}
 
-    def messages(self, context: int, counter: TokenCounter) -> tuple[Message, ...]:
+    def messages(self, context: int, counter: TokenCounter, answer_tokens: int = 0) -> tuple[Message, ...]:
         """Return the messages, which together with the answer fit into a context of so many tokens.
 
         Our own text, the criterion included, stays whole. The remaining room is divided among the other parts by their
@@ -101,7 +103,7 @@ class JudgeCall:
         Raises:
             ContextError: Our own text has no room.
         """
-        room = context - self.output_tokens
+        room = context - (answer_tokens or self.output_tokens)
         material = [part for part in self.parts if part.weight > 0]
         texts = [part.bounded_text(room * MAX_CHARACTERS_PER_TOKEN) for part in material]
         key = fence_key([part.escaped_text for part in material], [part.digest for part in material])

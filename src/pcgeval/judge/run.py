@@ -17,12 +17,12 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import JUDGE_OPTIONS, Model
+from pcgeval.core.params import Model
 from pcgeval.core.untrusted import walk
 from pcgeval.judge.client import CallFiles, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
-from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
@@ -38,7 +38,7 @@ async def run_judge(
     paper_id: str,
     judge_type: str | None = None,
     code_only: bool | None = None,
-    completer_config: Model | Mapping[str, Any] | None = None,
+    completer_config: Model | Mapping[str, Any] | str | None = None,
     computer: Computer | None = None,
     *,
     settings: JudgeSettings | None = None,
@@ -53,8 +53,7 @@ async def run_judge(
         paper_id: The paper's folder below `settings.papers_dir`.
         judge_type: simple, checks, random, dummy or human, instead of `settings.judge`; simple without settings.
         code_only: Instead of `settings.code_only`.
-        completer_config: The model of the judge `simple`, or its fields as in params.yaml, instead of `settings.model`.
-            Its options num_ctx, num_predict and seed have no effect: `settings` or the calls themselves set them.
+        completer_config: The model of the judge `simple` instead of `settings.model`; see `model_of`.
         computer: Where reproduce.sh is run first, on a copy; None: the submission is judged as it lies.
         settings: All other settings.
         calls: The files where the model's replies come from and are kept.
@@ -62,12 +61,8 @@ async def run_judge(
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
-    if isinstance(completer_config, Model | Mapping):
-        values = dict(completer_config)
-        if isinstance(options := values.get("options"), Mapping):
-            values["options"] = {name: value for name, value in options.items() if name not in JUDGE_OPTIONS}
-        completer_config = values
-    named = {"judge": judge_type, "code_only": code_only, "model": completer_config}
+    model = None if completer_config is None else model_of(completer_config)
+    named = {"judge": judge_type, "code_only": code_only, "model": model}
     usual: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
     settings = JudgeSettings.checked({**usual, **{name: each for name, each in named.items() if each is not None}})
     stopping = threading.Event()

@@ -1,15 +1,19 @@
 """The input of one grading: its settings, made once and passed whole, and the submission with its rubric."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import RubricParams
+from pcgeval.core.params import Model, RubricParams
+from pcgeval.core.profiles import OPENAI_URL
+from pcgeval.llm.backends import named_model
+from pcgeval.llm.local_models import find_model
 from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
 
 
@@ -21,31 +25,10 @@ class JudgeSettings(RubricParams):
     """The section `rubric` of params.yaml, and the settings of a single grading.
 
     Attributes:
-        code_only: Grade only the leaves about code, and do not run reproduce.sh.
-        resources_provided: Give weight 0 to acquiring data sets and models, because they were handed out.
-        propagate_zero_weights: Do the same to nodes below which every weight is 0.
-        max_depth: Levels of the rubric; deeper nodes are graded as a whole by the node above. None: all.
-        ignore_checks: Ask the model about leaves with a check too.
         human_grades: The file of the judge `human`.
     """
 
-    code_only: bool = False
-    resources_provided: bool = False
-    propagate_zero_weights: bool = False
-    max_depth: int | None = None
-    ignore_checks: bool = False
     human_grades: Path | None = None
-
-    @model_validator(mode="after")
-    def _is_consistent(self) -> Self:
-        if self.max_depth is not None and self.max_depth < 1:
-            raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
-        if self.judge == "simple" and self.votes > 1 and self.model and not self.model.options.get("temperature"):
-            raise ValueError(
-                f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
-                "its options, or with --temperature), or ask for 1 vote"
-            )
-        return self
 
     @property
     def is_replay(self) -> bool:
@@ -76,6 +59,41 @@ class JudgeSettings(RubricParams):
         if self.resources_provided:
             rubric = resources_provided(rubric, propagate_zero_weights=self.propagate_zero_weights)
         return rubric if self.max_depth is None else prune(rubric, self.max_depth)
+
+
+# the names of a PaperBench completer's settings, and whose they are here
+_COMPLETER = {
+    **dict.fromkeys(("max_tokens", "max_completion_tokens"), "num_predict"),
+    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty", "num_predict")},
+    "frequency_penalty": "frequency_penalty",
+    "n_ctx": "num_ctx",
+}
+
+
+def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, Any]:
+    """Return the model that a completer's configuration means.
+
+    Args:
+        config: A model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a
+            completer in PaperBench, `{"model": "gpt-4o-2024-08-06"}` with perhaps reasoning_effort, temperature,
+            max_tokens, top_p, seed, base_url: a model at that endpoint, at OPENAI_BASE_URL, or at OpenAI's.
+
+    Raises:
+        GradingError: A completer has a setting that is not known.
+    """
+    if isinstance(config, str):
+        return named_model(config)
+    if isinstance(config, Model) or "model" not in config:
+        return config
+    given = {name: value for name, value in config.items() if value is not None}
+    name, base_url = str(given.pop("model")), given.pop("base_url", None)
+    if unknown := sorted(set(given) - set(_COMPLETER)):
+        known = ", ".join(("model", "base_url", *sorted(_COMPLETER)))
+        raise GradingError(f"completer_config: {unknown[0]!r} is not known. Use some of {known}.")
+    if base_url is None and find_model(name) is None:
+        base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    options = {_COMPLETER[name]: value for name, value in given.items()}
+    return {**dict(named_model(name, base_url)), "options": options}
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """From a model in params.yaml to the place where it is asked."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.params import Model
-from pcgeval.llm.local_models import model_file
+from pcgeval.core.profiles import OPENAI_URL, is_openai_model
+from pcgeval.llm.local_models import find_model, model_file
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.retry import ServedModel
@@ -50,8 +52,31 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
 
             wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
             assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
-            server = OpenAiServer(model.name, model.base_url, stream=model.stream, report=report)
+            profile = model.known_profile
+            server = OpenAiServer(
+                model.name,
+                model.base_url,
+                stream=model.stream,
+                report=report,
+                limit_field=profile.limit_field,
+                structured_output=profile.structured_output,
+            )
             return ServedModel(model.name, [server], report=report)
+
+
+def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:
+    """Return the model that a person means by a name alone.
+
+    With a `base_url` it is at that endpoint of OpenAI's interface, with a `host` on that Ollama server. Else it is a
+    local model, run in this process; a model of OpenAI's, at OPENAI_BASE_URL or OpenAI's own endpoint; or one of the
+    Ollama server.
+    """
+    if base_url is not None or (host is None and is_openai_model(name)):
+        url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        return Model(backend="openai", name=name, base_url=url)
+    if host is None and find_model(name) is not None:
+        return Model(backend="llamacpp", name=name)
+    return Model(backend="ollama", name=name, host=host)
 
 
 def pinned_digest(model: Model, backend: Backend) -> str:

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import httpx
@@ -16,9 +16,11 @@ from pcgeval.llm.local_models import find_model, full_name
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
+from pcgeval.llm.tokens import usual_tokens
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
-_OPTIONS = frozenset({*ollama.Options.model_fields, "min_p"})  # the client's list lacks one of the server's
+# the client's list lacks one of the server's; the effort is a field of the request
+_OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
 _T = TypeVar("_T")
 
 
@@ -99,7 +101,10 @@ class OllamaServer(HttpServer):
         messages = [asdict(message) for message in request.messages]
         # the server takes a list of stop words only
         options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
-        fields: dict[str, Any] = {"options": options, "keep_alive": self._keep_alive}
+        fields: dict[str, Any] = {"keep_alive": self._keep_alive}
+        if effort := options.pop("reasoning_effort", None):
+            fields["think"] = effort
+        fields["options"] = options
         if request.schema is not None:
             fields["format"] = checked_schema(request.schema)
         started = time.monotonic()
@@ -110,16 +115,20 @@ class OllamaServer(HttpServer):
             text.append(part.message.content or "")
         if part is None or not part.done:
             raise TransientError("the reply broke off before its end")
-        for name, count in (("prompt_eval_count", part.prompt_eval_count), ("eval_count", part.eval_count)):
-            if count is None or count < 0:
-                raise ServerFaultError(f"the server reports {name} {count}: without it the token limit cannot be kept")
-        return ChatReply(
+        reply = ChatReply(
             text="".join(text),
-            prompt_tokens=part.prompt_eval_count or 0,
-            output_tokens=part.eval_count or 0,
+            prompt_tokens=max(part.prompt_eval_count or 0, 0),
+            output_tokens=max(part.eval_count or 0, 0),
             done_reason=part.done_reason or "unknown",
             seconds=round(time.monotonic() - started, 3),
         )
+        for name, count in (("prompt_eval_count", part.prompt_eval_count), ("eval_count", part.eval_count)):
+            if (count is None or count < 0) and not request.adaptable:
+                raise ServerFaultError(f"the server reports {name} {count}: without it the token limit cannot be kept")
+        if request.adaptable and not (reply.prompt_tokens and reply.output_tokens):
+            read = sum(usual_tokens(message.content) for message in request.messages)
+            return replace(reply, prompt_tokens=read, output_tokens=usual_tokens(reply.text), estimated=True)
+        return reply
 
     def _with_client(self, deadline: float, work: Callable[[ollama.AsyncClient], Awaitable[_T]]) -> _T:
         async def exchange(transport: BoundedTransport) -> _T:

@@ -9,7 +9,9 @@ server's own settings can decide is refused. Any other name goes into the body a
 llama.cpp read `top_k`, `min_p` and more there, each under the names of its own manual.
 """
 
+import json
 import os
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -20,17 +22,35 @@ import httpx
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.packages import packages_for
+from pcgeval.core.profiles import TOKEN_FIELDS
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError, unpinned_digest
+from pcgeval.llm.protocol import (
+    CallError,
+    ChatReply,
+    ChatRequest,
+    ContextExceededError,
+    LlmError,
+    Option,
+    ServerFaultError,
+    unpinned_digest,
+)
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
+from pcgeval.llm.tokens import usual_tokens
 
 with packages_for("the backend openai"):
     import openai
+    from openai.types.chat import ChatCompletion
 
 _NO_KEY = "none"  # servers of one's own ask for none, but the client insists on sending one
 _SHOWN = 20  # models that a message names
 _T = TypeVar("_T")
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's) (?:the )?(?:model's )?(?:maximum )?context"
+    r"|prompt is too long|too many tokens|reduce the length",
+    re.IGNORECASE,
+)
+_CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
 _RENAMED = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -80,12 +100,16 @@ class OpenAiServer(HttpServer):
         stream: bool = True,
         silence: float = RetryPolicy.silence,
         report: Callable[[str], None] = print_stderr,
+        limit_field: str | None = "max_tokens",
+        structured_output: str | None = "json_schema",
     ) -> None:
         """Name a model, by its id in the endpoint's list, and an endpoint, whose URL ends in /v1 as a rule.
 
         Args:
             name: The model.
             base_url: The endpoint.
+            limit_field: The name of the field that bounds an answer; None: it is not bounded.
+            structured_output: The type of `response_format` for a reply in JSON; None: none is sent.
             stream: Whether replies come word by word; without it a stall shows only when time is up.
             silence: Seconds without a byte after which a reply that has begun counts as broken off.
             report: Is told when the endpoint changes.
@@ -99,6 +123,8 @@ class OpenAiServer(HttpServer):
         self._lock = threading.Lock()
         self._first_answer: _Answer | None = None
         self._fingerprint = ""
+        self._limit_field, self._structured_output = limit_field, structured_output
+        self._refused: dict[str, str | None] = {}  # fields that the endpoint refused, and what is sent instead
         try:
             httpx.URL(base_url)
         except httpx.InvalidURL as error:
@@ -146,19 +172,79 @@ class OpenAiServer(HttpServer):
         return answer.reply
 
     async def _chat(self, client: openai.AsyncOpenAI, request: ChatRequest) -> _Answer:
-        fields: dict[str, Any] = {
-            "model": request.model,
-            "messages": [asdict(message) for message in request.messages],
-            **wire_fields(request.model, request.options),
-        }
-        if request.schema is not None:
-            form = {"name": "reply", "schema": checked_schema(request.schema), "strict": True}
-            fields["response_format"] = {"type": "json_schema", "json_schema": form}
+        messages = [asdict(message) for message in request.messages]
+        fields = self._fields(request)
         create: Any = client.chat.completions.create
         started = time.monotonic()
+        while True:
+            sent = self._accepted(fields) if request.adaptable else fields
+            try:
+                # in `extra_body`, the client passes on what it does not know, and nothing that is absent
+                answer = await create(
+                    model=request.model, messages=messages, stream=sent.pop("stream", False), extra_body=sent
+                )
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                self._check_length(error)
+                if not (request.adaptable and self._adapt(error, sent)):
+                    raise
+            else:
+                break
+        if isinstance(answer, openai.AsyncStream) and "json" in answer.response.headers.get("content-type", ""):
+            # an endpoint that does not stream answers whole
+            answer = ChatCompletion.construct(**json.loads(await answer.response.aread()))
+        return await _joined(answer, started, request)
+
+    def _fields(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the body's fields beside the model and the messages."""
+        fields = wire_fields(request.model, request.options, self._limit_field)
+        if request.schema is not None and self._structured_output == "json_schema":
+            form = {"name": "reply", "schema": checked_schema(request.schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif request.schema is not None and self._structured_output is not None:
+            fields["response_format"] = {"type": self._structured_output}
         if self._stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
-        return await _joined(await create(**fields), started)
+        return fields
+
+    def _accepted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields without those that the endpoint refused before, or under the names that it takes."""
+        with self._lock:
+            refused = dict(self._refused)
+        sent = {}
+        for name, value in fields.items():
+            found: str | None = name
+            while found in refused:
+                found = refused[found]
+            if found is not None:
+                sent[found] = value
+        if "stream" not in sent:
+            sent.pop("stream_options", None)
+        return sent
+
+    def _adapt(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> bool:
+        """Remember the field that an endpoint refused; return whether there is one, so that asking again helps."""
+        text = self._printable(error.response.text)
+        name = _refused_field(error.param, text, [*sent, "stream"] if self._stream else list(sent))
+        if name is None:
+            return False
+        with self._lock:
+            if name in self._refused:  # by another thread, meanwhile
+                return True
+            tried = {*self._refused, *self._refused.values(), name}
+            others = [each for each in TOKEN_FIELDS if each not in tried and (each in text or each != TOKEN_FIELDS[-1])]
+            others.sort(key=lambda each: each not in text)
+            instead = self._refused[name] = others[0] if name in TOKEN_FIELDS and others else None
+        how = f"is sent as {instead}" if instead else "is left out"
+        self._report(f"model {self.name}: {self.address} does not take {name}; it {how} from now on ({text:.200})")
+        return True
+
+    def _check_length(self, error: openai.APIStatusError) -> None:
+        text = self._printable(error.response.text)
+        if _TOO_LONG.search(text):
+            size = _CONTEXT_SIZE.search(text)
+            raise ContextExceededError(
+                f"model {self.name}: the prompt is too long ({text:.300})", int(size[1]) if size else None
+            ) from error
 
     def _with_client(self, deadline: float, work: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
         async def exchange(transport: BoundedTransport) -> _T:
@@ -204,32 +290,58 @@ async def _model_names(client: openai.AsyncOpenAI) -> list[str] | None:
         raise
 
 
-async def _joined(parts: Any, started: float) -> _Answer:
+async def _joined(parts: Any, started: float, request: ChatRequest) -> _Answer:
     """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
     text: list[str] = []
     reason = usage = model = fingerprint = None
     async for part in each_part(parts):
         for choice in getattr(part, "choices", None) or ():
-            text.append((choice.delta if hasattr(choice, "delta") else choice.message).content or "")
+            text.append(_text((choice.delta if hasattr(choice, "delta") else choice.message).content))
             reason = choice.finish_reason or reason
         usage = getattr(part, "usage", None) or usage
         model = getattr(part, "model", None) or model
         fingerprint = getattr(part, "system_fingerprint", None) or fingerprint
     if reason is None:
         raise TransientError("the reply broke off before its end")
-    if usage is None:
+    whole, seconds = "".join(text), round(time.monotonic() - started, 3)
+    if usage is None and not request.adaptable:
         raise ServerFaultError("the endpoint reports no usage: without it the token limit cannot be kept")
-    return _Answer(
-        ChatReply(
-            text="".join(text),
-            prompt_tokens=_count(usage.prompt_tokens),
-            output_tokens=_count(usage.completion_tokens),
-            done_reason=str(reason),
-            seconds=round(time.monotonic() - started, 3),
-        ),
-        str(model),
-        str(fingerprint or ""),
-    )
+    try:
+        counts = _count(usage.prompt_tokens), _count(usage.completion_tokens)  # type: ignore[union-attr]
+    except (ServerFaultError, AttributeError):  # no usage, or one of another shape
+        if not request.adaptable:
+            raise
+        read = sum(usual_tokens(message.content) for message in request.messages)
+        reply = ChatReply(whole, read, usual_tokens(whole), str(reason), seconds, estimated=True)
+    else:
+        cached = _cached_tokens(usage) if request.adaptable else None
+        reply = ChatReply(whole, *counts, str(reason), seconds, cached_tokens=cached and min(cached, counts[0]))
+    return _Answer(reply, str(model), str(fingerprint or ""))
+
+
+def _text(content: Any) -> str:
+    """Return the text of a message's content: itself, or its parts that are no thoughts."""
+    if isinstance(content, list):
+        parts = [each for each in content if isinstance(each, Mapping) and each.get("type", "text") == "text"]
+        return "".join(str(each.get("text") or "") for each in parts)
+    return content or ""
+
+
+def _cached_tokens(usage: Any) -> int | None:
+    """Return how much of a prompt the endpoint had in its cache, as OpenAI and vLLM, or DeepSeek, report it."""
+    details = getattr(usage, "prompt_tokens_details", None)
+    for found in (getattr(details, "cached_tokens", None), getattr(usage, "prompt_cache_hit_tokens", None)):
+        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+            return found
+    return None
+
+
+def _refused_field(named: object, text: str, sent: Iterable[str]) -> str | None:
+    """Return which of the fields that were sent a refusal names: as its `param`, in quotes, or else as a word."""
+    found = [name for name in sent if isinstance(named, str) and named.split(".")[0] == name]
+    found = found or [name for name in sent if re.search(rf"[\"'`\\]{name}[\"'`\\.]", text)]
+    found = found or [name for name in sent if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
+    return min(found, key=text.find) if found else None
 
 
 def _count(tokens: object) -> int:
@@ -238,8 +350,8 @@ def _count(tokens: object) -> int:
     return tokens
 
 
-def wire_fields(model: str, options: Mapping[str, Option]) -> dict[str, Any]:
-    """Return the client's arguments for a request's options.
+def wire_fields(model: str, options: Mapping[str, Option], limit_field: str | None = "max_tokens") -> dict[str, Any]:
+    """Return the fields of a request's body for its options; `limit_field` is the one that bounds the answer.
 
     Raises:
         LlmError: An option that such an endpoint cannot obey.
@@ -256,6 +368,7 @@ def wire_fields(model: str, options: Mapping[str, Option]) -> dict[str, Any]:
     most = fields.get("max_tokens", 1)
     if isinstance(most, bool) or not isinstance(most, int):
         raise LlmError(f"model {model}: num_predict is {most!r}. Set it to a number of tokens.")
-    if most <= 0:
-        del fields["max_tokens"]  # Ollama's ways to say "until the model stops"; here that is said by silence
-    return {**fields, "extra_body": {name: options[name] for name in options if name not in _RENAMED}}
+    fields.pop("max_tokens", None)
+    if "num_predict" in options and most > 0 and limit_field is not None:
+        fields[limit_field] = most  # 0 and less are Ollama's ways to say "until the model stops": here it is silence
+    return {**fields, **{name: options[name] for name in options if name not in _RENAMED}}

@@ -14,6 +14,7 @@ __all__ = [
     "CallError",
     "ChatReply",
     "ChatRequest",
+    "ContextExceededError",
     "LlmError",
     "Message",
     "Option",
@@ -38,6 +39,15 @@ class RefusedError(CallError):
     """A request that is wrong in itself, such as a schema that cannot be obeyed; asking again cannot help."""
 
 
+class ContextExceededError(CallError):
+    """A prompt is longer than the model's context; `context` is its size in tokens where the server names it."""
+
+    def __init__(self, text: str, context: int | None = None) -> None:
+        """Describe what was refused."""
+        super().__init__(text)
+        self.context = context
+
+
 class ServerFaultError(CallError):
     """A call failed through its server and not through what was asked, so that another run may get a reply."""
 
@@ -48,6 +58,9 @@ class ChatRequest:
 
     With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails; see `schemas.checked_schema`.
     Where it is not required, a server that refuses schemas is asked without it.
+
+    A judge's request is `adaptable`: an option that the server refuses is left out, tokens that it does not report are
+    estimated, and a prefix that was read before need not be read again. None of this is fair to a competition's trials.
     """
 
     model: str
@@ -56,12 +69,13 @@ class ChatRequest:
     options: Mapping[str, Option]
     schema: Mapping[str, Any] | None = None
     schema_required: bool = True
+    adaptable: bool = False
 
     @property
     def key(self) -> str:
         """SHA-256 of the whole request: recorded replies are found by it."""
         values = asdict(self)
-        del values["schema_required"]
+        del values["schema_required"], values["adaptable"]
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one
         return sha256_json(values)

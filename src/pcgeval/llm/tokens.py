@@ -18,7 +18,13 @@ _CHUNK = 4000  # characters that are counted at a time
 _SEAM = 8  # tokens by which the sum of the counts of two halves may be above the whole's
 _WORD = re.compile(rb" ?(?:[A-Z]?[a-z]+|[A-Z]+)")  # with the space before it, as in GPT-2's tokenizer
 _SPACES = re.compile(rb" +")
+_USUAL_BYTES = 4  # of a token
 _MERGED_SPACES = 8  # that every tokenizer has a token for
+
+
+def usual_tokens(text: str) -> int:
+    """Return about how many tokens a text has: one for each four bytes, as in English prose and in code."""
+    return math.ceil(len(well_formed(text).encode()) / _USUAL_BYTES)
 
 
 class TokenCounter(Protocol):

@@ -23,7 +23,7 @@ from pcgeval.report.collect import collect
 from pcgeval.report.pseudonyms import Pseudonyms, anonymous_ranking
 from pcgeval.report.render import render_template
 from pcgeval.report.results import Evaluation, TeamResult
-from pcgeval.rubric.grades import GradedTask, get_grade_summary
+from pcgeval.rubric.grades import GradedTaskNode, get_grade_summary
 from pcgeval.scoring.decimals import round_totals
 from pcgeval.submissions.load import Prompt
 
@@ -136,5 +136,5 @@ def _failures(team: TeamResult) -> Iterator[FailedTrials]:
             yield FailedTrials(model.name, words, reason, ", ".join(places))
 
 
-def _is_unmet(leaf: GradedTask) -> bool:
+def _is_unmet(leaf: GradedTaskNode) -> bool:
     return leaf.score is None or leaf.score < 1

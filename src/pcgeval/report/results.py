@@ -21,7 +21,7 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.formats import shortened
 from pcgeval.report.inspection import ConversationMessage
-from pcgeval.rubric.grades import GradedTask, JudgeOutput
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
 from pcgeval.submissions.requirements import LOCK
@@ -234,7 +234,7 @@ class TeamResult:
         return max(float(self.row.normalised or 0), self.row.interval[1] if self.row.interval else 0)
 
     @cached_property
-    def leaves(self) -> tuple[GradedTask, ...]:
+    def leaves(self) -> tuple[GradedTaskNode, ...]:
         """The leaves of the rubric with the team's grades."""
         return self.grade.graded_task_tree.leaves
 

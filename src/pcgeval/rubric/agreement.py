@@ -12,7 +12,7 @@ from typing import Any
 
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement_figures import LEVEL, Figures, Measure, agreement_figures
-from pcgeval.rubric.grades import GradedTask, GradeError, weighted_mean
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, weighted_mean
 from pcgeval.rubric.tree import CATEGORIES
 
 PASS_AT = 0.5
@@ -69,8 +69,8 @@ class Pair:
     """Two gradings of one submission; `name` stands before the paths where there are several pairs."""
 
     name: str
-    a: GradedTask
-    b: GradedTask
+    a: GradedTaskNode
+    b: GradedTaskNode
 
 
 def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pass_at: float = PASS_AT) -> Agreement:
@@ -120,8 +120,8 @@ def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pa
     )
 
 
-def _by_path(tree: GradedTask) -> dict[str, GradedTask]:
-    by_path: dict[str, GradedTask] = {}
+def _by_path(tree: GradedTaskNode) -> dict[str, GradedTaskNode]:
+    by_path: dict[str, GradedTaskNode] = {}
     for leaf in tree.leaves:
         if by_path.setdefault(leaf.path, leaf) is not leaf:
             raise GradeError(f"two leaves have the path {leaf.path[:200]!r}, so they cannot be matched. Grade again.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from pcgeval.rubric.grades import GradedTask, GradeError
+from pcgeval.rubric.grades import GradedTaskNode, GradeError
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,11 @@ class NodeShare:
     above. A node without a score decides nothing.
     """
 
-    node: GradedTask
+    node: GradedTaskNode
     share: float
 
     @classmethod
-    def of_root(cls, tree: GradedTask) -> Self:
+    def of_root(cls, tree: GradedTaskNode) -> Self:
         """Return the root, which decides everything, or nothing if it has no score."""
         return cls(tree, 0.0 if tree.score is None else 1.0)
 
@@ -47,7 +47,7 @@ class NodeShare:
             yield from each.walk()
 
 
-def explain(tree: GradedTask, path: str) -> tuple[NodeShare, ...]:
+def explain(tree: GradedTaskNode, path: str) -> tuple[NodeShare, ...]:
     """Return the nodes from the root to one node, named by its path or by an end of it that no other node has.
 
     Raises:

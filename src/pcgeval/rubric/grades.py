@@ -16,12 +16,13 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 from pydantic import ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.profiles import Price
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, TaskNode, child_paths
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
-
+PASSED = 0.5  # a leaf above this has passed (PaperBench)
 
 MAX_BYTES = 2**28  # of a graded tree: 2 551 nodes, each with several long answers
 
@@ -55,7 +56,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class GradedTask:
+class GradedTaskNode:
     """A criterion with its grade, in PaperBench's graded-node format; `score` is None where there is no grade.
 
     `judge_metadata` is a `JudgeRecord`, or any JSON value in a tree that another tool graded.
@@ -68,7 +69,7 @@ class GradedTask:
     score: Share | None
     valid_score: StrictBool
     explanation: str
-    sub_tasks: tuple["GradedTask", ...]
+    sub_tasks: tuple["GradedTaskNode", ...]
     task_category: str | None = None
     finegrained_task_category: str | None = None
     judge_metadata: Annotated[JudgeRecord | Any, Field(union_mode="left_to_right")] = None
@@ -89,7 +90,7 @@ class GradedTask:
         return self.score if self.valid_score else None
 
     @property
-    def leaves(self) -> tuple["GradedTask", ...]:
+    def leaves(self) -> tuple["GradedTaskNode", ...]:
         """The graded leaves in the order of the rubric."""
         return tuple(leaf for each in self.sub_tasks for leaf in each.leaves) or (self,)
 
@@ -108,18 +109,22 @@ class ScoreBounds(NamedTuple):
 
 
 class CategoryGrade(TypedDict):
-    """The root's score over one category's leaves, and how many passed (1), passed in part, failed (0), are invalid."""
+    """The root's score over one category's leaves, and how many passed, failed and are invalid.
+
+    A leaf has passed with a score above 0.5. `partial` counts those that passed or failed with neither 1 nor 0.
+    """
 
     score: float | None
     passed: int
-    partial: int
     failed: int
+    partial: int
     invalid: int
 
 
 class GradeSummary(CategoryGrade):
-    """The same for all leaves, and for each category that occurs."""
+    """The same for all leaves, and for each category that occurs; `overall_score` is `score`."""
 
+    overall_score: float | None
     by_category: dict[str, CategoryGrade]
 
 
@@ -146,12 +151,13 @@ class JudgeOutput:
         warnings: Messages that a reader must see before the score.
         team: The team of the competition that was graded, if it was one.
         rubric: The rubric of the competition.
+        price: The price of the model, where it is known.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
 
     judge_type: str
-    graded_task_tree: GradedTask
+    graded_task_tree: GradedTaskNode
     model: str | None = None
     model_digest: str | None = None
     prompt_version: str | None = None
@@ -160,6 +166,15 @@ class JudgeOutput:
     warnings: tuple[str, ...] = ()
     team: str | None = None
     rubric: RubricIdentity | None = None
+    price: Price | None = None
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all calls in US dollars; None where the model's price is unknown."""
+        total = self.token_usage.total
+        if self.price is None:
+            return None
+        return round(self.price.cost(total.prompt_tokens, total.output_tokens, total.cached_tokens), 6)
 
     @property
     def score(self) -> float | None:
@@ -186,7 +201,7 @@ class JudgeOutput:
 
     @property
     def num_passed(self) -> int:
-        """The number of leaves with the full score of 1."""
+        """The number of leaves with a score above 0.5."""
         return get_grade_summary(self.graded_task_tree)["passed"]
 
     @property
@@ -217,11 +232,13 @@ class JudgeOutput:
             values["team"] = self.team
         if self.rubric is not None:
             values["rubric"] = asdict(self.rubric)
+        if self.price is not None:
+            values |= {"price": self.price.model_dump(), "cost": self.cost}
         return values
 
 
 _OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
-_TREE: TypeAdapter[GradedTask] = TypeAdapter(GradedTask)
+_TREE: TypeAdapter[GradedTaskNode] = TypeAdapter(GradedTaskNode)
 
 
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
@@ -236,7 +253,9 @@ def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
     return weighted / total if total else 0.0
 
 
-def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_as_zero: bool = False) -> GradedTask:
+def grade_tree(
+    task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_as_zero: bool = False
+) -> GradedTaskNode:
     """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above.
 
     Raises:
@@ -245,7 +264,7 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_
     verdict = Verdict(None, "") if task.sub_tasks else judge(task)
     if verdict.score is not None and not 0 <= verdict.score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
-    graded = GradedTask(
+    graded = GradedTaskNode(
         path=task.path,
         id=task.id,
         requirements=task.requirements,
@@ -261,24 +280,48 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_
     return _aggregated(graded)
 
 
-def rescored(tree: GradedTask) -> GradedTask:
+def rescored(tree: GradedTaskNode) -> GradedTaskNode:
     """Compute the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
     return _aggregated(replace(tree, sub_tasks=tuple(rescored(each) for each in tree.sub_tasks)))
 
 
-def extract_leaf_grades(tree: GradedTask) -> list[dict[str, Any]]:
-    """Return the graded leaves in the order of the rubric as JSON values, see `GradedTask`."""
-    return [leaf.to_json() for leaf in tree.leaves]
+def extract_leaf_grades(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> list[dict[str, Any]]:
+    """Return the graded leaves in the order of the rubric as JSON values: id, requirements, score, explanation...
+
+    Args:
+        grade: A grading, its tree, or what `to_json` of either returns, such as
+            `state["grade"]["graded_task_tree"]`.
+
+    Raises:
+        GradeError: It is none of these.
+    """
+    return [leaf.to_json() for leaf in _tree_of(grade).leaves]
 
 
-def get_grade_summary(tree: GradedTask) -> GradeSummary:
-    """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs."""
+def get_grade_summary(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> GradeSummary:
+    """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs.
+
+    The argument is that of `extract_leaf_grades`.
+
+    Raises:
+        GradeError: It is none of these.
+    """
+    tree = _tree_of(grade)
     parts = {category: _only_category(tree, category) for category in CATEGORIES}
     by_category = {category: _category_grade(rescored(part)) for category, part in parts.items() if part}
-    return {**_category_grade(tree), "by_category": by_category}
+    return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
 
 
-def _aggregated(node: GradedTask) -> GradedTask:
+def _tree_of(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> GradedTaskNode:
+    if isinstance(grade, JudgeOutput):
+        return grade.graded_task_tree
+    if isinstance(grade, GradedTaskNode):
+        return grade
+    tree = grade.get("graded_task_tree", grade) if isinstance(grade, Mapping) else grade
+    return tree if isinstance(tree, GradedTaskNode) else graded_task_from_json(tree)
+
+
+def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     """Return an inner node with the score that its sub-tasks give it; a leaf as it is."""
     if node.is_leaf:
         return node
@@ -294,7 +337,7 @@ def _aggregated(node: GradedTask) -> GradedTask:
     return replace(node, score=score if valid else None, valid_score=valid, explanation=explanation)
 
 
-def _score_with_invalid(node: GradedTask, invalid: float) -> float:
+def _score_with_invalid(node: GradedTaskNode, invalid: float) -> float:
     """Return a node's score with every invalid leaf counted as `invalid`."""
     if node.is_leaf:
         return invalid if node.graded_score is None else node.graded_score
@@ -302,14 +345,20 @@ def _score_with_invalid(node: GradedTask, invalid: float) -> float:
     return weighted_mean([each.weight for each in node.sub_tasks], scores)
 
 
-def _category_grade(tree: GradedTask) -> CategoryGrade:
-    scores = [leaf.graded_score for leaf in tree.leaves]
-    passed, failed, invalid = scores.count(1), scores.count(0), scores.count(None)
-    partial = len(scores) - passed - failed - invalid
-    return {"score": tree.score, "passed": passed, "partial": partial, "failed": failed, "invalid": invalid}
+def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
+    scores = [leaf.graded_score for leaf in tree.leaves if leaf.graded_score is not None]
+    passed, partial = sum(score > PASSED for score in scores), sum(0 < score < 1 for score in scores)
+    invalid = len(tree.leaves) - len(scores)
+    return {
+        "score": tree.score,
+        "passed": passed,
+        "failed": len(scores) - passed,
+        "partial": partial,
+        "invalid": invalid,
+    }
 
 
-def _only_category(node: GradedTask, category: str) -> GradedTask | None:
+def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
     if node.is_leaf:
         return node if node.task_category == category else None
     kept = tuple(cut for each in node.sub_tasks if (cut := _only_category(each, category)))
@@ -332,7 +381,7 @@ def read_grade(path: Path) -> JudgeOutput:
         raise GradeError(f"{path}: {error}") from error
 
 
-def read_graded_tree(path: Path) -> GradedTask:
+def read_graded_tree(path: Path) -> GradedTaskNode:
     """Read a graded tree alone, from a file whose other figures may be another tool's.
 
     Raises:
@@ -372,8 +421,8 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
     return output
 
 
-def graded_task_from_json(value: Any) -> GradedTask:
-    """Parse a graded tree as `GradedTask.to_json` returns it or as PaperBench writes it, without paths.
+def graded_task_from_json(value: Any) -> GradedTaskNode:
+    """Parse a graded tree as `GradedTaskNode.to_json` returns it or as PaperBench writes it, without paths.
 
     Raises:
         GradeError: It is not one; the message has the path of the first faulty node.

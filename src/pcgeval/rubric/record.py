@@ -7,7 +7,9 @@ model the other fields. Only fields that were set are written.
 import json
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+
+from pcgeval.core.trials import ChatReply
 
 MAX_FOREIGN_TEXT = 20_000  # characters
 
@@ -17,21 +19,54 @@ class _Record(BaseModel):
 
 
 class CallUsage(_Record):
-    """The cost of the calls of one kind; `seconds` is the time of the model when it was really asked."""
+    """The cost of the calls of one kind.
+
+    Attributes:
+        calls: The number of calls.
+        prompt_tokens: Tokens that the model read.
+        output_tokens: Tokens that it wrote.
+        seconds: The time of the model when it was really asked.
+        cached_tokens: Those of the tokens read that the endpoint had in its cache; 0 where it says nothing of these.
+        estimated: Whether tokens are estimates in part, because the endpoint reports none.
+    """
 
     calls: int = Field(0, ge=0)
     prompt_tokens: int = Field(0, ge=0)
     output_tokens: int = Field(0, ge=0)
     seconds: float = Field(0.0, ge=0)
+    cached_tokens: int = Field(0, ge=0)
+    estimated: bool = False
+
+    @classmethod
+    def of(cls, reply: ChatReply) -> Self:
+        """Return the cost of one call."""
+        more: dict[str, Any] = {"cached_tokens": reply.cached_tokens, "estimated": reply.estimated}
+        return cls(
+            calls=1,
+            prompt_tokens=reply.prompt_tokens,
+            output_tokens=reply.output_tokens,
+            seconds=reply.seconds,
+            **{name: value for name, value in more.items() if value},
+        )
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
+        more: dict[str, Any] = {
+            "cached_tokens": self.cached_tokens + other.cached_tokens,
+            "estimated": self.estimated or other.estimated,
+        }
         return CallUsage(
             calls=self.calls + other.calls,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             seconds=round(self.seconds + other.seconds, 3),
+            **{name: value for name, value in more.items() if value},
         )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_known(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = handler(self)
+        return {name: value for name, value in values.items() if value or name not in {"cached_tokens", "estimated"}}
 
 
 class TokenUsage(_Record):

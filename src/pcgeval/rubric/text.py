@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.explanation import NodeShare
-from pcgeval.rubric.grades import GradedTask, JudgeOutput, get_grade_summary
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import CallUsage, foreign_text, record_of
 
 WIDTH = 120
@@ -25,17 +25,18 @@ def summary_lines(output: JudgeOutput) -> list[str]:
         digest, prompts = output.model_digest or "unknown", output.prompt_version or "unknown"
         lines.append(one_line(f"model digest {digest}, prompts {prompts}{votes}"))
     lines.append(
-        f"{output.num_leaf_nodes} leaves: {counts['passed']} passed, {counts['partial']} in part, "
-        f"{counts['failed']} failed, {counts['invalid']} without a grade"
+        f"{output.num_leaf_nodes} leaves: {counts['passed']} passed, {counts['failed']} failed "
+        f"({counts['partial']} of these in part), {counts['invalid']} without a grade"
     )
     if counts["invalid"]:
         lines[-1] += f"; with them the score could be {bounds.low:.3f} to {bounds.high:.3f}"
     if output.token_usage.total.calls:
-        lines.append(_calls(output.token_usage.total))
+        cost = f", about {output.cost:.2f} US dollars" if output.cost is not None else ""
+        lines.append(_calls(output.token_usage.total) + cost)
     return lines
 
 
-def tree_lines(node: GradedTask, width: int = WIDTH, level: int = 0) -> Iterator[str]:
+def tree_lines(node: GradedTaskNode, width: int = WIDTH, level: int = 0) -> Iterator[str]:
     """Yield the tree indented by level: score, weight and criterion of each node, and below a leaf the reason.
 
     Lines are cut to `width` characters.
@@ -86,7 +87,7 @@ def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator
         yield from (f"       {one_line(line)}" for line in _record_lines(last.node))
 
 
-def _record_lines(leaf: GradedTask) -> Iterator[str]:
+def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
     record = record_of(leaf.judge_metadata)
     if record.check is not None:
         yield f"Decided by the check {record.check_call}"
@@ -115,4 +116,6 @@ def _score(score: float | None) -> str:
 def _calls(usage: CallUsage) -> str:
     number = "1 call" if usage.calls == 1 else f"{usage.calls} calls"
     took = f"{usage.seconds:.1f} s of the model's time"  # when it was asked, which may be long ago
-    return f"{number}, {usage.prompt_tokens} tokens read and {usage.output_tokens} written, {took}"
+    cached = f" ({usage.cached_tokens} of them from the endpoint's cache)" if usage.cached_tokens else ""
+    tokens = f"{usage.prompt_tokens} tokens read{cached} and {usage.output_tokens} written"
+    return f"{number}, {tokens}{' (estimated: the endpoint reports no usage)' if usage.estimated else ''}, {took}"

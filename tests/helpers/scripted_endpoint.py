@@ -1,0 +1,136 @@
+"""An endpoint of OpenAI's interface that judges as `scripted_judge` does, and can be as strict as a hosted model's."""
+
+import json
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from scripted_judge import answer
+from threaded_server import ThreadedServer
+
+# what OpenAI says of a field that its reasoning models do not take
+UNSUPPORTED = "Unsupported parameter: '{}' is not supported with this model.{}"
+
+
+class ScriptedEndpoint(ThreadedServer):
+    """Answers every chat; `asked` are the bodies that it answered, `refused` those that it did not.
+
+    Args:
+        refuses: Fields that it does not take, and what it says to use instead, if anything.
+        usage: Whether it reports tokens: four characters each, of which it had a prefix of earlier prompts in a cache.
+        thinks: What each answer begins with.
+        limit: The context in tokens.
+        least_room: An answer with less room is cut off.
+        lists: The models that it lists; None: it offers no list.
+    """
+
+    def __init__(
+        self,
+        *,
+        refuses: dict[str, str] | None = None,
+        usage: bool = True,
+        thinks: str = "",
+        limit: int = 10**9,
+        least_room: int = 0,
+        lists: list[str] | None = None,
+    ) -> None:
+        super().__init__(_Handler)
+        self.refuses, self.usage, self.thinks, self.limit = refuses or {}, usage, thinks, limit
+        self.least_room, self.lists = least_room, lists
+        self.asked: list[dict[str, Any]] = []
+        self.refused: list[dict[str, Any]] = []
+        self.prompts: list[str] = []
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.address}/v1"
+
+    def cached(self, prompt: str) -> int:
+        """Return the longest prefix that an earlier prompt began with, in characters."""
+        return max((_common(prompt, each) for each in self.prompts), default=0)
+
+
+def _common(one: str, other: str) -> int:
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ScriptedEndpoint
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        lists = self.server.lists
+        if lists is None:
+            self._send(404, {"error": {"message": "no list"}})
+        else:
+            self._send(200, {"object": "list", "data": [{"id": each} for each in lists]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        server = self.server
+        for name, instead in server.refuses.items():
+            if name in body:
+                server.refused.append(body)
+                text = UNSUPPORTED.format(name, f" Use '{instead}' instead." if instead else "")
+                error = {
+                    "message": text,
+                    "type": "invalid_request_error",
+                    "param": name,
+                    "code": "unsupported_parameter",
+                }
+                return self._send(400, {"error": error})
+        prompt = "\n".join(message["content"] for message in body["messages"])
+        if len(prompt) // 4 > server.limit:
+            server.refused.append(body)
+            text = f"This model's maximum context length is {server.limit} tokens. Please reduce the length."
+            return self._send(400, {"error": {"message": text, "code": "context_length_exceeded"}})
+        return self._answer(body, prompt)
+
+    def _answer(self, body: dict[str, Any], prompt: str) -> None:
+        server = self.server
+        server.asked.append(body)
+        schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
+        room = next((body[name] for name in ("max_tokens", "max_completion_tokens") if name in body), 10**9)
+        is_cut = room < server.least_room
+        text = server.thinks + ("" if is_cut else answer(schema, body["messages"][-1]["content"]))
+        reply: dict[str, Any] = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": body["model"],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {
+                        "role": "assistant",
+                        "content": text,
+                        "reasoning_content": "# Score\n1\nnot the answer",
+                    },
+                    "finish_reason": "length" if is_cut else "stop",
+                }
+            ],
+        }
+        if server.usage:
+            cached = server.cached(prompt) // 4
+            reply["usage"] = {
+                "prompt_tokens": len(prompt) // 4,
+                "completion_tokens": len(text) // 4,
+                "total_tokens": (len(prompt) + len(text)) // 4,
+                "prompt_tokens_details": {"cached_tokens": cached},
+            }
+        server.prompts.append(prompt)
+        self._send(200, reply)
+
+    def _send(self, status: int, value: dict[str, Any]) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
