@@ -39,6 +39,7 @@ from pcgeval.core.files import sha256_bytes, to_json, write_json
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import RankingFile, SimulationsFile
 from pcgeval.evaluator.stability import read_simulations, stability_file
+from pcgeval.report.render import write_report
 
 SHOWN = 150  # characters of a fault
 MODEL, TEAM = "small", "beta"
@@ -599,7 +600,7 @@ def recomputed_faults(root: Path, *, sample: int | None = None, strict: bool = T
     """Return what the audit finds; it recomputes everything, by default all measurements too."""
 
     def recomputing(folder: Path, params: Params) -> Recomputation:
-        return recompute(folder, params, sample=sample)
+        return recompute(folder, params, sample=sample, render=write_report)
 
     return [each.message for each in audit(root, None, recomputing, strict=strict).faults]
 

@@ -22,6 +22,7 @@ from pcgeval.audit.recompute import Recomputation, recompute, recompute_results
 from pcgeval.core.files import sha256_bytes, write_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import load_params
+from pcgeval.report.render import write_report
 
 RAW, CODE, LEVEL = "data/raw/small/beta/", "data/intermediate/small/beta/", "data/levels/small/beta/"
 STABILITY, SIMILARITY = "data/stability/small/beta/", "data/similarity/small/beta/"
@@ -300,6 +301,32 @@ def test_a_replay_is_made_again(folder: Path) -> None:
         (found,) = again(folder, sample=sample, classifier=False).differences
         assert (found.path, found.stage) == ("data/replays/small/beta.json", "simulate@small-beta")
         assert found.found == "12345"
+
+
+def test_a_report_that_was_rewritten_is_named_by_its_page(folder: Path) -> None:
+    assert "results/report" in again(folder, render=write_report).notes[0]
+    report = folder / "results/report"
+    write_report(load_params(folder / "params.yaml"), folder, report)
+    found = again(folder, render=write_report)
+    assert (found.differences, found.faults, found.notes) == ((), (), ())
+    assert found.recomputed.pages == 1 + 2 + 2
+    page, more = report / "teams/beta.html", report / "teams/gamma.html"
+    page.write_text(page.read_text("utf-8").replace("beta</h1>", "beta, the winner</h1>"), "utf-8")
+    more.write_text("more")
+    (report / "tables/ranking.csv").unlink()
+    found = again(folder, render=write_report)
+    assert {(each.path, each.stage) for each in found.differences} == {
+        (each.relative_to(folder).as_posix(), "report") for each in (page, more, report / "tables/ranking.csv")
+    }
+    assert any("the winner" in each.found for each in found.differences)
+
+
+def test_what_was_not_compared_is_not_counted(folder: Path) -> None:
+    shutil.rmtree(folder / "results/official")
+    shutil.rmtree(folder / "data/grades/beta")
+    grade = json.loads((folder / "data/grades/alpha/grade.json").read_text())
+    found = again(folder).recomputed
+    assert (found.scores, found.leaves) == (0, grade["num_leaf_nodes"])
 
 
 def test_a_failure_that_no_stage_found_is_named(folder: Path) -> None:

@@ -129,7 +129,7 @@ def _differences(
             yield from compare_values(value, read_bounded_json(made, MAX_RECORD_BYTES), tolerance)
         case ".csv":
             yield from compare_values(_rows(content), _rows(should), tolerance, "row")
-        case ".txt" | ".xml":
+        case ".txt" | ".xml" | ".html" | ".svg":
             yield from compare_values(_lines(content), _lines(should), tolerance)
         case _:
             yield "", f"another file (sha256 {sha256_bytes(content)[:12]})", f"sha256 {sha256_bytes(should)[:12]}"

@@ -10,7 +10,7 @@ What is not there, such as the levels in a bundle, is made from what is, as far 
 
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -27,10 +27,11 @@ from pcgeval.audit.measurements import (
     sample_levels,
     simulate_again,
 )
+from pcgeval.audit.regrading import grade_again
 from pcgeval.audit.replies import read_logged_replies, replay_trials
 from pcgeval.checks.gathering import gather_model
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_file, unsynced, write_json
+from pcgeval.core.files import unsynced, write_json
 from pcgeval.core.layout import (
     CALLS,
     DATA,
@@ -39,6 +40,7 @@ from pcgeval.core.layout import (
     RANKING_CSV,
     RANKING_JSON,
     RECORDINGS,
+    REPORT,
     RESULTS,
     RUBRICS,
     STAGE_DIRS,
@@ -47,28 +49,20 @@ from pcgeval.core.layout import (
     Trial,
     evidence_file,
     grade_file,
-    judge_recording_file,
     replays_file,
-    rubric_file,
     stage_dir,
     trial_file,
     trials,
 )
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, read_outcomes
 from pcgeval.core.untrusted import printable_line
-from pcgeval.judge.grading import grade
-from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, team_settings
 from pcgeval.levels.stages import convert_stage, extract_stage
-from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.protocol import Backend, LlmError
-from pcgeval.rubric.grades import JudgeOutput, RubricIdentity, Verdict, grade_tree, read_grade
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.submissions.load import load_submission
 
-_NOT_JUDGED = "not judged: "  # how the reason of a leaf begins that no reply is kept of
+Render = Callable[[Params, Path, Path], object]  # renders the report of a competition in one folder into another
 
 
 @dataclass(frozen=True)
@@ -84,6 +78,7 @@ class Recomputed:
         diversities: Letters of a model and a team.
         scores: Trial scores, from which letter scores, totals and ranks were computed again.
         leaves: Leaves of the teams' grades.
+        pages: Pages of the report.
     """
 
     replies: int = 0
@@ -94,6 +89,7 @@ class Recomputed:
     diversities: int = 0
     scores: int = 0
     leaves: int = 0
+    pages: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +118,7 @@ def recompute(
     physics: bool = True,
     classifier: bool = True,
     without: Collection[StageDir] = (),
+    render: Render | None = None,
 ) -> Recomputation:
     """Recompute a competition's folder, in which nothing is changed.
 
@@ -133,6 +130,7 @@ def recompute(
         physics: Whether levels are simulated again; it needs pymunk.
         classifier: Whether pictures are classified again; it needs torch.
         without: Outputs that are left out on purpose, which no note names.
+        render: Renders the report, which is then compared too; it lies above this package.
     """
     with unsynced(), TemporaryDirectory(prefix="pcgeval-recompute-") as folder:
         work = _Recomputing(root, params, Path(folder), without)
@@ -145,6 +143,8 @@ def recompute(
             work.evidence(whole)
             work.scores(whole)
             work.grades(whole)
+        if render is not None:
+            work.report(render)
         return work.found()
 
 
@@ -240,10 +240,10 @@ class _Recomputing:
                     continue
                 code, levels = self.made_folder("intermediate", group), self.made_folder("levels", group)
                 extract_stage(self.folder("raw", group), code, group.team, self.trials)
-                self._compare_with("intermediate", group, "extract")
+                extracted = self._compare_with("intermediate", group, "extract")
                 convert_stage(self.folder("intermediate", group), levels, group.team, self.trials)
-                self._compare_with("levels", group, "convert")
-                self._count(levels=len(self.trials))
+                if self._compare_with("levels", group, "convert") or extracted:
+                    self._count(levels=len(self.trials))
 
     def measurements(self, sample: int | None, seed: int, *, physics: bool, classifier: bool) -> None:
         """Repeat simulations and classifications, and derive what follows from them."""
@@ -311,8 +311,8 @@ class _Recomputing:
                 if (similarity := self.folder("similarity", group)).is_dir():
                     made = self.made_folder("diversity", group)
                     diversity_stage(similarity, made, group.team, rules.trials, rules.characters, vectors)
-                    self._compare_with("diversity", group, "diversity")
-                    self._count(diversities=len(rules.characters))
+                    if self._compare_with("diversity", group, "diversity"):
+                        self._count(diversities=len(rules.characters))
 
     def is_measured(self) -> bool:
         """Tell whether everything is there, or was made again, that the results follow from."""
@@ -333,8 +333,8 @@ class _Recomputing:
         for model in self.params.models:
             with self._attempt(f"the scores with {model}"):
                 score_stage(self.params, model, self.made / OFFICIAL_RESULTS / model, whole)
-                self._compare_result(OFFICIAL_RESULTS / model, f"score@{model}")
-                self._count(scores=len(self.params.teams) * len(self.trials))
+                if self._compare_result(OFFICIAL_RESULTS / model, f"score@{model}"):
+                    self._count(scores=len(self.params.teams) * len(self.trials))
         with self._attempt("the ranking"):
             rank_stage(self.params, self.made / RESULTS, whole, with_hash=whole == self.root)
             if whole != self.root:
@@ -354,47 +354,21 @@ class _Recomputing:
         """Grade every team again, by its checks and by the replies of a judge that are there."""
         for team in self.params.teams:
             with self._attempt(f"the grade of {team}"):
-                output = self._grade(team, whole)
+                output, note = grade_again(self.root, self.params, team, whole, self.made / CALLS)
+                self.notes += [note] if note else []
                 write_json(self.made / grade_file(team), output.to_json())
-                self._compare_result(grade_file(team), f"grade@{team}")
-                self._count(leaves=output.num_leaf_nodes)
+                if self._compare_result(grade_file(team), f"grade@{team}"):
+                    self._count(leaves=output.num_leaf_nodes)
 
-    def _grade(self, team: str, whole: Path) -> JudgeOutput:
-        """Grade a team again; a leaf whose replies are neither recorded nor logged keeps the verdict that is there."""
-        task = competition_task(self.params, team, whole)
-        settings = team_settings(JudgeSettings.checked(dict(self.params.rubric)), team, self.root)
-        recording = self.root / judge_recording_file(team)
-        recordings = [recording] if recording.is_file() else []
-        log = CallLog(None if settings.is_replay else self._logged_calls(), recordings)
-        output = grade(task, settings, log, open_backend=_refuse)
-        unknown = {leaf.path for leaf in output.graded_task_tree.leaves if leaf.explanation.startswith(_NOT_JUDGED)}
-        if unknown and not settings.is_replay:
-            there = read_grade(self.root / grade_file(team))
-            leaves = {leaf.path: leaf for leaf in output.graded_task_tree.leaves}
-            leaves |= {leaf.path: leaf for leaf in there.graded_task_tree.leaves if leaf.path in unknown}
-            tree = grade_tree(
-                settings.cut(task.rubric),
-                lambda leaf: Verdict(
-                    leaves[leaf.path].graded_score, leaves[leaf.path].explanation, leaves[leaf.path].judge_metadata
-                ),
-                invalid_as_zero=settings.official_invalid_as_zero,
-            )
-            output = replace(there, graded_task_tree=tree)
-            self.notes.append(
-                f"{len(unknown)} leaves of the grade of {team} have replies of a model that are neither recorded nor "
-                "in the call log, so that only what follows from their scores was compared."
-            )
-        identity = RubricIdentity(self.params.rubric.id, sha256_file(self.root / rubric_file(self.params.rubric.id)))
-        return replace(output, team=team, rubric=identity)
-
-    def _logged_calls(self) -> Path:
-        """Return a folder that shows the call log's files: a log opened there is read, and nothing written to it."""
-        folder = self.made / CALLS
-        if not folder.is_dir():
-            folder.mkdir(parents=True)
-            for path in sorted((self.root / CALLS).glob("*.jsonl")):
-                (folder / path.name).symlink_to(path.resolve())
-        return folder
+    def report(self, render: Render) -> None:
+        """Render the page again from the files that are there, which were compared before."""
+        if not (self.root / REPORT).is_dir():
+            self.missing.append(REPORT)
+            return
+        with self._attempt("the report"):
+            render(self.params, self.root, self.made / REPORT)
+            self._compare_result(REPORT, "report")
+            self._count(pages=sum(1 for _ in (self.made / REPORT).rglob("*.html")))
 
     def whole_competition(self) -> Path:
         """Return a competition's folder in which nothing is missing: links to what is there and to what was made."""
@@ -406,18 +380,19 @@ class _Recomputing:
             _link(whole / path, target)
         return whole
 
-    def _compare_with(self, name: StageDir, group: Group, stage: str) -> None:
-        """Compare a stage's folder with the one that was made again."""
-        self._compare_result(stage_dir(name, *group), f"{stage}@{group.model}-{group.team}")
+    def _compare_with(self, name: StageDir, group: Group, stage: str) -> bool:
+        """Compare a stage's folder with the one that was made again; tell whether it is there."""
+        return self._compare_result(stage_dir(name, *group), f"{stage}@{group.model}-{group.team}")
 
-    def _compare_result(self, path: Path, stage: str) -> None:
+    def _compare_result(self, path: Path, stage: str) -> bool:
+        """Compare a file or folder with the one that was made again; tell whether it is there."""
         found, made = self.root / path, self.made / path
-        if found.is_dir():
-            self.differences += compare_folders(found, made, path.as_posix(), stage)
-        elif found.exists():
-            self.differences += compare_files(found, made, path.as_posix(), stage)
-        else:
+        if not found.exists():
             self.missing.append(path)
+            return False
+        compare = compare_folders if found.is_dir() else compare_files
+        self.differences += compare(found, made, path.as_posix(), stage)
+        return True
 
     def _count(self, **more: int) -> None:
         self.recomputed = replace(
@@ -445,7 +420,3 @@ class _Recomputing:
 def _link(path: Path, target: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(target.resolve())
-
-
-def _refuse(model: Model) -> Backend:
-    raise LlmError(f"{model.name} is not asked")

@@ -96,6 +96,7 @@ def _checked(audit: Audit) -> Iterator[_Row]:
             _counted(done.diversities, "diversity", "diversities"),
             _counted(done.scores, "score"),
             _counted(done.leaves, "leaf of the grades", "leaves of the grades"),
+            _counted(done.pages, "page of the report", "pages of the report"),
         ]
         found = _differing(sum(each.kind == "recomputed" for each in audit.faults))
         yield "recomputed", f"from the replies to the ranking: {', '.join(counts)}: {found}"

@@ -250,11 +250,13 @@ def audit(
     from pcgeval.audit.recompute import recompute as recompute_workspace
     from pcgeval.audit.text import asked_text, audit_text
     from pcgeval.core.params import load_params
+    from pcgeval.report.render import write_report
 
     if recompute != "all" and not (recompute.isascii() and recompute.isdecimal()):
         raise typer.BadParameter(f"{recompute!r} is neither a number of levels nor all", param_hint="--recompute")
     sample = None if recompute == "all" else int(recompute)
-    found = audit_workspace(Path(), team, partial(recompute_workspace, sample=sample, seed=seed), strict=strict)
+    again = partial(recompute_workspace, sample=sample, seed=seed, render=write_report)
+    found = audit_workspace(Path(), team, again, strict=strict)
     if ask:
         found = replace(
             found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, seed=seed, report=print_stderr))
