@@ -102,6 +102,7 @@ def test_pictures_and_record(levels):
         "positions": expected.positions.tolist(),
         "moved": list(expected.moved),
         "dead": list(expected.dead),
+        "starts": [],
     }
 
 

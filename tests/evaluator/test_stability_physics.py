@@ -179,3 +179,15 @@ def test_a_few_blocks_in_one_place_are_simulated():
 def test_what_is_no_level_is_said_to_be_none(xml):
     with pytest.raises(LevelError):
         simulate(xml)
+
+
+def test_jittered_starts_tell_how_fragile_a_level_is_and_do_not_count():
+    physics = PhysicsParams(starts=6, jitter=0.003)
+    fragile, firm = simulate(CHAOTIC, physics), simulate(dropped([("b31", 5)]), physics)
+    assert firm.starts == (1,) * 6
+    assert len(fragile.starts) == 6
+    assert len(set(fragile.starts)) > 1
+    plain = simulate(CHAOTIC, PhysicsParams(jitter=0.003))
+    assert (fragile.score, fragile.trial, plain.starts) == (plain.score, plain.trial, ())
+    assert simulate(CHAOTIC, physics).starts == fragile.starts
+    assert simulate(CHAOTIC, PhysicsParams(starts=6, jitter=0.003, seed=1)).starts != fragile.starts

@@ -14,7 +14,7 @@ from page_for_tests import Page, dead_links, part, read_report, sha256_base64, t
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, to_json, write_json, write_text
-from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, REPORT
+from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, REPORT, SIMULATIONS_FILE, stage_dir
 from pcgeval.core.stage_files import TrialRow, read_csv
 from pcgeval.report.collect import collect
 from pcgeval.report.render import environment, render_pages, write_report
@@ -129,6 +129,18 @@ def test_a_level_s_row_has_its_calls_probabilities_and_score(pages, evaluated):
     stability, similarity = map(float, row.get("data-factors").split(" × similarity "))
     weight = float(row.xpath("ancestor::details[@data-weight]")[0].get("data-weight"))
     assert weight * stability * similarity == pytest.approx(float(score), rel=1e-4)
+
+
+def test_a_fragile_level_has_the_spread_of_its_stability(workspace):
+    file = workspace / stage_dir("stability", "large", "builders") / SIMULATIONS_FILE
+    simulations = read_json(file)
+    simulations["trials"][0]["starts"] = [0.25, 1.0, 0.5]
+    simulations["trials"][1]["starts"] = [0.5, 0.5, 0.5]
+    write_json(file, simulations)
+    params = PARAMS.model_copy(update={"physics": PARAMS.physics.model_copy(update={"starts": 3})})
+    markup = team_page(dict(render_pages(collect(params, workspace))), "builders")
+    assert markup.count("<small>0.25 – 1.00</small>") == 1
+    assert "<b>1</b> of the levels end otherwise" in markup
 
 
 def test_the_best_level_of_a_letter_has_the_highest_stability_times_similarity(page, evaluated):

@@ -333,6 +333,7 @@ def _level_row(row: _Pending) -> LevelRow:
         found.blocks,
         found.moved,
         found.stability,
+        found.starts,
         found.probabilities[LETTERS.index(row.letter)] if found.probabilities and row.letter else None,
         found.probabilities,
         found.embedding,

@@ -21,6 +21,7 @@ class MeasuredLevel:
     blocks: int | None = None
     moved: int | None = None
     stability: float | None = None
+    starts: tuple[float, ...] | None = None
     probabilities: tuple[float, ...] | None = None
     embedding: tuple[float, ...] | None = None
 
@@ -52,7 +53,7 @@ class Measure:
                 measured.append(MeasuredLevel("simulate", str(error)))
             else:
                 pictures[number] = render(end)
-                measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score))
+                measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
         if self.classifier is not None and pictures:
             found = loaded_classifier(self.classifier, device=self.device).predict(list(pictures.values()))
             rows = zip(pictures, found.probabilities.tolist(), found.embeddings.tolist(), strict=True)

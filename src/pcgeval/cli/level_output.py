@@ -1,7 +1,9 @@
 """The output of `pcgeval level`, and drawings of levels for terminals."""
 
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from PIL import Image
@@ -9,6 +11,7 @@ from PIL import Image
 from pcgeval.core.untrusted import printable_line
 from pcgeval.evaluator.drawing import CalledBlock
 from pcgeval.evaluator.level_score import LevelScore
+from pcgeval.evaluator.stability import Stability
 
 COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
@@ -44,12 +47,27 @@ def level_text(found: LevelScore, name: str) -> str:
     fallen = [each for each in found.blocks if each.fate != "stayed"]
     lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
     lines += [f"  {block_text(each)}" for each in fallen]
+    if found.simulated and (starts := sorted(found.simulated.starts)):
+        spread = f"{starts[0]:.3f} to {starts[-1]:.3f}, {fmean(starts):.3f} on average"
+        lines.append(f"{len(starts)} starts up to {1000 * found.physics.jitter:g} mm beside: stability {spread}")
     if not found.probabilities:
         lines.append(f"{found.letter}: stability {found.stability:.3f}; similarity is not known without a classifier")
         return "\n".join(lines)
     lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest))
     scores = f"stability {found.stability:.3f} x similarity {found.similarity:.4f}"
     lines.append(f"{found.letter}: {found.score:.4f} = {scores}")
+    return "\n".join(lines)
+
+
+def engines_text(found: LevelScore, engines: Mapping[str, Stability]) -> str:
+    """Return what each physics engine makes of a level, a line each, and the blocks on which they differ."""
+    lines = [f"{name:8} stability {end.score:.3f}, {end.moving_blocks} moved" for name, end in engines.items()]
+    if len(engines) == 1:
+        return f"{lines[0]}; no other engine is installed: `pip install 'pcgeval[box2d]'`"
+    for each, verdicts in zip(found.blocks, zip(*(end.moved for end in engines.values()), strict=True), strict=True):
+        if len(set(verdicts)) > 1:
+            moving = " and ".join(name for name, has_moved in zip(engines, verdicts, strict=True) if has_moved)
+            lines.append(f"  {each.number:2} {printable_line(each.call)}  moved with {moving} only")
     return "\n".join(lines)
 
 

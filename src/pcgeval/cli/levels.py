@@ -119,6 +119,10 @@ def level(
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing there.")] = None,
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
+    engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
+    starts: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=1000, help="See how fragile it is: N more jittered starts.")
+    ] = None,
     classifier: ClassifierSource = None,
     revision: Revision = None,
     json: Json = False,
@@ -128,16 +132,18 @@ def level(
     Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
     the level scores 0.
     """
-    from pcgeval.cli.level_output import level_text
+    from pcgeval.cli.level_output import engines_text, level_text
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.packages import MissingPackageError
     from pcgeval.evaluator.level_score import score_level
+    from pcgeval.evaluator.physics import simulate_with_all_engines
 
     if len(letter) != 1 or not "A" <= letter <= "Z":
         raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
     params = load_params_or_default()
+    physics = params.physics if starts is None else params.physics.model_copy(update={"starts": starts})
     network = None
     try:
         network = _load_classifier(params, classifier, revision)
@@ -147,11 +153,14 @@ def level(
         print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
-        found = score_level(text, letter, network, params.physics)
+        found = score_level(text, letter, network, physics)
+        by_engine = simulate_with_all_engines(found.xml, physics) if engines and found.xml and found.simulated else {}
         if json:
-            print_json(found.to_dict())
+            by_name = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in by_engine.items()}
+            print_json(found.to_dict() | ({"engines": by_name} if engines else {}))
         else:
-            sys.stdout.write(level_text(found, "stdin" if file == STDIN else str(file)) + "\n")
+            lines = [level_text(found, "stdin" if file == STDIN else str(file))]
+            print("\n".join(lines + ([engines_text(found, by_engine)] if by_engine else [])))
         sys.stdout.flush()
         _write_pictures(found, png, svg, replay)
         return found.reason is None

@@ -8,6 +8,7 @@
 | `reason` | string | why; null if it did not |
 | `blocks`, `moved` | int32 | how many blocks the level has, and how many of them moved or broke |
 | `stability` | float64 | share of blocks that stayed, 0 to 1 |
+| `starts` | list of float64 | the stability of each of `physics.starts` jittered starts, which do not count |
 | `similarity` | float64 | probability of the letter, 0 to 1 |
 | `likeliest` | string | the letter with the highest probability |
 | `p_A` ... `p_Z` | float32 | probability of each letter; rounded to 7 decimals, which single precision keeps |
@@ -51,6 +52,7 @@ class LevelRow:
     blocks: int | None = None
     moved: int | None = None
     stability: float | None = None
+    starts: Sequence[float] | None = None
     similarity: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: Sequence[float] | None = None
@@ -102,6 +104,7 @@ def level_table(
         "blocks": (count, [row.blocks for row in rows]),
         "moved": (count, [row.moved for row in rows]),
         "stability": (share, [row.stability for row in rows]),
+        "starts": (pa.list_(share), [row.starts for row in rows]),
         "similarity": (share, [row.similarity for row in rows]),
         "likeliest": (text, [row.likeliest for row in rows]),
     }

@@ -155,6 +155,7 @@ class PhysicsParams(_Section):
     engine: Literal["pymunk", "box2d"] = "pymunk"
     trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
     jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
+    starts: int = Field(0, ge=0, le=1000)  # more trials with a jitter, which only tell how fragile each level is
     seed: int = Field(0, ge=0, lt=2**31)
     seconds: float = Field(10.0, gt=0, le=60)
     step: float = Field(0.02, ge=0.001, le=0.1)

@@ -253,6 +253,7 @@ class SimulatedTrial(_Part):
     positions: tuple[tuple[Coordinate, Coordinate, Coordinate], ...]
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
+    starts: tuple[Share, ...] = ()  # the stability of each of `physics.starts` jittered starts
 
     @model_validator(mode="after")
     def _same_lengths(self) -> Self:

@@ -140,6 +140,7 @@ class LevelScore:
             "before": [asdict(each) for each in self.before],
             "after": None if end is None else end.positions.tolist(),
             "best_of": None if end is None else end.trial,
+            "starts": [] if end is None else list(end.starts),
             "xml": self.xml,
         }
 

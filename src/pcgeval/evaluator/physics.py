@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.packages import installed_version
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
@@ -17,6 +18,7 @@ from pcgeval.levels.blocks import Block, level_blocks
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
 INSIDE_DISTANCE = 0.2  # metres: blocks whose centres are nearer than this lie in each other, however they are turned
+ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine
 MAX_INSIDE = 5000  # pairs of such blocks; the work of a step grows with them, and the grid allows next to none
 
 
@@ -29,7 +31,8 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
 
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
     y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
-    which nothing moves ends the search; of equal trials the first is kept.
+    which nothing moves ends the search; of equal trials the first is kept. `physics.starts` more trials, each with a
+    jitter of its own, do not count: their scores tell how fragile the level is.
 
     Raises:
         LevelError: The text is no level.
@@ -45,7 +48,21 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
         other = _trial(blocks, trial, physics)
         if other[0].score > best.score:
             best, recording = other
-    return replace(best, paths=recording.paths())
+    more = range(physics.trials + 1, physics.trials + 1 + physics.starts)
+    starts = tuple(_trial(blocks, trial, physics)[0].score for trial in more)
+    return replace(best, starts=starts, paths=recording.paths())
+
+
+def simulate_with_all_engines(xml: str | bytes, physics: PhysicsParams | None = None) -> dict[str, Stability]:
+    """Simulate a level with each physics engine that is installed and return the stabilities by engine.
+
+    Raises:
+        LevelError: The text is no level.
+        SimulationError: Too many blocks lie in each other, or an engine lost track of one.
+    """
+    physics = physics or PhysicsParams()
+    installed = [engine for engine, package in ENGINE_PACKAGES.items() if installed_version(package)]
+    return {engine: simulate(xml, physics.model_copy(update={"engine": engine})) for engine in installed}
 
 
 def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:

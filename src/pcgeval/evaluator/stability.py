@@ -22,6 +22,7 @@ class Stability:
         moved: Whether each block ended `moved_distance` or more from its place in the level, or died.
         dead: Whether each block was destroyed by impacts; it is not drawn.
         trial: Which of the trials is the best one, reported here; 1 is the level exactly as written.
+        starts: The scores of `physics.starts` more trials with a jitter, which do not count.
         paths: The ways of the blocks that moved visibly or broke; none if it was not simulated here.
     """
 
@@ -30,6 +31,7 @@ class Stability:
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
     trial: int = 1
+    starts: tuple[float, ...] = ()
     paths: tuple[BlockPath, ...] = ()
 
     @property
@@ -56,7 +58,7 @@ def read_simulations(content: SimulationsFile) -> dict[Trial, Stability]:
     """Return the simulated levels that `simulations.json` holds."""
     return {
         Trial(each.letter, each.trial): Stability(
-            each.types, np.array(each.positions).reshape(-1, 3), each.moved, each.dead, each.best_of or 1
+            each.types, np.array(each.positions).reshape(-1, 3), each.moved, each.dead, each.best_of or 1, each.starts
         )
         for each in content.trials
     }

@@ -26,12 +26,11 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import png_bytes, render
-from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.physics import ENGINE_PACKAGES, SimulationError, simulate
 from pcgeval.evaluator.stability import Stability, stability_file
 from pcgeval.levels.errors import LevelError
 
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
-ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
 
@@ -151,6 +150,7 @@ def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams)
                 positions=tuple((x, y, angle) for x, y, angle in result.positions.tolist()),
                 moved=result.moved,
                 dead=result.dead,
+                starts=result.starts,
             )
             for trial, result in sorted(simulated.items())
         ),

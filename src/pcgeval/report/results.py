@@ -89,6 +89,11 @@ class TrialResult:
         return tuple(kind for kind in FLAG_KINDS if self.usage and self.usage.flag(kind))
 
     @property
+    def is_fragile(self) -> bool:
+        """Whether its jittered starts end with different stabilities."""
+        return self.level is not None and len(set(self.level.starts)) > 1
+
+    @property
     def why_zero(self) -> str | None:
         """Why a trial that did not fail scores 0; None if it failed or scores."""
         if self.stability == 0:

@@ -73,6 +73,7 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
         blocks=len(level.types) if level else None,
         moved=sum(level.moved) if level else None,
         stability=result.stability,
+        starts=level.starts if level else None,
         similarity=result.similarity,
         probabilities=[by_label[each] for each in LETTERS] if by_label.keys() >= set(LETTERS) else None,
     )
