@@ -2,7 +2,7 @@ import pytest
 import yaml
 from dvc_command import run_dvc
 
-from pcgeval.cli.run import RunError, StagesRun
+from pcgeval.cli.stages_run import RunError, StagesRun
 
 pytestmark = pytest.mark.slow  # each starts DVC
 
@@ -82,3 +82,74 @@ def test_another_dvc_in_the_folder_is_named(project):
     project(one="echo 1 > one")
     with Repo() as other, other.lock, pytest.raises(RunError, match="another DVC"):
         reproduce()
+
+
+WRITER = """\
+import multiprocessing, os, sys
+from pathlib import Path
+out, *words = sys.argv[1:]
+if words == ["fail"]:
+    sys.exit(130 if Path("stop").exists() else 3)
+forked = multiprocessing.parent_process() is not None
+Path(out).write_text(f"{words} {os.environ['DVC_STAGE']}\\n")
+Path("forked").open("a").write(f"{out} {forked}\\n")
+"""
+
+
+@pytest.fixture
+def scripts(project, tmp_path):
+    """A project whose stages start stages/write.py, which fails if it is told so."""
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages/write.py").write_text(WRITER)
+
+    def write(**words):
+        project(**{name: f"python stages/write.py {name} {word}" for name, word in words.items()})
+        stages = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
+        for stage in stages.values():
+            stage["deps"].append("stages")
+            stage["params"] = ["word"]
+        (tmp_path / "params.yaml").write_text("word: 1e-4\n")
+        (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
+
+    return write
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no stage is forked elsewhere")
+def test_a_forked_stage_gives_the_bytes_that_dvc_gives(scripts, tmp_path):
+    scripts(one="a b", two="c")
+    reproduce()
+    assert (tmp_path / "forked").read_text() == "one True\ntwo True\n"
+    made = [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")]
+    for name in ("one", "two", "dvc.lock"):
+        (tmp_path / name).unlink()
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "--quiet", "--force"], check=True)
+    assert (tmp_path / "forked").read_text().endswith("one False\ntwo False\n")
+    assert [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")] == made
+
+
+def test_a_forked_stage_that_fails_or_is_stopped_ends_as_any_other(scripts, tmp_path):
+    scripts(apart="a", one="fail")
+    assert reproduce().failed == ["one"]
+    assert (tmp_path / "apart").exists()
+    (tmp_path / "stop").touch()
+    with pytest.raises(KeyboardInterrupt):
+        reproduce()
+
+
+def test_what_changes_while_stages_run_is_hashed_as_it_is_then(scripts, tmp_path):
+    scripts(one="a", two="b")
+    stage = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
+    stage["one"]["cmd"] = ["python stages/write.py one a", "echo word: 2 > params.yaml", "echo pass >> stages/new.py"]
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stage}, sort_keys=False))
+    reproduce()
+    made = yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"]
+    subprocess.run([sys.executable, "-m", "dvc", "commit", "--quiet", "--force"], check=True)
+    assert yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"] == made
+    assert made["params"]["params.yaml"] == {"word": 2}
+
+
+def test_the_stages_that_were_finished_are_in_the_lock_of_a_run_that_was_stopped(project, tmp_path):
+    project(one="echo 1 > one", two="exit 130", apart="echo 1 > apart")
+    with pytest.raises(KeyboardInterrupt):
+        reproduce()
+    assert list(yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]) == ["one"]

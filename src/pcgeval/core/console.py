@@ -1,6 +1,7 @@
 """Messages and progress on stderr, and the exit codes of commands and stages."""
 
 import contextlib
+import multiprocessing
 import os
 import shutil
 import signal
@@ -74,6 +75,10 @@ def run_stage(main: Callable[..., None]) -> None:
 
 def _end_with_dvc() -> None:
     """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
+    if dvc := multiprocessing.parent_process():  # `pcgeval run`, which has forked this process
+        dvc.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
     with contextlib.suppress(psutil.NoSuchProcess):
         parents = psutil.Process().parents()
         dvc = next(each for each in parents if each.name() not in _SHELLS)  # most shells make way for what they start

@@ -1,0 +1,142 @@
+"""What `pcgeval run` spares DVC: in one process it parses, hashes and starts the same things again for every stage.
+
+Of the CPU time that DVC itself takes for a stage, a quarter goes into parsing params.yaml again and a third into
+hashing folders again that nobody touched. And each stage starts a Python whose imports take longer than most stages do.
+All of it is remembered here for as long as the files have the same time, size and inode, which is what DVC's own state
+goes by too. Nothing else changes: `dvc repro` alone gives the same bytes, in more time.
+"""
+
+import copy
+import multiprocessing
+import os
+import re
+import runpy
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pcgeval
+from pcgeval.core.layout import is_ignored
+
+_IMPORT = re.compile(r"^from (pcgeval[.\w]*) import", re.MULTILINE)
+_State = tuple[tuple[str, int, int, int], ...]  # of each file: path, time of change, size, inode
+
+
+@contextmanager
+def warm_dvc() -> Iterator[None]:
+    """Let DVC remember, while this lasts, what it parsed and hashed; and start its stages from a warm process."""
+    import dvc.output
+    import dvc.stage.run
+    from dvc.utils.serialize import LOADERS
+
+    build, run, load = dvc.output.build, dvc.stage.run._run, LOADERS[".yaml"]  # noqa: SLF001 - the least to replace
+    dvc.output.build = _remembered_build(build)
+    LOADERS[".yaml"] = _remembered_load(load)
+    if sys.platform == "linux":  # elsewhere a system's libraries do not survive a fork
+        dvc.stage.run._run = _warm_run(run)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        dvc.output.build, dvc.stage.run._run, LOADERS[".yaml"] = build, run, load  # noqa: SLF001
+
+
+def _state_of(path: str) -> _State:
+    """Return the state of a file, or of all files below a folder that count for DVC."""
+    if not os.path.isdir(path):  # noqa: PTH112 - called for every dependency
+        found = os.stat(path)  # noqa: PTH116
+        return ((path, found.st_mtime_ns, found.st_size, found.st_ino),)
+    states: list[tuple[str, int, int, int]] = []
+    folders = [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if is_ignored(entry.name):
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.path)
+                else:
+                    found = entry.stat()
+                    states.append((entry.path, found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(sorted(states))
+
+
+def _remembered_build(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Return DVC's function that hashes a file or folder, which then does so once for each state of it."""
+    known: dict[tuple[object, ...], tuple[_State, Any]] = {}
+
+    def remembered(odb: Any, path: str, fs: Any, name: str, **options: Any) -> Any:
+        if fs.protocol != "local" or options.get("upload"):
+            return build(odb, path, fs, name, **options)
+        key, state = (odb.path, path, name, options.get("dry_run", False)), _state_of(path)
+        if known.get(key, (None,))[0] != state:
+            known[key] = state, build(odb, path, fs, name, **options)
+        return known[key][1]
+
+    return remembered
+
+
+def _remembered_load(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return DVC's function that loads a YAML file, which then does so once for each state of it."""
+    known: dict[str, tuple[_State, Any]] = {}
+
+    def remembered(path: str, fs: Any = None, **options: Any) -> Any:
+        if options or (fs is not None and fs.protocol != "local"):
+            return load(path, fs=fs, **options)
+        state = _state_of(path)
+        if known.get(path, (None,))[0] != state:
+            known[path] = state, load(path, fs=fs)
+        return copy.deepcopy(known[path][1])
+
+    return remembered
+
+
+def _warm_run(run: Callable[..., None]) -> Callable[..., None]:
+    """Return DVC's function that runs a command, which then forks the script of a stage from a warm process."""
+    package = str(Path(pcgeval.__file__).parent)
+    loaded: list[_State] = []  # the state of this package when the warm process imported it
+
+    def warm(executable: str | None, cmd: str, **options: Any) -> None:
+        from dvc.stage.exceptions import StageCmdFailedError
+
+        words = shlex.split(cmd)
+        if words[:1] != ["python"] or not re.fullmatch(r"stages/\w+\.py", words[1]):
+            return run(executable, cmd, **options)
+        state = _state_of(package)
+        if not loaded:
+            loaded.append(state)
+        elif loaded[0] != state:  # edited meanwhile: the stage must run what DVC will note
+            return run(executable, cmd, **options)
+        if code := _forked(words[1:], options["env"], options["cwd"]):
+            raise StageCmdFailedError(cmd, code)
+        return None
+
+    return warm
+
+
+def _forked(words: list[str], environment: Mapping[str, str], folder: str) -> int:
+    """Run a script with its arguments in a fork of the warm process, and return its exit code."""
+    context = multiprocessing.get_context("forkserver")
+    scripts = sorted(Path(folder, words[0]).parent.glob("*.py"))
+    imports = {name for script in scripts for name in _IMPORT.findall(script.read_text("utf-8"))}
+    context.set_forkserver_preload([__name__, *sorted(imports)])  # counts for the first process only
+    process = context.Process(target=run_script, args=(words, dict(environment), folder))
+    process.start()
+    outer = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as DVC does: it is the stage that ends
+    try:
+        process.join()
+    finally:
+        signal.signal(signal.SIGINT, outer)
+    return process.exitcode or 0
+
+
+def run_script(words: list[str], environment: Mapping[str, str], folder: str) -> None:
+    """Run a Python script as if this process had been started with it."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
