@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import yaml
 from dvc_command import run_dvc
@@ -122,7 +124,7 @@ def test_a_forked_stage_gives_the_bytes_that_dvc_gives(scripts, tmp_path):
     made = [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")]
     for name in ("one", "two", "dvc.lock"):
         (tmp_path / name).unlink()
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "--quiet", "--force"], check=True)
+    assert run_dvc(tmp_path, "repro", "--quiet", "--force").returncode == 0
     assert (tmp_path / "forked").read_text().endswith("one False\ntwo False\n")
     assert [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")] == made
 
@@ -143,7 +145,7 @@ def test_what_changes_while_stages_run_is_hashed_as_it_is_then(scripts, tmp_path
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stage}, sort_keys=False))
     reproduce()
     made = yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"]
-    subprocess.run([sys.executable, "-m", "dvc", "commit", "--quiet", "--force"], check=True)
+    assert run_dvc(tmp_path, "commit", "--quiet", "--force").returncode == 0
     assert yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"] == made
     assert made["params"]["params.yaml"] == {"word": 2}
 
