@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.rl.level_scores import loaded_classifier, mean_distances, score_reply
+from pcgeval.evaluator.level_score import score_level
+from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.diversity import mean_distances
 
 ROOT = Path(__file__).parents[1]
 REPLIES = 200
@@ -19,17 +20,17 @@ GROUP = 16
 
 def main() -> None:
     torch.set_num_threads(1)
-    classifier, physics = loaded_classifier(Similarity(model=str(ROOT / "data" / "classifier"))), PhysicsParams()
+    classifier = Classifier.load(device="cpu")
     scores, times = [], []
     for letter, reply in recorded_replies():
         began = time.process_time()
-        scores.append(score_reply(reply, letter, classifier, physics))
+        scores.append(score_level(reply, letter, classifier, read_as="response"))
         times.append(1000 * (time.process_time() - began))
     levels = [each for score, each in zip(scores, times, strict=True) if score.reason is None]
     print(f"rewards.reply {sum(times) / len(times):.1f} cpu_ms mean of {len(times)} replies")
     print(f"rewards.level {sum(levels) / len(levels):.1f} cpu_ms mean of {len(levels)} with a level")
     print(f"rewards.level_most {max(levels):.1f} cpu_ms")
-    group = [score.probabilities for score in scores if score.probabilities][:GROUP]
+    group = [list(score.probabilities.values()) for score in scores if score.probabilities][:GROUP]
     began = time.process_time()
     mean_distances(group, GROUP)
     print(f"rewards.diversity {1000 * (time.process_time() - began):.1f} cpu_ms for a group of {GROUP}")

@@ -3,9 +3,11 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import pcgeval
 from pcgeval.audit.imports import SourceTree
@@ -59,3 +61,17 @@ def test_who_lacks_verifiers_is_told_what_to_install(monkeypatch):
     monkeypatch.setattr(loading, "find_spec", lambda _: None)
     with pytest.raises(EnvironmentsError, match=r"pip install 'pcgeval\[verifiers\]'"):
         pcgeval.load_environment()
+
+
+@pytest.mark.parametrize("name", ["pcgeval_levels", "pcgeval_papers"])
+def test_each_environment_is_a_package_of_its_own(name):
+    folder = SOURCE.parent / "environments" / name
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] == name.replace("_", "-")
+    (needed,) = map(Requirement, project["dependencies"])
+    extras = tomllib.loads((SOURCE.parent / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert "verifiers" in needed.extras <= extras.keys()
+    assert f"vf-eval {project['name']} " in (folder / "README.md").read_text("utf-8")
+    module = ast.parse((folder / name / "__init__.py").read_text("utf-8"))
+    (imports,) = (node for node in module.body if isinstance(node, ast.ImportFrom))
+    assert imports.module in ENVIRONMENTS

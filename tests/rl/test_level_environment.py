@@ -11,9 +11,9 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 
 from pydantic import ValidationError  # noqa: E402
 
-from pcgeval.core.params import PhysicsParams  # noqa: E402
+from pcgeval.evaluator.level_score import score_level  # noqa: E402
 from pcgeval.rl.level_environment import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
-from pcgeval.rl.level_score import loaded_classifier, score_reply  # noqa: E402
+from pcgeval.similarity.classifier import loaded_classifier  # noqa: E402
 from pcgeval.similarity.diversity import diversity  # noqa: E402
 from pcgeval.submissions.load import SubmissionError  # noqa: E402
 
@@ -39,8 +39,7 @@ def environment(**settings) -> LevelEnv:
 
 
 def expected(reply: str):
-    settings = first_task(letters="I").config
-    return score_reply(reply, "I", loaded_classifier(settings.similarity), PhysicsParams())
+    return score_level(reply, "I", loaded_classifier(CLASSIFIER, device="cpu"), read_as="response")
 
 
 def test_every_letter_is_a_task_and_its_prompt_asks_for_it():
@@ -71,7 +70,7 @@ def test_the_reward_of_a_trace_is_stability_times_similarity(trace_of, reply):
     trace = trace_of(task, reply)
     asyncio.run(task.score(trace))
     assert trace.reward == level.stability * level.similarity > 0
-    assert trace.metrics == {"stability": level.stability, "similarity": level.similarity, "blocks": level.blocks}
+    assert trace.metrics == {"stability": level.stability, "similarity": level.similarity, "blocks": len(level.blocks)}
     assert trace.info["level"]["reason"] is None
 
 
@@ -83,6 +82,14 @@ def test_a_trace_without_a_level_is_rewarded_with_0_and_says_why(trace_of, reply
     assert trace.reward == 0
     assert trace.rewards["level_score"].score == 0
     assert reason in trace.info["level"]["reason"]
+
+
+def test_without_a_classifier_of_ones_own_the_packages_is_loaded(trace_of, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    task = first_task(letters="I", task={})
+    trace = trace_of(task, ONE_I)
+    asyncio.run(task.score(trace))
+    assert trace.reward == expected(ONE_I).score
 
 
 def test_a_missing_classifier_gives_no_reward_instead_of_0(trace_of, tmp_path):
@@ -108,7 +115,7 @@ def test_a_groups_diversity_is_the_competitions(trace_of):
     task, episode = group(trace_of, *replies)
     asyncio.run(environment(diversity_weight=0.5).finalize(task, episode))
     levels = [expected(reply) for reply in replies]
-    whole = diversity([level.probabilities for level in levels if level.probabilities], 4)
+    whole = diversity([list(level.probabilities.values()) for level in levels if level.probabilities], 4)
     scores = [level.stability * level.similarity for level in levels]
     for trace, score in zip(episode.traces, scores, strict=True):
         assert trace.metrics["group_diversity"] == pytest.approx(whole)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from scripted_chat import in_order
+from scripted_judge import DIGEST, SlowJudgeServer
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
@@ -19,7 +20,7 @@ from pcgeval.judge.run import grade_submission  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset, model_by_name  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
-from pcgeval.rubric.papers import PaperError, load_paper  # noqa: E402
+from pcgeval.rubric.papers import GOLD, PaperError, load_paper  # noqa: E402
 from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
 pytestmark = pytest.mark.skipif(
@@ -149,11 +150,54 @@ def test_no_grade_is_no_reward_instead_of_0(trace_of, tmp_path):
     task = first_task(judge_type="simple", judge_model=nobody)
     task.config = task.config.model_copy(update={"papers_dir": without_checks(tmp_path)})
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
-    with pytest.raises(vf.TaskError, match="no grade could be made"):
+    with pytest.raises(vf.TaskError, match="no reward, as 19 leaves have no grade"):
         asyncio.run(task.score(trace))
     assert trace.rewards == {"reproduction": None}
     assert trace.state["grade"]["judge_type"] == trace.info["grade"]["judge_type"] == "heuristic"
     assert trace.metrics["num_invalid_leaf_nodes"] == trace.metrics["num_leaf_nodes"]
+
+
+class Babbling(SlowJudgeServer):
+    """A judge that never answers as it is asked to."""
+
+    def words(self, *_: object) -> list[str]:
+        return ["Well."]
+
+
+@pytest.mark.parametrize("most", [0, 8, 9])
+def test_more_invalid_leaves_than_allowed_are_no_reward(trace_of, tmp_path, most):
+    with Babbling(0) as server:
+        judge = Model(backend="ollama", name="m:1", digest=DIGEST, host=server.address)
+        task = first_task(judge_type="simple", judge_model=judge)
+        task.config = task.config.model_copy(update={"max_invalid": most})
+        trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
+        if most == 9:  # so many leaves have no check
+            asyncio.run(task.score(trace))
+            assert trace.reward == 1
+            return
+        with pytest.raises(vf.TaskError, match=f"9 leaves have no grade and max_invalid is {most}"):
+            asyncio.run(task.score(trace))
+    assert trace.rewards == {"reproduction": None}
+
+
+def validated(task: PaperTask) -> bool | None:
+    return asyncio.run(task.validate(None))
+
+
+def test_the_papers_own_reproduction_passes_every_check_without_a_model(tmp_path):
+    assert validated(first_task(judge_type="simple", judge_model="nobody:1b")) is True
+    assert validated(first_task(code_only=True)) is None
+    shutil.copytree(PAPERS / PAPER, tmp_path / PAPER)
+    task, gold = first_task(papers_dir=tmp_path), tmp_path / PAPER / GOLD
+    shutil.copytree(SUBMISSIONS / "half", gold, dirs_exist_ok=True)
+    assert validated(task) is False
+    shutil.rmtree(gold)
+    assert validated(task) is None
+
+
+def test_without_papers_of_ones_own_the_example_is_the_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [task.data.paper_id for task in pcgeval.load_environment(judge_type="checks").taskset] == [PAPER]
 
 
 def without_checks(folder: Path) -> Path:

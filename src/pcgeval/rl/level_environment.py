@@ -10,6 +10,7 @@ from statistics import fmean
 import verifiers.v1 as vf
 from pydantic import Field, field_validator
 
+from pcgeval.core.layout import own_or_packaged
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.evaluator.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
@@ -29,7 +30,7 @@ class LevelTaskConfig(vf.TaskConfig):
     physics: PhysicsParams = PhysicsParams()
     """The physics engine's parameters."""
     similarity: Similarity = Similarity()
-    """The classifier: a folder, or a hub id with its revision."""
+    """The classifier: a folder, or a hub id with its revision; pcgeval's own where there is no data/classifier."""
 
 
 class LevelTasksetConfig(vf.TasksetConfig):
@@ -58,10 +59,12 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
 
         Raises:
             ClassifierError: The classifier cannot be loaded; the attempt then has no reward.
+            MissingPackageError: The extra `classifier` is not installed; nor has it one then.
         """
         reply, letter, config = trace.last_reply, self.data.letter, self.config
         source = config.similarity
-        classifier = await asyncio.to_thread(loaded_classifier, source.model, source.revision, source.device)
+        place = str(own_or_packaged(Path(source.model)))
+        classifier = await asyncio.to_thread(loaded_classifier, place, source.revision, source.device)
         # bare calls and levels in XML, which a participant may try, are no answers of the competition
         found = await asyncio.to_thread(score_level, reply, letter, classifier, config.physics, read_as="response")
         scores = {"stability": found.stability, "similarity": found.similarity, "blocks": len(found.blocks)}

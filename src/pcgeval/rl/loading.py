@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
 
 JUDGE_MODEL = "qwen2.5-coder:1.5b-instruct-q4_K_M"  # the largest of the local models
@@ -23,7 +24,7 @@ def load_environment(
     paper_ids: Sequence[str] | None = None,
     judge_type: str = "simple",
     judge_model: Model | str = JUDGE_MODEL,
-    papers_dir: str | Path = "data/papers",
+    papers_dir: str | Path = PAPERS,
 ) -> Any:
     """Return the environment of paper reproduction: an agent with a shell, graded by the paper's rubric.
 
@@ -34,7 +35,8 @@ def load_environment(
         judge_type: simple, checks, random or dummy.
         judge_model: The model of the judge `simple`, as in params.yaml; a name alone means a local model, which
             runs in this process, or else a model of the Ollama server.
-        papers_dir: A folder of papers as PaperBench lays them out.
+        papers_dir: A folder of papers as PaperBench lays them out; where there is no data/papers, that of the package,
+            which holds the example paper.
 
     Returns:
         A `verifiers.v1.Env`; its taskset is `.taskset`.

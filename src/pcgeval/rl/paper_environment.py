@@ -2,7 +2,9 @@
 # mypy: disable-error-code="import-not-found, misc, untyped-decorator"
 
 import asyncio
+import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +12,7 @@ import verifiers.v1 as vf
 from pydantic import Field, SerializeAsAny
 
 from pcgeval.core.files import read_text
+from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
 from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import run_judge
@@ -18,9 +21,12 @@ from pcgeval.llm.local_models import find_model
 from pcgeval.rl.attempt import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
-from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
-from pcgeval.rubric.papers import Paper, list_papers, load_paper
+from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, get_grade_summary
+from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
+from pcgeval.rubric.tree import leaves
 from pcgeval.sandbox.reproduction import SandboxComputer
+
+__all__ = ["PaperEnv", "PaperTaskset"]
 
 TASKSET_ID = "pcgeval-papers"
 PROMPT = Path(__file__).parent / "prompts" / "paper.txt"
@@ -37,14 +43,17 @@ class PaperData(vf.TaskData):
 class PaperTaskConfig(vf.TaskConfig):
     """Settings of an attempt and its grade."""
 
-    papers_dir: Path = Path("data/papers")
-    """Papers as PaperBench lays them out."""
+    papers_dir: Path = PAPERS
+    """Papers as PaperBench lays them out; where there is no data/papers, the package's example paper."""
     code_only: bool = False
     """Grade the code alone; reproduce.sh is not run."""
     judge_type: Literal["simple", "checks", "random", "dummy"] = "simple"
     """The judge."""
     judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
     """The model of the judge `simple`, as in params.yaml."""
+    max_invalid: int = Field(0, ge=0)
+    """Leaves that may be without a grade; with more of them, an attempt has no reward. With the judge `checks`, leaves
+    that have no check do not count."""
     reproduce_seconds: float = Field(600.0, gt=0)
     """Time limit of reproduce.sh."""
     agent_seconds: float | None = Field(None, gt=0)
@@ -92,29 +101,70 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         """Return the rubric's root score of the working folder, and record the grade.
 
         Raises:
-            EnvironmentsError: There is no grade; the attempt then has no reward instead of a 0.
+            EnvironmentsError: There is no grade, or too many of its leaves are invalid, as when the judge cannot be
+                reached; the attempt then has no reward instead of a 0.
         """
         if not trace.state.folder:
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
-        config = self.config
-        computer = None
+        output = await self._grade(Attempt(Path(trace.state.folder)).work, self.config.judge_type)
+        trace.state.grade = trace.info["grade"] = output.to_json()
+        _record(trace, output)
+        return self._score(output)
+
+    async def validate(self, runtime: vf.Runtime) -> bool | None:
+        """Return whether the paper's own reproduction passes every check; None if the paper brings none.
+
+        No model is asked, whichever judge is configured.
+
+        Raises:
+            PaperError: The paper is faulty.
+            SandboxError: There is no sandbox for reproduce.sh.
+        """
+        del runtime
+        paper = load_paper(self.config.papers_dir, self.data.paper_id)
+        gold = paper.folder / GOLD
+        if self.config.code_only or not gold.is_dir():
+            return None
+        output = await self._grade(gold, "checks")
+        return all(leaf.graded_score == 1 for leaf in self._counted(output))
+
+    async def _grade(self, folder: Path, judge_type: str) -> JudgeOutput:
+        config, computer = self.config, None
         if not config.code_only:
             trusted = programs_are_trusted()
             computer = await asyncio.to_thread(
                 SandboxComputer, seconds=config.reproduce_seconds, trust_programs=trusted
             )
-        output = await run_judge(
-            Attempt(Path(trace.state.folder)).work,
+        return await run_judge(
+            folder,
             self.data.paper_id,
-            judge_type=config.judge_type,
+            judge_type=judge_type,
             code_only=config.code_only,
             completer_config=config.judge_model,
             computer=computer,
             settings=JudgeSettings(papers_dir=str(config.papers_dir)),
             calls=CallFiles(log=None),
         )
-        trace.state.grade = trace.info["grade"] = output.to_json()
-        return _recorded(trace, output)
+
+    def _score(self, output: JudgeOutput) -> float:
+        """Return the root score of a grade that is one."""
+        invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
+        if output.score is None or output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
+            first = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
+            raise EnvironmentsError(
+                f"{self.data.paper_id}: no reward, as {len(invalid)} leaves have no grade and max_invalid is "
+                f"{self.config.max_invalid}: {first}"
+            )
+        return output.score
+
+    def _counted(self, output: JudgeOutput) -> list[GradedTask]:
+        """Return the leaves that the judge should have graded."""
+        graded = output.graded_task_tree.leaves
+        if output.judge_type != "checks":
+            return list(graded)
+        rubric = load_paper(self.config.papers_dir, self.data.paper_id).rubric
+        checked = {leaf.path for leaf in leaves(rubric) if leaf.check}
+        return [leaf for leaf in graded if leaf.path in checked]
 
 
 class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
@@ -175,6 +225,9 @@ def paper_environment(
         "judge_model": model_by_name(judge_model) if isinstance(judge_model, str) else judge_model,
     }
     taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
+    module = TASKSET_ID.replace("-", "_")  # verifiers imports it, but who calls from Python need not have installed it
+    if find_spec(module) is None:
+        sys.modules[module] = sys.modules[__name__]
     env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))
     next(iter(env.taskset))  # an unknown or faulty paper is an error now
     return env
@@ -185,8 +238,8 @@ def model_by_name(name: str) -> Model:
     return Model(backend="ollama" if find_model(name) is None else "llamacpp", name=name)
 
 
-def _recorded(trace: vf.Trace, output: JudgeOutput) -> float:
-    """Record the figures of a grade as metrics and return its score."""
+def _record(trace: vf.Trace, output: JudgeOutput) -> None:
+    """Record the figures of a grade as metrics."""
     summary = get_grade_summary(output.graded_task_tree)
     categories = {
         category.lower().replace(" ", "_"): grade["score"]
@@ -196,10 +249,6 @@ def _recorded(trace: vf.Trace, output: JudgeOutput) -> float:
     counts = {"num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes"}
     bounds = {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}
     trace.record_metrics({**categories, **bounds, **{name: getattr(output, name) for name in sorted(counts)}})
-    if output.score is None or output.judge_type == "heuristic":
-        first = next(iter(output.warnings), "every leaf is invalid; state['grade'] has the reasons")
-        raise EnvironmentsError(f"{trace.task.data.paper_id}: no grade could be made: {first}")
-    return output.score
 
 
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:

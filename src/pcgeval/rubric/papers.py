@@ -1,7 +1,8 @@
 """Papers to be reproduced, each in a folder as PaperBench lays it out.
 
 `rubric.json` and `paper.md` must be there. `config.yaml` has the id and the title, `addendum.md` what the paper leaves
-open, `judge.addendum.md` what the judge alone is told, `blacklist.txt` addresses that nobody may have used.
+open, `judge.addendum.md` what the judge alone is told, `blacklist.txt` addresses that nobody may have used. In
+`submissions/reproduces` may lie a submission that reproduces the paper wholly.
 """
 
 import re
@@ -17,6 +18,7 @@ from pcgeval.rubric.loading import load_rubric, quoted
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
+GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces it wholly
 MAX_TEXT_BYTES = 10_000_000
 MAX_CONFIG_BYTES = 4_000  # PyYAML takes long for what is made to take long
 MAX_NAME = 200  # characters of an id or a title
