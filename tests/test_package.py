@@ -1,6 +1,8 @@
 """The package outside of a checkout: what the wheel holds, the README's examples, and installations without extras."""
 
+import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -75,30 +77,49 @@ def test_the_wheel_holds_the_data_of_the_checkout(installed: Path) -> None:
 
 
 def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    text = (ROOT / "README.md").read_text("utf-8")
-    examples = re.findall(r"^```python$(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    (tmp_path / "level.txt").write_text("drop_block('b31', 7)\ndrop_block('b13', 7)\n")
-    attempt = "attempt"
-    shutil.copytree(installed / "pcgeval/data/papers/block-letters/submissions/reproduces", tmp_path / attempt)
-    commands = [
+    examples, commands = readme_examples()
+    calls = "drop_block('b31', 7)\ndrop_block('b13', 7)\n"
+    response = {"id": "1", "letter": "I", "text": f"```\n{calls}```"}
+    (tmp_path / "level.txt").write_text(calls)
+    (tmp_path / "responses.jsonl").write_text(json.dumps(response) + "\n")
+    (tmp_path / "my-submission").mkdir()
+    (tmp_path / "my-submission/README.md").write_text("# Team my-submission\n")
+    (tmp_path / "my-submission/prompt.txt").write_text("Build the letter <OBJECT> with drop_block calls.\n")
+    shutil.copytree(installed / "pcgeval/data/papers/block-letters/submissions/reproduces", tmp_path / "my-attempt")
+    commands += [
         ["level", "level.txt", "--letter", "I"],
         ["classify", "level.txt"],
-        ["grade", attempt, "--paper", "block-letters", "--judge", "checks"],
-        ["grade", attempt, "--judge", "dummy"],
+        ["grade", "my-attempt", "--paper", "block-letters", "--judge", "checks"],
+        ["grade", "my-attempt", "--judge", "dummy"],
         ["rubric", "leaves", "competition"],
     ]
     code = f"""
 import pcgeval
 assert pcgeval.__file__.startswith({str(installed)!r})
-for example in {examples!r}:
-    exec(example, {{}})
 from pcgeval.cli.main import main
-for words in {commands!r}:
-    assert main(words) == 0, words
+if __name__ == "__main__":
+    for example in {examples!r}:
+        exec(example, {{}})
+    for words in {commands!r}:
+        assert main(words) == 0, words
 """
-    done = run(["-c", code], tmp_path, installed)
+    (tmp_path / "examples.py").write_text(code)  # a file, as processes of its own are started from it
+    done = run(["examples.py"], tmp_path, installed)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("likeliest letters: I ") == 1
+
+
+def readme_examples() -> tuple[list[str], list[list[str]]]:
+    """Return the Python examples, and the commands that need neither the checkout nor a language model."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    python = re.findall(r"^```python$(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    found = re.findall(r"`(await run_judge\(.*?\))`", text.replace("\n", " "))
+    assert found, "the README calls run_judge"
+    python.append(f"import asyncio\nfrom pcgeval import run_judge\nasync def f():\n    {found[0]}\nasyncio.run(f())")
+    participant = text.split("## Participant")[1]
+    lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", participant, re.MULTILINE)
+    words = [shlex.split(block or inline, comments=True) for block, inline in lines]
+    return python, [each for each in words if each[0] not in {"models", "try"}]  # these fetch a model
 
 
 def test_the_evaluator_alone_needs_no_extra(tmp_path: Path) -> None:
