@@ -21,7 +21,7 @@ from pcgeval.llm.local_models import find_model
 from pcgeval.rl.attempt import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
-from pcgeval.rubric.grades import HEURISTIC, GradedTask, JudgeOutput, get_grade_summary
+from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
 from pcgeval.rubric.tree import leaves
 from pcgeval.sandbox.reproduction import SandboxComputer
@@ -112,7 +112,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return self._score(output)
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Return whether the paper's own reproduction passes every check; None if the paper brings none.
+        """Return whether the paper's own reproduction passes every check; None if the paper has no such, or no checks.
 
         No model is asked, whichever judge is configured.
 
@@ -125,8 +125,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         gold = paper.folder / GOLD
         if self.config.code_only or not gold.is_dir():
             return None
-        output = await self._grade(gold, "checks")
-        return all(leaf.graded_score == 1 for leaf in self._counted(output))
+        checked = self._counted(await self._grade(gold, "checks"))
+        return all(leaf.graded_score == 1 for leaf in checked) if checked else None
 
     async def _grade(self, folder: Path, judge_type: str) -> JudgeOutput:
         config, computer = self.config, None
@@ -157,7 +157,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             )
         return output.score
 
-    def _counted(self, output: JudgeOutput) -> list[GradedTask]:
+    def _counted(self, output: JudgeOutput) -> list[GradedTaskNode]:
         """Return the leaves that the judge should have graded."""
         graded = output.graded_task_tree.leaves
         if output.judge_type != "checks":
