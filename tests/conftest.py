@@ -30,6 +30,7 @@ SLOW = {
     "cli/test_check.py",
     "cli/test_rounds.py",
     "cli/test_try.py",
+    "cli/test_try_command.py",
     "end_to_end",
     "sandbox",
     "evaluator/test_golden_physics.py",

@@ -1,8 +1,7 @@
 """A try is the competition in small: the same stages, the same numbers."""
 
-import csv
+import json
 from contextlib import AbstractContextManager
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,17 @@ from pcgeval.cli.settings import (
     model_key,
     params_for_try,
 )
-from pcgeval.cli.try_output import describe, to_json, to_text
-from pcgeval.cli.try_submission import TryResult, try_submission
+from pcgeval.cli.try_output import to_json, trial_text
+from pcgeval.cli.try_submission import TriedTrial, baseline_summary, summary, try_submission
 from pcgeval.core.console import EXIT_BAD_INPUT
 from pcgeval.core.files import write_json
 from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import Model, Params, load_params
+from pcgeval.core.stage_files import TrialRow, read_csv
 from pcgeval.generation.generate import generate_stage
 from pcgeval.llm.backends import open_backend
+from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.submissions.load import Program, Prompt, load_submission
 
 ROOT = Path(__file__).parents[2]
@@ -43,60 +44,82 @@ def demo() -> Params:
     )
 
 
+def network() -> Classifier:
+    return loaded_classifier(ROOT / "data/classifier", device="cpu")
+
+
 def try_recorded(
     demo: Params, model: str, folder: Path, letters: str = "LI", trials: int = 3
-) -> tuple[TryResult, list[bool]]:
+) -> tuple[list[TriedTrial], list[bool]]:
     """Try letters of the demo with a recorded model; also tell which trials were asked for."""
     params = params_for_try(demo, demo.models[model], letters, trials)
-    asked: list[bool] = []
-    result = try_submission(
+    tried: list[TriedTrial] = []
+    try_submission(
         params,
         model_key(demo.models[model]),
         load_submission(ROOT / "data/submissions" / TEAM),
         open_backend(demo.models[model], ROOT / recording_file(model, TEAM)),
+        network(),
         folder,
-        lambda _trial, _record, is_new: asked.append(is_new),
+        tried.append,
     )
-    return result, asked
+    return tried, [each.is_new for each in tried]
+
+
+def scores(tried: list[TriedTrial]) -> list[tuple[Trial, float, float, str | None]]:
+    return [(each.trial, each.stability, each.similarity, each.reason) for each in tried]
 
 
 @pytest.fixture(scope="module")
-def result(demo: Params, tmp_path_factory: pytest.TempPathFactory) -> TryResult:
+def tried(demo: Params, tmp_path_factory: pytest.TempPathFactory) -> list[TriedTrial]:
     return try_recorded(demo, "qwen-coder-1b5", tmp_path_factory.mktemp("result"))[0]
 
 
-def test_the_scores_are_those_of_the_competition(result: TryResult) -> None:
-    with (ROOT / "results/official/qwen-coder-1b5/trial_scores.csv").open(encoding="utf-8", newline="") as lines:
-        official = {
-            (row["character"], int(row["trial"])): (Decimal(row["stabilityScore"]), Decimal(row["similarityScore"]))
-            for row in csv.DictReader(lines)
-            if row["teamName"] == TEAM
-        }
-    assert [each.trial for each in result.trials] == [Trial(letter, n) for letter in "IL" for n in (1, 2, 3)]
-    for each in result.trials:
-        stability, similarity = official[each.trial.letter, each.trial.number]
-        assert (each.stability or 0, each.similarity or 0) == (stability, similarity)
-    assert any(each.similarity for each in result.trials)
+def test_the_scores_are_those_of_the_competition(tried: list[TriedTrial]) -> None:
+    official = {
+        (row.letter, row.trial): row
+        for row in read_csv(TrialRow, ROOT / "results/official/qwen-coder-1b5/trial_scores.csv")
+        if row.team == TEAM
+    }
+    assert [each.trial for each in tried] == [Trial(letter, n) for letter in "IL" for n in (1, 2, 3)]
+    for each in tried:
+        row = official[each.trial.letter, each.trial.number]
+        # the official script rounds to 20 digits
+        assert (each.stability, each.similarity) == (pytest.approx(float(row.stability)), float(row.similarity))
+    assert any(each.similarity for each in tried)
+    for letter in summary(TEAM, tried, "softmax"):
+        assert letter.diversity == float(official[letter.letter, 1].diversity)
+
+
+def test_the_baseline_of_the_checkout_is_told(demo: Params) -> None:
+    asked = find_model_to_ask(demo, "smollm2", None)
+    (one,) = baseline_summary(demo, asked, "I", ROOT / "results/official")
+    assert (one.team, one.letter, one.trials) == ("zero-shot", "I", 3)
+    (other,) = baseline_summary(demo, demo.models["qwen-coder-1b5"], "I", ROOT / "results/official")
+    rows = read_csv(TrialRow, ROOT / "results/official/qwen-coder-1b5/trial_scores.csv")
+    own = [row for row in rows if (row.team, row.letter) == ("zero-shot", "I")]
+    assert other.score == pytest.approx(sum(float(row.stability * row.similarity) for row in own) / 3)
+    assert baseline_summary(demo, Model(backend="ollama", name="m"), "I", ROOT / "results/official") == ()
+    assert baseline_summary(default_params(), asked, "I") == ()
 
 
 def test_a_second_try_asks_for_nothing(demo: Params, tmp_path: Path) -> None:
     first, asked = try_recorded(demo, "qwen-coder-0b5", tmp_path)
     again, asked_again = try_recorded(demo, "qwen-coder-0b5", tmp_path)
     assert (asked, asked_again) == ([True] * 6, [False] * 6)
-    assert again == first
+    assert scores(again) == scores(first)
 
 
 def test_a_zero_has_its_reason(demo: Params, tmp_path: Path) -> None:
-    result, _ = try_recorded(demo, "smollm2-135m", tmp_path)
-    for each in result.trials:
-        assert each.stability is None
-        assert each.picture is None
-        assert f"failed in {each.failed_stage}: {each.reason}" in describe(each)
-    assert "6 trials, 6 failed" in to_text(result, 78)
+    failed, _ = try_recorded(demo, "smollm2-135m", tmp_path)
+    for each in failed:
+        assert (each.score, each.picture) == (0, None)
+        assert f"failed in {each.failed_stage}: {each.reason}" in trial_text(each)
+        assert str(each.response) in trial_text(each)
 
 
-def test_a_level_is_drawn_in_half_blocks(result: TryResult) -> None:
-    pictures = [each.picture for each in result.trials if each.picture]
+def test_a_level_is_drawn_in_half_blocks(tried: list[TriedTrial]) -> None:
+    pictures = [each.picture for each in tried if each.picture]
     assert pictures
     for picture in pictures:
         lines = drawing(picture)
@@ -115,11 +138,11 @@ def test_a_drawing_shows_what_the_picture_shows(tmp_path: Path) -> None:
     assert drawing(tmp_path / "empty.png") == []
 
 
-def test_the_estimate_is_the_mean_times_the_trials(result: TryResult) -> None:
-    seconds = [sum(exchange.reply.seconds for exchange in each.record.exchanges) for each in result.trials]
-    assert result.seconds_of_full_run(780) == pytest.approx(780 * sum(seconds) / 6)
-    values = to_json(result, 780)
+def test_the_estimate_is_the_mean_times_the_trials(tried: list[TriedTrial]) -> None:
+    seconds = [sum(exchange.reply.seconds for exchange in each.record.exchanges) for each in tried]
+    values = to_json(tried, summary(TEAM, tried, "softmax"), (), 780)
     assert values["full_run"] == {"trials": 780, "seconds": round(780 * sum(seconds) / 6, 1)}
+    assert json.loads(json.dumps(values))["trials"][0]["likeliest"]
 
 
 @pytest.mark.parametrize("letters", ["", "1", "i", "II"])
@@ -143,6 +166,33 @@ def test_a_replayed_model_is_asked_for_real(demo: Params) -> None:
     assert (served.backend, served.host) == ("ollama", "http://127.0.0.1:1")
     unknown = find_model_to_ask(demo, "llama3:8b", None)
     assert (unknown.backend, unknown.name) == ("ollama", "llama3:8b")
+
+
+def test_a_model_is_found_by_the_beginning_of_its_name(demo: Params) -> None:
+    for params in (demo, default_params()):  # the same request, so the same reply, in a competition and outside of one
+        model = find_model_to_ask(params, "smollm2", None)
+        assert (model.backend, model.name) == ("llamacpp", "smollm2:135m-instruct-q4_1")
+        assert model.options == demo.models["smollm2-135m"].options
+        assert params.competition.seed == demo.competition.seed
+        assert find_model_to_ask(params, "SmolLM2:135M-instruct-q4_1", None) == model
+        assert find_model_to_ask(params, "qwen2.5-coder:1.5b", None).name == "qwen2.5-coder:1.5b-instruct-q4_K_M"
+        with pytest.raises(SettingsError, match=r"could be qwen2.5-coder:0.5b.* or qwen2.5-coder:1.5b.*Write more"):
+            find_model_to_ask(params, "qwen2.5-coder", None)
+        served = find_model_to_ask(params, "smollm2", "http://127.0.0.1:1")
+        assert (served.backend, served.name) == ("ollama", "smollm2")  # as the server calls it
+
+
+def test_an_endpoint_has_the_interface_of_openai(demo: Params) -> None:
+    address = "http://127.0.0.1:1234/v1"
+    model = find_model_to_ask(default_params(), "m", None, address)
+    assert (model.backend, model.name, model.base_url) == ("openai", "m", address)
+    known = find_model_to_ask(demo, "qwen-coder-1b5", None, address)
+    assert (known.name, known.digest) == ("qwen2.5-coder:1.5b-instruct-q4_K_M", None)
+    assert "num_ctx" not in known.options  # which no endpoint can be told
+    with pytest.raises(SettingsError, match="without a key or password"):
+        find_model_to_ask(default_params(), "m", None, "http://me:secret@127.0.0.1/v1")
+    with pytest.raises(SettingsError, match="holds a password"):
+        find_model_to_ask(default_params(), "m", "http://me:secret@127.0.0.1")
 
 
 def test_without_a_competition_the_default_params_hold() -> None:
@@ -170,7 +220,7 @@ def all_files(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_folder_that_pcgeval_did_not_make_is_refused_and_stays_as_it_is(demo: Params, tmp_path: Path) -> None:
-    for name in ("levels/mine.xml", "raw/notes.txt", "similarity/I.json"):
+    for name in ("levels/mine.xml", "raw/notes.txt", "printed/I.json"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("mine", encoding="utf-8")
     before = all_files(tmp_path)
@@ -184,7 +234,9 @@ def test_a_folder_that_pcgeval_did_not_make_is_refused_and_stays_as_it_is(demo: 
 
 def test_files_of_others_in_the_folder_are_neither_removed_nor_replaced(demo: Params, tmp_path: Path) -> None:
     try_recorded(demo, "qwen-coder-0b5", tmp_path, "I")
-    own = [f"{step}/notes.txt" for step in ("raw", "raw/I", "levels", "images", "stability", "diversity", "unfinished")]
+    own = [
+        f"{step}/notes.txt" for step in ("raw", "raw/I", "levels", "images", "intermediate", "printed", "unfinished")
+    ]
     for name in own:
         (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / name).write_text("mine", encoding="utf-8")
@@ -227,14 +279,15 @@ def test_other_letters_keep_the_earlier_ones(demo: Params, tmp_path: Path) -> No
     try_recorded(demo, "qwen-coder-1b5", tmp_path, "L")
     assert {name: content for name, content in all_files(tmp_path).items() if "/I" in name} == before
     again, asked = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I")
-    assert (again, asked) == (first, [False] * 3)
+    assert (scores(again), asked) == (scores(first), [False] * 3)
 
 
 def test_fewer_trials_show_no_diversity_of_an_older_run(demo: Params, tmp_path: Path) -> None:
-    assert try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[0].diversity
+    first = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[0]
+    assert summary(TEAM, first, "softmax")[0].diversity
+    assert summary(TEAM, first, "cls")[0].diversity
     fewer, asked = try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 1)
-    assert (fewer.diversity, asked) == ({}, [False])
-    assert not (tmp_path / "diversity/I.json").exists()
+    assert (summary(TEAM, fewer, "softmax")[0].diversity, asked) == (None, [False])
     assert try_recorded(demo, "qwen-coder-1b5", tmp_path, "I", 3)[1] == [False] * 3, "the replies were kept"
 
 
@@ -248,7 +301,7 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(
         params = params_for_try(demo, model, "L", 1)
         backend = open_backend(model, Path())
         for folder in ("one", "other"):
-            try_submission(params, model_key(model), submission, backend, Path(folder), lambda *_: None)
+            try_submission(params, model_key(model), submission, backend, network(), Path(folder), lambda _: None)
         generate_stage(params, model_key(model), submission, backend, Path("raw"), lambda *_: None)
         assert len(server.asked) == 1
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from pcgeval.core import console
-from pcgeval.core.console import Progress, duration
+from pcgeval.core.console import Progress, StatusLine, duration
 
 
 @pytest.fixture
@@ -83,3 +83,23 @@ def test_a_live_line_covers_the_one_before(monkeypatch: pytest.MonkeyPatch, cloc
 )
 def test_durations(seconds: float, words: str):
     assert duration(seconds) == words
+
+
+def test_a_status_is_one_line_on_a_terminal_and_now_and_then_a_line_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+):
+    for terminal, expected in (
+        (True, ["asking I1", "asking I1: 9 tokens", "asking L1", ""]),
+        (False, ["asking I1", "asking I1: 19 tokens", "asking L1"]),
+    ):
+        text = spoken(monkeypatch, terminal=terminal)
+        status = StatusLine(every=1.85)
+        status.show("asking I1")
+        for tokens in range(1, 20):
+            clock[0] += 0.11 if terminal and tokens == 9 else 0.1 if not terminal else 0
+            status.show("asking I1", f": {tokens} tokens")
+        status.show("asking L1")
+        status.clear()
+        status.clear()
+        lines = text.getvalue().split("\r" if terminal else "\n")
+        assert [line.rstrip() for line in lines[:-1]] == expected

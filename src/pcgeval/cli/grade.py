@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pcgeval.cli.options import Host, Json, TrustPrograms, group, print_json, within
+from pcgeval.cli.options import BaseUrl, Host, Json, TrustPrograms, group, print_json, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ Judge = Annotated[
 ModelName = Annotated[
     str | None,
     typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, OpenAI's, or a server's."),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="The model's endpoint, of OpenAI's interface; its key is OPENAI_API_KEY."),
 ]
 Votes = Annotated[int | None, typer.Option(metavar="N", help="How often the model grades each leaf.")]
 Temperature = Annotated[

@@ -38,9 +38,20 @@ def level_text(found: LevelScore, name: str) -> str:
     if found.reason:
         lines.append(f"{found.letter}: 0, failed in {found.failed_stage}: {printable_line(found.reason)}")
         return "\n".join(lines)
+    lines += level_lines(found)
+    if not found.probabilities:
+        lines.append(f"{found.letter}: stability {found.stability:.3f}; similarity is not known without a classifier")
+        return "\n".join(lines)
+    scores = f"stability {found.stability:.3f} x similarity {found.similarity:.4f}"
+    lines.append(f"{found.letter}: {found.score:.4f} = {scores}")
+    return "\n".join(lines)
+
+
+def level_lines(found: LevelScore) -> list[str]:
+    """Return a level's drawings before and after beside each other, what fell, and the likeliest letters."""
     before, after = (drawing(found.image(before=each)) for each in (True, False))
     blocks = len(found.blocks)
-    lines += ["", f"{'before':{COLUMNS + 4}}after"]
+    lines = ["", f"{'before':{COLUMNS + 4}}after"]
     height = max(len(before), len(after))
     sides = ([""] * (height - len(each)) + each for each in (before, after))  # both stand on the ground
     lines += [f"{left:{COLUMNS + 4}}{right}".rstrip() for left, right in zip_longest(*sides, fillvalue="")]
@@ -50,13 +61,9 @@ def level_text(found: LevelScore, name: str) -> str:
     if found.simulated and (starts := sorted(found.simulated.starts)):
         spread = f"{starts[0]:.3f} to {starts[-1]:.3f}, {fmean(starts):.3f} on average"
         lines.append(f"{len(starts)} starts up to {1000 * found.physics.jitter:g} mm beside: stability {spread}")
-    if not found.probabilities:
-        lines.append(f"{found.letter}: stability {found.stability:.3f}; similarity is not known without a classifier")
-        return "\n".join(lines)
-    lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest))
-    scores = f"stability {found.stability:.3f} x similarity {found.similarity:.4f}"
-    lines.append(f"{found.letter}: {found.score:.4f} = {scores}")
-    return "\n".join(lines)
+    if found.probabilities:
+        lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest))
+    return lines
 
 
 def engines_text(found: LevelScore, engines: Mapping[str, Stability]) -> str:

@@ -3,6 +3,7 @@
 Commands import what they need when they run, so that no command waits for the packages of another one.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -71,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return end.code if isinstance(end.code, int) else 0
         return 0
 
-    return exit_code_of(run, " ".join(["pcgeval", *words[:1]]))
+    code = exit_code_of(run, " ".join(["pcgeval", *words[:1]]))
+    if code == EXIT_INTERRUPTED and arguments is None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # a thread may be in the middle of a model's call, for which a usual end would wait or crash
+    return code
 
 
 def _repeat_options(words: Sequence[str]) -> list[str]:

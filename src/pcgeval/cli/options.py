@@ -22,6 +22,10 @@ ClassifierSource = Annotated[
 ]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server, or `pcgeval serve-local`.")]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The model's endpoint, of OpenAI's interface; its key is OPENAI_API_KEY."),
+]
 TrustPrograms = Annotated[
     bool,
     typer.Option("--trust-programs", help="Run it with your rights where there is no sandbox for programs."),

@@ -1,7 +1,7 @@
 """The output folder of `pcgeval try`, in which no file is replaced or removed that pcgeval did not write."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, StringConstraints, ValidationError
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_json, write_bytes, write_json
 from pcgeval.core.layout import STAGE_DIRS
-from pcgeval.core.untrusted import files_below
 
 MARKER = ".pcgeval-try.json"
 LOCK = ".pcgeval-try.lock"
+PRINTED = "printed"  # beside the stages: what programs print
 
 
 class _Marker(BaseModel, extra="forbid"):
@@ -21,7 +21,7 @@ class _Marker(BaseModel, extra="forbid"):
 
     team: str
     model: str
-    files: set[Annotated[str, StringConstraints(pattern=rf"^(?:{'|'.join(STAGE_DIRS)})/(?:[A-Z]/)?[^/]+$")]]
+    files: set[Annotated[str, StringConstraints(pattern=rf"^(?:{'|'.join((*STAGE_DIRS, PRINTED))})/(?:[A-Z]/)?[^/]+$")]]
 
 
 class OutputFolderError(PcgevalError):
@@ -31,7 +31,7 @@ class OutputFolderError(PcgevalError):
 class OutputFolder:
     """A folder of one team and model in which pcgeval replaces and removes only the files that it wrote itself.
 
-    It may be opened at any time; `claim` and `publish` are for the one process that holds the lock `LOCK` in it.
+    It may be opened at any time; `claim` and `put` are for the one process that holds the lock `LOCK` in it.
     """
 
     def __init__(self, folder: Path, team: str, model: str) -> None:
@@ -61,20 +61,16 @@ class OutputFolder:
             if os.path.lexists(self.folder / name):
                 raise OutputFolderError(f"{self.folder / name}: pcgeval did not write this file. Move it elsewhere.")
         self._marker.files |= new
-        self._write_marker()
+        write_json(self.folder / MARKER, {**dict(self._marker), "files": sorted(self._marker.files)})
 
-    def publish(self, made: Path, letters: str) -> None:
-        """Copy the files below a folder to the same names here; older results of the same letters are removed."""
-        names = [path.relative_to(made).as_posix() for path in files_below(made)]
-        self.claim(names)
-        for name in sorted(self._marker.files - set(names)):
-            letter = name.split("/")[1].removesuffix(".json")  # of <stage>/<letter>/... or <stage>/<letter>.json
-            if letter in letters and not name.startswith("raw/"):
+    def put(self, contents: Mapping[str, bytes | None]) -> None:
+        """Write claimed files by their names here; one without content is removed, if it is there."""
+        for name, content in contents.items():
+            assert name in self._marker.files, name  # noqa: S101 - claimed before
+            if content is None:
                 (self.folder / name).unlink(missing_ok=True)
-                self._marker.files.remove(name)
-        for name in names:
-            write_bytes(self.folder / name, (made / name).read_bytes())
-        self._write_marker()
+            else:
+                write_bytes(self.folder / name, content)
 
     def _read_marker(self) -> None:
         file, expected = self.folder / MARKER, self._marker
@@ -90,6 +86,3 @@ class OutputFolder:
                 "Name another folder with --out."
             )
         self._marker = found
-
-    def _write_marker(self) -> None:
-        write_json(self.folder / MARKER, {**dict(self._marker), "files": sorted(self._marker.files)})

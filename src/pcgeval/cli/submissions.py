@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Host, Json, TrustPrograms, group, print_json
-from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
+from pcgeval.cli.options import BaseUrl, Host, Json, TrustPrograms, group, print_json
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
     from pcgeval.submissions.filing import SubmitOptions
@@ -40,10 +40,17 @@ def try_command(
     program: Annotated[
         Path, typer.Argument(metavar="PROGRAM", help="The submission's folder, .py file or prompt.txt.")
     ],
-    model: Annotated[str, typer.Option(metavar="M", help="A model of params.yaml, a local one, or one of Ollama's.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="M",
+            help="A local model (`pcgeval models list`) or one of params.yaml, or a server's; may be shortened.",
+        ),
+    ],
     letters: Annotated[str, typer.Option(help="The letters to try.")] = "IL",
     trials: Annotated[int, typer.Option(help="Trials per letter.")] = 2,
     host: Host = None,
+    base_url: BaseUrl = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where the files go; default: rehearsals/<team>/<model>.")
     ] = None,
@@ -52,39 +59,58 @@ def try_command(
 ) -> None:
     """Run a few trials of your submission and show their scores.
 
-    They go through the competition's own stages. Another run in the same folder keeps the replies and pictures of
-    other letters.
+    The trials are those of the competition: the same seeds, requests and limits. Ctrl-C stops it, and the same command
+    goes on; another run in the same folder keeps the replies and pictures of other letters.
     """
+    print_stderr(f"checking {program}")
     from pcgeval.cli import settings
-    from pcgeval.cli.try_output import to_json, to_text
-    from pcgeval.cli.try_submission import try_submission
-    from pcgeval.core.untrusted import printable_text
-    from pcgeval.llm.backends import open_backend
+    from pcgeval.cli.output_folder import OutputFolder
+    from pcgeval.cli.try_output import TryDisplay, print_summary, to_json
+    from pcgeval.cli.try_preparation import checked_submission, opened_model, ready_classifier
+    from pcgeval.cli.try_submission import baseline_summary, summary, try_submission
+    from pcgeval.core.errors import PcgevalError
 
+    if host and base_url:
+        raise typer.BadParameter("--host and --base-url: give one of them.")
     competition_params = settings.load_params_or_default()
-    submission = settings.load_submission_or_file(program)
-    asked = settings.find_model_to_ask(competition_params, model, host)
+    asked = settings.find_model_to_ask(competition_params, model, host, base_url)
     key = settings.model_key(asked)
     params = settings.params_for_try(competition_params, asked, letters, trials)
+    display = TryDisplay(len(letters) * trials, json=json)
+    submission = checked_submission(program, params, display)
     folder = out or Path("rehearsals") / submission.team / key
-    progress = Progress(f"try {submission.team} with {asked.name}", len(letters) * trials, every=0)
-    result = try_submission(
-        params,
-        key,
-        submission,
-        open_backend(asked, Path()),
-        folder,
-        lambda trial, record, is_new: progress.step(
-            f"{trial.letter}{trial.number}", tokens=record.tokens, failed=record.reason is not None, kept=not is_new
-        ),
-        trust_programs=trust_programs,
-    )
+    OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
+    classifier = ready_classifier(submission, params, display, trust_programs=trust_programs)
+    backend = opened_model(competition_params, asked, model, display)
     full_trials = len(competition_params.competition.characters) * competition_params.competition.trials
-    if json:
-        print_json(to_json(result, full_trials))
-    else:
-        sys.stdout.write(printable_text(to_text(result, full_trials)) + "\n")
+
+    def finish() -> None:
+        display.clear()
+        own = summary(submission.team, display.tried, params.diversity.vectors)
+        baseline = baseline_summary(competition_params, asked, letters)
+        if json:
+            print_json(to_json(display.tried, own, baseline, full_trials))
+        else:
+            print_summary(display.tried, own, baseline, full_trials)
         print_stderr(f"all files are in {folder}")
+
+    try:
+        try_submission(
+            params,
+            key,
+            submission,
+            backend,
+            classifier,
+            folder,
+            display.scored,
+            observer=display,
+            trust_programs=trust_programs,
+        )
+    except PcgevalError:
+        if display.tried:
+            finish()
+        raise
+    finish()
 
 
 def _time(text: str) -> datetime:

@@ -1,10 +1,94 @@
-"""The output of `pcgeval try`: each level drawn in half blocks, its scores, the reasons for zeros, and the cost."""
+"""The output of `pcgeval try`: what is under way, each trial as it ends, and the means of the letters at the end."""
 
-from decimal import Decimal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
 
-from pcgeval.cli.level_output import drawing
-from pcgeval.cli.try_submission import TriedTrial, TryResult
-from pcgeval.core.console import duration
+from pcgeval.cli.level_output import level_lines
+from pcgeval.cli.options import print_table
+from pcgeval.cli.try_submission import LetterSummary, TriedTrial
+from pcgeval.core.console import StatusLine, duration, print_stderr
+from pcgeval.core.files import read_text
+from pcgeval.core.layout import Trial
+from pcgeval.core.untrusted import printable_line, printable_text
+
+_SHOWN_LINES = 20  # of what a program printed
+_SHOWN_WIDTH = 160  # characters of such a line
+
+
+class TryDisplay:
+    """Show a try on the terminal: activities on stderr, trials on stdout.
+
+    Attributes:
+        tried: The trials that have ended, in this order.
+    """
+
+    def __init__(self, total: int, *, json: bool) -> None:
+        """Show nothing yet.
+
+        Args:
+            total: The number of trials.
+            json: Print nothing on stdout but the whole at the end, as JSON.
+        """
+        self.tried: list[TriedTrial] = []
+        self._total, self._json = total, json
+        self._status = StatusLine(every=10)
+        self._lock = threading.Lock()
+        self._calls: dict[Trial, int] = {}  # of the trials under way
+        self._pieces = 0  # of replies, since no other trial was under way
+
+    def activity(self, text: str) -> None:
+        """Show what is under way before the first trial."""
+        self._status.show(text)
+
+    def message(self, text: str) -> None:
+        """Print a message that stays."""
+        self._status.clear()
+        print_stderr(text)
+
+    def asking(self, trial: Trial, call: int) -> None:
+        """Show that a trial's program is started, or that the model is asked."""
+        with self._lock:
+            self._calls[trial] = call
+            if len(self._calls) == 1:
+                self._pieces = 0
+        self._show()
+
+    def hear(self, _: str) -> None:
+        """Count a piece of a reply; most servers send one for each token."""
+        with self._lock:
+            self._pieces += 1
+        self._show()
+
+    def ended(self, trial: Trial, printed: str) -> None:  # noqa: ARG002 - as every observer
+        """Take note that a trial is not under way any more."""
+        with self._lock:
+            self._calls.pop(trial, None)
+
+    def scored(self, each: TriedTrial) -> None:
+        """Print a trial."""
+        self.tried.append(each)
+        self._status.clear()
+        if self._json:
+            self._status.show(describe(each))
+        else:
+            sys.stdout.write(f"{printable_text(trial_text(each))}\n\n")
+            sys.stdout.flush()
+
+    def clear(self) -> None:
+        """Remove the activity, so that other output can follow."""
+        self._status.clear()
+
+    def _show(self) -> None:
+        with self._lock:
+            calls = {f"{trial.letter}{trial.number}": call for trial, call in self._calls.items()}
+            pieces = self._pieces
+        if calls:
+            each = [f"{name}, call {call}" if call > 1 else name for name, call in calls.items()]
+            word = "asking" if any(calls.values()) else "starting"
+            heard = f": {pieces} token{'' if pieces == 1 else 's'} so far" if pieces else ""
+            self._status.show(f"{word} {'; '.join(each)} ({len(self.tried)} of {self._total} trials done)", heard)
 
 
 def describe(each: TriedTrial) -> str:
@@ -12,62 +96,106 @@ def describe(each: TriedTrial) -> str:
     name = f"{each.trial.letter}{each.trial.number}"
     calls = len(each.record.exchanges)
     cost = f"{calls} call{'' if calls == 1 else 's'}, {each.record.tokens} tokens, {each.seconds:.1f} s"
+    cost += "" if each.is_new else ", done before"
     if each.reason is not None:
-        return f"{name}: 0, failed in {each.failed_stage}: {each.reason} ({cost})"
+        return f"{name}: 0, failed in {each.failed_stage}: {printable_line(each.reason)} ({cost})"
     return f"{name}: {each.score:.4f} = stability {each.stability:.3f} x similarity {each.similarity:.4f} ({cost})"
 
 
-def to_text(result: TryResult, full_trials: int) -> str:
-    """Return a try as text for a terminal.
-
-    Args:
-        result: The trials.
-        full_trials: The trials of a whole evaluation with this model.
-    """
-    lines = []
-    for each in result.trials:
-        lines += ["", describe(each)]
-        lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.record.flags]
-        lines += [f"    {line}" for line in (drawing(each.picture) if each.picture else [])]
-        lines += [f"  {each.picture}"] if each.picture else []
-    lines.append("")
-    for letter, value in result.diversity.items():
-        scores = [each.score or Decimal(0) for each in result.trials if each.trial.letter == letter]
-        mean = sum(scores, Decimal(0)) / len(scores)
-        lines.append(f"{letter}: mean score {mean:.4f} x diversity {value:.4f} = {mean * value:.6f} before its weight")
-    failed = sum(each.reason is not None for each in result.trials)
-    lines.append(f"{len(result.trials)} trials, {failed} failed")
-    seconds = result.seconds_of_full_run(full_trials)
-    lines.append(f"a full run with this model, {full_trials} trials, takes about {duration(seconds)} at this pace")
-    return "\n".join(lines).lstrip("\n")
+def trial_text(each: TriedTrial) -> str:
+    """Return a trial in lines: its scores or its failure, the level before and after, and what its program printed."""
+    lines = [describe(each)]
+    lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.record.flags]
+    if each.level and each.level.simulated:
+        lines += [f"    {line}".rstrip() for line in level_lines(each.level)]
+    if cut := [one.reply.output_tokens for one in each.record.exchanges if one.reply.done_reason == "length"]:
+        lines.append(f"  the model's reply was cut off after {cut[-1]} tokens, the model's num_predict or num_ctx")
+    if each.printed:
+        lines += [f"  printed, {each.printed}:", *(f"  | {line}" for line in _last_lines(read_text(each.printed)))]
+    lines += [f"  {path}" for path in (each.response, each.picture) if path and path.stat().st_size]
+    return "\n".join(lines)
 
 
-def to_json(result: TryResult, full_trials: int) -> dict[str, object]:
+def _last_lines(text: str) -> list[str]:
+    """Return the last lines of a text: an error stands at the end."""
+    lines = text.splitlines()
+    left_out = len(lines) - _SHOWN_LINES
+    shown = [line if len(line) <= _SHOWN_WIDTH else f"{line[:_SHOWN_WIDTH]}..." for line in lines[-_SHOWN_LINES:]]
+    return [*([f"[{left_out} lines before these]"] if left_out > 0 else []), *shown]
+
+
+def seconds_of_full_run(tried: Sequence[TriedTrial], full_trials: int) -> float:
+    """Return the model's time for so many trials, at the mean of those that were tried."""
+    return full_trials * sum(each.seconds for each in tried) / len(tried)
+
+
+def print_summary(
+    tried: Sequence[TriedTrial], own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int
+) -> None:
+    """Print the means of each letter, with those of the baseline below them, and the time of a full run."""
+    columns = (
+        "letter",
+        "team",
+        "trials",
+        "failed",
+        "stability",
+        "similarity",
+        "score",
+        "diversity",
+        "score x diversity",
+    )
+    rows = [_row(each) for one in own for each in (one, *(other for other in baseline if other.letter == one.letter))]
+    print_table(columns, rows)
+    failed = sum(each.reason is not None for each in tried)
+    seconds = seconds_of_full_run(tried, full_trials)
+    sys.stdout.write(
+        "means of all trials, a failed one counts 0; a letter's weight comes on top of it in a competition\n"
+        f"{len(tried)} trials, {failed} failed; a full run with this model, {full_trials} trials, takes about "
+        f"{duration(seconds)} at this pace\n"
+    )
+
+
+def _row(each: LetterSummary) -> tuple[str, ...]:
+    """Return a line of the table; what is not known is a dash."""
+    known = each.diversity is not None
+    return (
+        each.letter,
+        printable_line(each.team),
+        str(each.trials),
+        "-" if each.failed is None else str(each.failed),
+        f"{each.stability:.3f}",
+        f"{each.similarity:.4f}",
+        f"{each.score:.4f}",
+        f"{each.diversity:.4f}" if known else "-",
+        f"{each.score * (each.diversity or 0):.6f}" if known else "-",
+    )
+
+
+def to_json(
+    tried: Sequence[TriedTrial], own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int
+) -> dict[str, object]:
     """Return a try as JSON values."""
     return {
         "trials": [
             {
                 "letter": each.trial.letter,
                 "trial": each.trial.number,
-                "stability": _float(each.stability),
-                "similarity": _float(each.similarity),
-                "failed_step": each.failed_stage,
+                "score": each.score,
+                "stability": each.stability,
+                "similarity": each.similarity,
+                "failed_stage": each.failed_stage,
                 "reason": each.reason,
+                "likeliest": [list(one) for one in each.level.likeliest] if each.level else [],
                 "picture": str(each.picture) if each.picture else None,
+                "printed": str(each.printed) if each.printed else None,
                 "calls": len(each.record.exchanges),
                 "tokens": each.record.tokens,
                 "seconds": round(each.seconds, 3),
                 "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in each.record.flags],
             }
-            for each in result.trials
+            for each in tried
         ],
-        "diversity": {letter: float(value) for letter, value in result.diversity.items()},
-        "full_run": {
-            "trials": full_trials,
-            "seconds": round(result.seconds_of_full_run(full_trials), 1),
-        },
+        "letters": [asdict(each) for each in own],
+        "baseline": [asdict(each) for each in baseline],
+        "full_run": {"trials": full_trials, "seconds": round(seconds_of_full_run(tried, full_trials), 1)},
     }
-
-
-def _float(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)

@@ -1,48 +1,79 @@
-"""A few trials of one submission through the same stages that the competition runs.
+"""A few trials of one submission: asked for as the competition asks, and each level scored as soon as it is there.
 
-Everything goes into one folder: responses, calls, levels, pictures and scores, with the official file names. Finished
-trials are kept, so that a second try of the same submission in the same folder asks for nothing twice.
+Everything goes into one folder: responses, calls, levels and pictures with the official file names, and what a program
+printed. Finished trials are kept: a second try of the same submission in the same folder asks for nothing twice.
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from pcgeval.cli.output_folder import LOCK, OutputFolder
-from pcgeval.core.layout import STAGE_DIRS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
+from pcgeval.cli.output_folder import LOCK, PRINTED, OutputFolder
+from pcgeval.core.files import read_text
+from pcgeval.core.layout import OFFICIAL_RESULTS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import read_outcomes
-from pcgeval.core.trials import TrialRecord, read_record, record_path
-from pcgeval.evaluator.stage import simulate_stage
-from pcgeval.generation.generate import Report, generate_stage
-from pcgeval.levels.stages import convert_stage, extract_stage
+from pcgeval.core.params import Model, Params
+from pcgeval.core.stage_files import TrialRow, read_csv
+from pcgeval.core.trials import TrialRecord
+from pcgeval.core.untrusted import printable_text
+from pcgeval.evaluator.image import png_bytes
+from pcgeval.evaluator.level_score import LevelScore, score_level
+from pcgeval.generation.generate import generate_stage
+from pcgeval.generation.tasks import TrialObserver
 from pcgeval.llm.protocol import Backend
-from pcgeval.scoring.inputs import ScoringRules, first_by_trial
-from pcgeval.scoring.results import read_letter
-from pcgeval.similarity.diversity import diversity_stage
-from pcgeval.similarity.stage import classify_stage
+from pcgeval.scoring.official_files import TRIAL_SCORES
+from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Submission
+
+_DIGITS = 7  # of a diversity, as in the official files
 
 
 @dataclass(frozen=True)
 class TriedTrial:
-    """One trial: its scores, or the stage in which it failed and why."""
+    """One trial: its level with all its scores, or the reason why there is no response.
+
+    Attributes:
+        trial: Its letter and number.
+        record: How the response came about.
+        response: The file with it.
+        level: What the response is worth; None if there is none.
+        picture: The evaluator's picture, 1024 x 1024; None where no level was simulated.
+        printed: The file with what the program printed; None if it printed nothing.
+        is_new: Whether the trial was done just now.
+    """
 
     trial: Trial
     record: TrialRecord
-    stability: Decimal | None
-    similarity: Decimal | None
-    failed_stage: str | None
-    reason: str | None
-    picture: Path | None  # 1024 x 1024 PNG; None where no level was simulated
+    response: Path
+    level: LevelScore | None
+    picture: Path | None
+    printed: Path | None
+    is_new: bool
 
     @property
-    def score(self) -> Decimal | None:
-        """Stability times similarity; None where the trial failed."""
-        if self.stability is None or self.similarity is None:
-            return None
+    def failed_stage(self) -> str | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.level.failed_stage if self.level else "generate"
+
+    @property
+    def reason(self) -> str | None:
+        """Why the trial failed; None if it did not."""
+        return self.level.reason if self.level else self.record.reason
+
+    @property
+    def stability(self) -> float:
+        """The share of blocks that stayed; 0 for a failed trial."""
+        return self.level.stability if self.level else 0.0
+
+    @property
+    def similarity(self) -> float:
+        """The probability of the letter; 0 for a failed trial."""
+        return self.level.similarity if self.level else 0.0
+
+    @property
+    def score(self) -> float:
+        """Stability times similarity; 0 for a failed trial, as the rules say."""
         return self.stability * self.similarity
 
     @property
@@ -52,15 +83,28 @@ class TriedTrial:
 
 
 @dataclass(frozen=True)
-class TryResult:
-    """The trials of a submission with one model."""
+class LetterSummary:
+    """The means over all trials of a letter, failed ones counted as 0.
 
-    trials: tuple[TriedTrial, ...]
-    diversity: dict[str, Decimal]  # by letter; not for a letter with a single trial
+    Attributes:
+        team: Whose trials these are.
+        letter: The letter.
+        trials: The number of trials.
+        failed: How many of them failed; None where that is not known.
+        stability: The mean share of blocks that stayed.
+        similarity: The mean probability of the letter.
+        score: The mean of stability times similarity.
+        diversity: The mean distance of the trials; None for a single one.
+    """
 
-    def seconds_of_full_run(self, full_trials: int) -> float:
-        """Return the model's time for so many trials, at the mean of those that were tried."""
-        return full_trials * sum(each.seconds for each in self.trials) / len(self.trials)
+    team: str
+    letter: str
+    trials: int
+    failed: int | None
+    stability: float
+    similarity: float
+    score: float
+    diversity: float | None
 
 
 def try_submission(
@@ -68,11 +112,13 @@ def try_submission(
     model: str,
     submission: Submission,
     backend: Backend,
+    classifier: Classifier,
     folder: Path,
-    report: Report,
+    report: Callable[[TriedTrial], None],
     *,
+    observer: TrialObserver | None = None,
     trust_programs: bool = False,
-) -> TryResult:
+) -> None:
     """Run every trial of params with one model.
 
     Args:
@@ -80,8 +126,10 @@ def try_submission(
         model: The model's key in params.
         submission: The prompt or program.
         backend: Where the model is asked.
-        folder: Where all files go, `<stage>/<letter>/...`; replies and pictures of other letters in it are kept.
-        report: Called after each trial's response.
+        classifier: Tells which letter a level shows.
+        folder: Where all files go, `<stage>/<letter>/...`; those of other letters in it are kept.
+        report: Called with each trial once it is scored.
+        observer: Is told of trials while they run.
         trust_programs: Run a program without a sandbox where there is none.
 
     Raises:
@@ -89,53 +137,143 @@ def try_submission(
         FolderBusyError: Another process works on the same folder.
         LlmError: The model cannot be asked.
         SandboxError: There is no sandbox for a program.
-        ClassifierError: The classifier of params cannot be loaded.
+        TrialFaultError: Trials failed through no fault of the submission.
     """
-    wanted, team, competition = list(trials(params)), submission.team, params.competition
-    raw, state = folder / "raw", folder / "unfinished"
-    output = OutputFolder(folder, team, model)
-    with lock_folder(folder, folder / LOCK), TemporaryDirectory(prefix="pcgeval-try-") as made:
-        output.claim(
-            [f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for trial in wanted for suffix in (".txt", ".json")]
-            + [f"raw/{TRIALS_FILE}"]
-        )
+    team, raw, output = submission.team, folder / "raw", OutputFolder(folder, submission.team, model)
+
+    def score(trial: Trial, record: TrialRecord, is_new: bool) -> None:
+        level, response = None, trial_file(raw, "raw", team, trial)
+        if record.reason is None:
+            level = score_level(read_text(response), trial.letter, classifier, params.physics, read_as="response")
+        output.put(_level_files(team, trial, level))
+        picture = trial_file(folder / "images", "images", team, trial) if level and level.simulated else None
+        printed = folder / printed_name(team, trial)
+        report(TriedTrial(trial, record, response, level, picture, printed if printed.is_file() else None, is_new))
+
+    with lock_folder(folder, folder / LOCK):
+        output.claim(name for trial in trials(params) for name in _names(team, trial))
         generate_stage(
             params,
             model,
             submission,
             backend,
             raw,
-            report,
-            state=state,
+            score,
+            state=folder / "unfinished",
             trust_programs=trust_programs,
             keep_others=True,
+            observer=_KeptOutput(output, team, observer),
         )
-        place: dict[StageDir, Path] = {stage: Path(made, stage) for stage in STAGE_DIRS}
-        extract_stage(raw, place["intermediate"], team, wanted)
-        convert_stage(place["intermediate"], place["levels"], team, wanted)
-        simulate_stage(place["levels"], place["stability"], place["images"], team, wanted, physics=params.physics)
-        classify_stage(place["images"], place["similarity"], team, wanted, params.similarity, folder / "predictions")
-        if competition.trials > 1:
-            vectors = params.diversity.vectors
-            diversity_stage(
-                place["similarity"], place["diversity"], team, competition.trials, competition.characters, vectors
-            )
-        output.publish(Path(made), competition.characters)
-        place |= {"raw": raw, "images": folder / "images"}
-        rules, outcomes = ScoringRules(competition.characters, competition.trials), read_outcomes(place["similarity"])
-        letters = {letter: read_letter(place, letter, rules) for letter in rules.letters}
-        tried = []
-        for trial in wanted:
-            results, picture = letters[trial.letter], trial_file(place["images"], "images", team, trial)
-            tried.append(
-                TriedTrial(
-                    trial,
-                    read_record(record_path(raw, team, trial)),
-                    first_by_trial(results.stability).get(trial.number),
-                    first_by_trial(results.similarity).get(trial.number),
-                    outcomes[trial].failed_stage,
-                    outcomes[trial].reason,
-                    picture if picture.is_file() else None,
-                )
-            )
-    return TryResult(tuple(tried), {key: each.diversity for key, each in letters.items() if each.diversity is not None})
+
+
+@dataclass(frozen=True)
+class _KeptOutput:
+    """Keep what programs print."""
+
+    output: OutputFolder
+    team: str
+    observer: TrialObserver | None
+
+    def asking(self, trial: Trial, call: int) -> None:
+        if self.observer:
+            self.observer.asking(trial, call)
+
+    def ended(self, trial: Trial, printed: str) -> None:
+        lines = printable_text(
+            printed.replace("\r\n", "\n").replace("\r", "\n")
+        )  # progress bars return to their line's start
+        self.output.put({printed_name(self.team, trial): lines.encode() if printed else None})
+        if self.observer:
+            self.observer.ended(trial, printed)
+
+
+def printed_name(team: str, trial: Trial) -> str:
+    """Return the name of the file with what a trial's program printed, without control characters."""
+    return f"{PRINTED}/{trial.letter}/{tag(team, trial)}.txt"
+
+
+def _names(team: str, trial: Trial) -> Iterator[str]:
+    """Yield the names of all files that may be written for a trial."""
+    yield f"raw/{TRIALS_FILE}"
+    yield from (f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for suffix in (".txt", ".json"))
+    yield from (*_level_files(team, trial, None), printed_name(team, trial))
+
+
+def _level_files(team: str, trial: Trial, level: LevelScore | None) -> Mapping[str, bytes | None]:
+    """Return the contents of a level's files by their official names; None for one that must not be there."""
+    contents: dict[StageDir, bytes | None] = {
+        "intermediate": level.code.encode() if level and level.code is not None else None,
+        "levels": level.xml.encode() if level and level.xml is not None else None,
+        "images": png_bytes(level.image()) if level and level.simulated else None,
+    }
+    return {trial_file(Path(stage), stage, team, trial).as_posix(): each for stage, each in contents.items()}
+
+
+def summary(team: str, tried: Iterable[TriedTrial], vectors: str) -> tuple[LetterSummary, ...]:
+    """Return the means of each letter.
+
+    Args:
+        team: Whose trials these are.
+        tried: The trials.
+        vectors: What the diversity compares: `softmax` or `cls`.
+    """
+    by_letter: dict[str, list[TriedTrial]] = {}
+    for each in tried:
+        by_letter.setdefault(each.trial.letter, []).append(each)
+    return tuple(
+        LetterSummary(
+            team,
+            letter,
+            len(group),
+            sum(each.reason is not None for each in group),
+            _mean(each.stability for each in group),
+            _mean(each.similarity for each in group),
+            _mean(each.score for each in group),
+            _diversity(group, vectors) if len(group) > 1 else None,
+        )
+        for letter, group in sorted(by_letter.items())
+    )
+
+
+def baseline_summary(
+    params: Params, model: Model, letters: str, results: Path = OFFICIAL_RESULTS
+) -> tuple[LetterSummary, ...]:
+    """Return the means of the competition's baseline with the same model, as its last evaluation found them.
+
+    Empty where there is no baseline, or no evaluation of it with this model.
+
+    Raises:
+        FileError: The results are there and cannot be read.
+    """
+    keys = (key for key, each in params.models.items() if (each.name, each.options) == (model.name, model.options))
+    tables = (results / key / TRIAL_SCORES for key in keys)
+    table, team = next((path for path in tables if path.is_file()), None), params.scoring.baseline
+    if table is None or team is None:
+        return ()
+    rows = [row for row in read_csv(TrialRow, table) if row.team == team]
+    groups = {letter: [row for row in rows if row.letter == letter] for letter in sorted(letters)}
+    return tuple(
+        LetterSummary(
+            team,
+            letter,
+            len(group),
+            None,
+            _mean(float(row.stability) for row in group),
+            _mean(float(row.similarity) for row in group),
+            _mean(float(row.stability * row.similarity) for row in group),
+            float(group[0].diversity),
+        )
+        for letter, group in groups.items()
+        if group
+    )
+
+
+def _diversity(group: list[TriedTrial], vectors: str) -> float:
+    levels = [each.level for each in group if each.level and each.level.simulated]
+    rows = [each.embedding if vectors == "cls" else tuple(each.probabilities.values()) for each in levels]
+    return round(diversity(rows, len(group)), _DIGITS)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found)

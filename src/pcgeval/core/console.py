@@ -87,6 +87,44 @@ def _end_with_dvc() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class StatusLine:
+    """Show on stderr what is under way: on a terminal in one line that is rewritten, elsewhere in lines now and then.
+
+    Several threads may use it.
+    """
+
+    def __init__(self, *, every: float = 5.0) -> None:
+        """Show nothing yet; `every` is the shortest time between lines about the same activity, in seconds."""
+        self.every = every
+        self._activity, self._printed, self._is_open = "", 0.0, False
+        self._lock = threading.Lock()
+
+    def show(self, activity: str, detail: str = "") -> None:
+        """Show an activity, and how far it is; other words for the activity are shown at once."""
+        is_terminal, now = sys.stderr.isatty(), time.monotonic()
+        with self._lock:
+            if activity == self._activity and now - self._printed < (0.1 if is_terminal else self.every):
+                return
+            self._activity, self._printed, self._is_open = activity, now, is_terminal
+            _print_over(f"{activity}{detail}", end="\r" if is_terminal else "\n")
+
+    def clear(self) -> None:
+        """Make room for other output: the line on a terminal is removed."""
+        with self._lock:
+            if self._is_open:
+                _print_over("", end="\r")
+            self._activity, self._is_open = "", False
+
+
+def _print_over(line: str, end: str) -> None:
+    """Print a line; on a terminal it is cut to its width and covers the line before, also a longer one."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns - 1
+        line = line[:width].ljust(width)
+    print_stderr(line, end=end)
+    sys.stderr.flush()
+
+
 class Progress:
     """Count finished items on stderr: on a terminal in one line that is rewritten, elsewhere every few seconds."""
 
@@ -121,10 +159,7 @@ class Progress:
         if self.failed:
             parts.append(f"{self.failed} failed")
         line = f"{', '.join(parts)}{f' ({note})' if note else ''}".replace("\n", " ")
-        if is_terminal:
-            width = shutil.get_terminal_size().columns - 1
-            line = line[:width].ljust(width)  # covers the previous line, also a longer one
-        print_stderr(line, end="\n" if is_last or not is_terminal else "\r")
+        _print_over(line, end="\n" if is_last or not is_terminal else "\r")
 
     def _rate(self, seconds: float) -> list[str]:
         new = self.done - self._kept

@@ -48,6 +48,7 @@ class LevelScore:
         failed_stage: The stage in which the level failed; None if it did not.
         reason: Why it failed.
         physics: The physics it was simulated with.
+        embedding: The classifier's vector of the picture; empty without a picture or without a classifier.
     """
 
     letter: str
@@ -61,6 +62,7 @@ class LevelScore:
     failed_stage: StageName | None
     reason: str | None
     physics: PhysicsParams
+    embedding: tuple[float, ...] = ()
 
     @property
     def stability(self) -> float:
@@ -209,11 +211,13 @@ def score_level(
         return failed("simulate", str(error))
     names = [call.text for call in read_calls(code)] if code is not None else [block.type for block in before]
     probabilities: dict[str, float] = {}
+    embedding: tuple[float, ...] = ()
     if classifier is not None:
-        row = classifier.predict([render(end)]).probabilities[0]
-        probabilities = dict(zip(classifier.labels, row.tolist(), strict=True))
+        found = classifier.predict([render(end)])
+        probabilities = dict(zip(classifier.labels, found.probabilities[0].tolist(), strict=True))
+        embedding = tuple(found.embeddings[0].tolist())
     blocks = tuple(called_blocks(names, before, end))
-    return LevelScore(letter, read_as, code, xml, before, end, blocks, probabilities, None, None, physics)
+    return LevelScore(letter, read_as, code, xml, before, end, blocks, probabilities, None, None, physics, embedding)
 
 
 def text_kind(text: str) -> TextKind:

@@ -40,7 +40,7 @@ from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, PromptRunner, RefusedProgram
 from pcgeval.generation.snapshot import submission_snapshot
-from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialRun, stale_records
+from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver, TrialRun, stale_records
 from pcgeval.llm.backends import pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, ServerFaultError
@@ -95,6 +95,7 @@ def generate_stage(
     trust_programs: bool = False,
     recorded_trials: Path | None = None,
     keep_others: bool = False,
+    observer: TrialObserver | None = None,
 ) -> None:
     """Do every trial that is not yet finished, then list what became of all of them.
 
@@ -110,6 +111,7 @@ def generate_stage(
         trust_programs: Run a program without a sandbox where there is none.
         recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
         keep_others: Leave what no trial of params owns in the folder; else it is removed.
+        observer: Is told of trials while they run; only then what programs print is kept.
 
     Raises:
         FolderBusyError: Another process works on the same folder.
@@ -130,7 +132,7 @@ def generate_stage(
         outcomes = []
         faults = {}
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
-        generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded)
+        generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded, observer)
         for done in generation.finish(trial_list, settings.concurrency):
             outcomes.append(outcome_of(done.trial, done.record))
             report(done.trial, done.record, done.is_new)
@@ -201,9 +203,10 @@ class _Generation:
         log: CallLog,
         trust_programs: bool,
         recorded: Mapping[Trial, RecordedTrial],
+        observer: TrialObserver | None,
     ) -> None:
         self.task, self.backend, self.folder, self.log = task, backend, folder, log
-        self.trust_programs, self.recorded = trust_programs, recorded
+        self.trust_programs, self.recorded, self.observer = trust_programs, recorded, observer
         self.stopping = threading.Event()
         self.contained = True
         self.lock = threading.Lock()
@@ -252,10 +255,13 @@ class _Generation:
             return
         with open_sandbox(ResourceLimits(), self.trust_programs) as sandbox:
             self.contained = sandbox.contained
-            yield ProgramRunner(work, sandbox, limits, interpreter)
+            yield ProgramRunner(work, sandbox, limits, interpreter, keep_output=self.observer is not None)
 
     def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
-        backend = TrialBackend(self.backend, self.log, self.task.submission.team, trial, self.task.limits.overtime)
+        team, limits = self.task.submission.team, self.task.limits
+        backend = TrialBackend(self.backend, self.log, team, trial, limits.overtime, self.observer)
+        if self.observer and isinstance(self.task.submission.work, Program):
+            self.observer.asking(trial, 0)
         job = self.task.job(trial)
         cause: FaultCause | None
         try:
@@ -265,13 +271,15 @@ class _Generation:
             run, cause = TrialRun("", (), (), str(error)), "machine"
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
+        if self.observer:
+            self.observer.ended(trial, run.printed)
         response, record = _response_and_record(self.task, job, run, backend, cause, contained=self.contained)
-        write_trial(self.folder, self.task.submission.team, trial, response, record)
+        write_trial(self.folder, team, trial, response, record)
         with self.lock:
             self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
             if self.faults_in_a_row >= FAULTS_IN_A_ROW and not self.is_patient:
                 raise TrialFaultError(
-                    f"{self.task.submission.team} with {job.model.name}: {self.faults_in_a_row} trials one after the "
+                    f"{team} with {job.model.name}: {self.faults_in_a_row} trials one after the "
                     "other failed through no fault of the submission, the last one "
                     f"{trial.letter}{trial.number}: {record.reason}. No other was begun. Look at the log of the "
                     "model's server, then run again: what is finished is kept."
@@ -282,7 +290,15 @@ class _Generation:
 class TrialBackend:
     """The way of one trial to its model: what was answered before is taken from the call log, all else is asked."""
 
-    def __init__(self, backend: Backend, log: CallLog, team: str, trial: Trial, overtime: str) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        log: CallLog,
+        team: str,
+        trial: Trial,
+        overtime: str,
+        observer: TrialObserver | None = None,
+    ) -> None:
         """Wrap a model's backend.
 
         Args:
@@ -291,9 +307,10 @@ class TrialBackend:
             team: Noted with each call for a reader of the log, as is the trial.
             trial: The trial.
             overtime: The reason that is given for a call whose time ended.
+            observer: Is told before the model is asked.
         """
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
-        self._overtime = overtime
+        self._overtime, self._observer = overtime, observer
         self._lock = threading.Lock()
         self._turns = 0
         self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
@@ -337,6 +354,8 @@ class TrialBackend:
         )
 
         def ask() -> LoggedCall:
+            if self._observer:
+                self._observer.asking(self._trial, self._turns)
             try:
                 reply = self._backend.chat(request, timeout)
             except CallError as error:

@@ -11,7 +11,7 @@ from pcgeval.generation.broker import Broker, TrialFailed
 from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolation
 from pcgeval.generation.tasks import TrialJob, TrialRun
 from pcgeval.llm.protocol import Backend, CallError, Message
-from pcgeval.sandbox.sandbox import Sandbox
+from pcgeval.sandbox.sandbox import Sandbox, SandboxedProcess
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.requirements import REQUIREMENTS
 from pcgeval.submissions.source_checks import unseeded_random
@@ -61,7 +61,9 @@ class RefusedProgram:
 class ProgramRunner:
     """Start a program in a fresh process for each trial; several trials may be run at once from several threads."""
 
-    def __init__(self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path) -> None:
+    def __init__(
+        self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
+    ) -> None:
         """Look through the program's files.
 
         Args:
@@ -69,10 +71,12 @@ class ProgramRunner:
             sandbox: Where its processes are started.
             limits: The tokens and seconds that a trial may use.
             interpreter: The Python that has what the program requires.
+            keep_output: Return what it prints with each trial; then it also gets a moment to end by itself.
         """
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(program.folder)
+        self._keep_output = keep_output
 
     def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
         """Run one trial and return its outcome, whatever the program does.
@@ -83,11 +87,17 @@ class ProgramRunner:
         """
         with Pipe() as pipe:
             broker = Broker(job, backend, self._limits, pipe)
-            response, reason = self._run(job, broker, pipe)
-        return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason)
+            process = self._start(job, pipe)
+            try:
+                response, reason = _serve(process, broker, pipe)
+                if self._keep_output:
+                    process.output(SETTLING_SECONDS)
+            finally:
+                process.kill()
+            printed = process.output(SETTLING_SECONDS) if self._keep_output else ""
+        return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason, printed)
 
-    def _run(self, job: TrialJob, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
-        """Return the response, or an empty one and the reason."""
+    def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         calls, replies = pipe.guest_ends
         trial = {
             "letter": job.trial.letter,
@@ -98,29 +108,33 @@ class ProgramRunner:
             "replies": replies,
             "line_bytes": LINE_BYTES,
         }
-        process = self._sandbox.start(
+        # what is printed is not held back by a program that is going to be killed
+        unbuffered = {"PYTHONUNBUFFERED": "1"} if self._keep_output else {}
+        return self._sandbox.start(
             self._command,
             folder=self._program.folder,
             readable=(GUEST,),
             descriptors=pipe.guest_ends,
-            environment={"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)},
+            environment={"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial), **unbuffered},
         )
-        try:
-            pipe.close_guest_ends()
-            return broker.serve(), None
-        except TrialFailed as failure:
-            return "", str(failure)
-        except ProtocolViolation as failure:
-            return "", f"{broker.limit.why}; then it {failure}" if broker.limit else str(failure)
-        except PipeClosed:
-            status = process.wait(SETTLING_SECONDS)
-            if broker.limit:
-                return "", broker.limit.why
-            if status.reason:
-                return "", f"gave no answer: it {status.reason}"
-            last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
-            if last.startswith("ModuleNotFoundError"):
-                last = f"{last}; a package has to be named in {REQUIREMENTS}"
-            return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
-        finally:
-            process.kill()
+
+
+def _serve(process: SandboxedProcess, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
+    """Return the response, or an empty one and the reason."""
+    try:
+        pipe.close_guest_ends()
+        return broker.serve(), None
+    except TrialFailed as failure:
+        return "", str(failure)
+    except ProtocolViolation as failure:
+        return "", f"{broker.limit.why}; then it {failure}" if broker.limit else str(failure)
+    except PipeClosed:
+        status = process.wait(SETTLING_SECONDS)
+        if broker.limit:
+            return "", broker.limit.why
+        if status.reason:
+            return "", f"gave no answer: it {status.reason}"
+        last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
+        if last.startswith("ModuleNotFoundError"):
+            last = f"{last}; a package has to be named in {REQUIREMENTS}"
+        return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")

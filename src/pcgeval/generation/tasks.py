@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Protocol
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
 from pcgeval.core.layout import Trial, trials
@@ -46,6 +47,17 @@ class TrialRun:
     exchanges: tuple[Exchange, ...]
     flags: tuple[Flag, ...]
     reason: str | None
+    printed: str = ""  # by the program, as far as it is kept: a stranger's text
+
+
+class TrialObserver(Protocol):
+    """Is told of trials while they run, from the threads that run them."""
+
+    def asking(self, trial: Trial, call: int) -> None:
+        """Take note that a trial's program is started (call 0), or that it asks the model for the first time (1)..."""
+
+    def ended(self, trial: Trial, printed: str) -> None:
+        """Take what a trial's program printed, bounded, but a stranger's text; its record is not written yet."""
 
 
 @dataclass(frozen=True)

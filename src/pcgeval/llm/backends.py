@@ -8,18 +8,24 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import OPENAI_URL, is_openai_model
 from pcgeval.llm.local_models import find_model, model_file
-from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.llm.protocol import Backend, LlmError, OnText
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.llm.retry import ServedModel
 
 
-def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
+def open_backend(
+    model: Model,
+    recording: Path = Path(),
+    report: Callable[[str], None] = print_stderr,
+    on_text: OnText | None = None,
+) -> Backend:
     """Open a model's backend; it may be used from several threads.
 
     Args:
         model: The model, as params.yaml describes it.
         recording: Where its exchanges lie, for the backend `recorded`.
         report: Is told what a person should know while a run goes on, such as that a host is left out.
+        on_text: Is given each piece of a reply as it comes, where the model sends its replies in pieces.
 
     Raises:
         LlmError: The recording, the model file, a package, or an option is missing or wrong; the message says what to
@@ -37,13 +43,13 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
                 raise LlmError(
                     f"model {model.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}."
                 )
-            return LlamaCpp(model_file(model.name, model.digest), context=context)
+            return LlamaCpp(model_file(model.name, model.digest), context=context, on_text=on_text)
         case "ollama":
             from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
 
             check_options(model.name, model.options)
             servers = [
-                OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive)
+                OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive, on_text=on_text)
                 for host in model.hosts or (model.host,)
             ]
             return ServedModel(model.name, servers, report=report)
@@ -58,6 +64,7 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
                 model.base_url,
                 stream=model.stream,
                 report=report,
+                on_text=on_text,
                 limit_field=profile.limit_field,
                 structured_output=profile.structured_output,
             )

@@ -25,6 +25,7 @@ from pcgeval.llm.protocol import (
     ChatRequest,
     LlmError,
     Message,
+    OnText,
     Option,
     RefusedError,
     ServerFaultError,
@@ -80,12 +81,15 @@ class LlamaCpp:
     It is asked at the port that it opens on 127.0.0.1.
     """
 
-    def __init__(self, path: Path, *, context: int = CONTEXT, threads: int | None = None) -> None:
+    def __init__(
+        self, path: Path, *, context: int = CONTEXT, threads: int | None = None, on_text: OnText | None = None
+    ) -> None:
         """Load a model; raises LlmError if the file or the llama.cpp package is missing."""
         if not path.is_file():
             raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
         self.path = path
         self._digest: str | None = None
+        self._on_text = on_text
         self._server: Any = _start(path, context, threads or min(os.cpu_count() or 1, 2))
 
     def close(self) -> None:
@@ -105,9 +109,12 @@ class LlamaCpp:
         started = time.monotonic()
 
         async def whole() -> Completion:
-            parts = [part async for part in self.stream(completion_body(request))]
-            assert isinstance(parts[-1], Completion)  # noqa: S101 - as `stream` promises
-            return parts[-1]
+            part: str | Completion = ""
+            async for part in self.stream(completion_body(request)):
+                if self._on_text and isinstance(part, str):
+                    self._on_text(part)
+            assert isinstance(part, Completion)  # noqa: S101 - as `stream` promises
+            return part
 
         try:
             found = run_until(started + timeout, whole)

@@ -13,7 +13,7 @@ import ollama
 
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
 from pcgeval.llm.local_models import find_model, full_name
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Option, ServerFaultError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, OnText, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.tokens import usual_tokens
@@ -42,6 +42,7 @@ class OllamaServer(HttpServer):
         stream: bool = True,
         keep_alive: str | int | None = None,
         silence: float = RetryPolicy.silence,
+        on_text: OnText | None = None,
     ) -> None:
         """Name a model and a server; the host is OLLAMA_HOST or 127.0.0.1:11434 where none is given.
 
@@ -51,13 +52,14 @@ class OllamaServer(HttpServer):
             stream: Whether replies come word by word; without it a stall shows only when time is up.
             keep_alive: How long the server keeps the model in memory, in Ollama's format; None: as the server is set.
             silence: Seconds without a byte after which a reply that has begun counts as broken off.
+            on_text: Is given each piece of a reply as it comes.
 
         Raises:
             LlmError: The host is no address.
         """
         address = host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
         super().__init__(name, address, stream=stream, silence=silence)
-        self._keep_alive = keep_alive
+        self._keep_alive, self._on_text = keep_alive, on_text
         try:
             ollama.AsyncClient(address, transport=BoundedTransport(silence))
         except (ValueError, httpx.InvalidURL) as error:
@@ -113,6 +115,8 @@ class OllamaServer(HttpServer):
         chat: Any = client.chat
         async for part in each_part(await chat(request.model, messages, **fields, stream=self._stream)):
             text.append(part.message.content or "")
+            if self._on_text and text[-1]:
+                self._on_text(text[-1])
         if part is None or not part.done:
             raise TransientError("the reply broke off before its end")
         reply = ChatReply(

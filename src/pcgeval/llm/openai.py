@@ -30,6 +30,7 @@ from pcgeval.llm.protocol import (
     ChatRequest,
     ContextExceededError,
     LlmError,
+    OnText,
     Option,
     ServerFaultError,
     unpinned_digest,
@@ -102,6 +103,7 @@ class OpenAiServer(HttpServer):
         report: Callable[[str], None] = print_stderr,
         limit_field: str | None = "max_tokens",
         structured_output: str | None = "json_schema",
+        on_text: OnText | None = None,
     ) -> None:
         """Name a model, by its id in the endpoint's list, and an endpoint, whose URL ends in /v1 as a rule.
 
@@ -113,13 +115,14 @@ class OpenAiServer(HttpServer):
             stream: Whether replies come word by word; without it a stall shows only when time is up.
             silence: Seconds without a byte after which a reply that has begun counts as broken off.
             report: Is told when the endpoint changes.
+            on_text: Is given each piece of a reply as it comes.
 
         Raises:
             LlmError: The endpoint is no URL.
         """
         super().__init__(name, base_url, stream=stream, silence=silence)
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
-        self._report = report
+        self._report, self._on_text = report, on_text
         self._lock = threading.Lock()
         self._first_answer: _Answer | None = None
         self._fingerprint = ""
@@ -192,7 +195,7 @@ class OpenAiServer(HttpServer):
         if isinstance(answer, openai.AsyncStream) and "json" in answer.response.headers.get("content-type", ""):
             # an endpoint that does not stream answers whole
             answer = ChatCompletion.construct(**json.loads(await answer.response.aread()))
-        return await _joined(answer, started, request)
+        return await _joined(answer, started, request, self._on_text)
 
     def _fields(self, request: ChatRequest) -> dict[str, Any]:
         """Return the body's fields beside the model and the messages."""
@@ -290,13 +293,15 @@ async def _model_names(client: openai.AsyncOpenAI) -> list[str] | None:
         raise
 
 
-async def _joined(parts: Any, started: float, request: ChatRequest) -> _Answer:
+async def _joined(parts: Any, started: float, request: ChatRequest, on_text: OnText | None) -> _Answer:
     """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
     text: list[str] = []
     reason = usage = model = fingerprint = None
     async for part in each_part(parts):
         for choice in getattr(part, "choices", None) or ():
             text.append(_text((choice.delta if hasattr(choice, "delta") else choice.message).content))
+            if on_text and text[-1]:
+                on_text(text[-1])
             reason = choice.finish_reason or reason
         usage = getattr(part, "usage", None) or usage
         model = getattr(part, "model", None) or model

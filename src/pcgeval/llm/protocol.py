@@ -1,6 +1,6 @@
 """The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ __all__ = [
     "ContextExceededError",
     "LlmError",
     "Message",
+    "OnText",
     "Option",
     "RefusedError",
     "ServerFaultError",
@@ -79,6 +80,9 @@ class ChatRequest:
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one
         return sha256_json(values)
+
+
+OnText = Callable[[str], None]  # is given the pieces of replies while they come, from the threads that ask
 
 
 class Backend(Protocol):

@@ -21,6 +21,7 @@ from pcgeval.core.errors import PcgevalError
 MEGABYTE = 1_000_000
 MAX_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
 TAIL_BYTES = 8_000
+OUTPUT_BYTES = 65_536  # that are kept of the beginning, and as many of the end, of all that a program prints
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
@@ -99,6 +100,7 @@ class SandboxedProcess:
         self._lock = threading.Lock()
         self._reason: str | None = None
         self._stderr_tail = b""
+        self._first_output = self._last_output = b""  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
         self._first = process.pid  # all other processes of the program descend from it
@@ -142,6 +144,17 @@ class SandboxedProcess:
             return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
         except ValueError:
             return ExitStatus(code, None, tail)
+
+    def output(self, timeout: float) -> str:
+        """Return what the program printed, once it has ended or `timeout` seconds have passed: a stranger's text.
+
+        Of much output the beginning and the end are returned, with a line between them that tells how much is left out.
+        """
+        self._ended.wait(timeout)
+        first, last = self._first_output, self._last_output
+        missing = self._printed_bytes - len(first) - len(last)
+        between = f"\n[{missing} bytes left out]\n".encode() if missing > 0 else b""
+        return (first + between + last).decode("utf-8", errors="replace")
 
     def kill(self, reason: str = "was stopped") -> None:
         """Kill all processes at once; the first reason stays, and a program that has ended keeps its status."""
@@ -209,6 +222,9 @@ class SandboxedProcess:
     def _count_output(self, chunk: bytes, *, is_error: bool) -> None:
         if is_error:
             self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
+        room = OUTPUT_BYTES - len(self._first_output)
+        self._first_output += chunk[:room]
+        self._last_output = (self._last_output + chunk[room:])[-OUTPUT_BYTES:]
         self._printed_bytes += len(chunk)
         if self._printed_bytes > self._limits.file_bytes:
             self.kill(f"printed more than {self._limits.file_bytes / MEGABYTE:g} MB")

@@ -1,0 +1,93 @@
+"""Everything that can be found out before `pcgeval try` asks a model for the first time."""
+
+from pathlib import Path
+
+import typer
+
+from pcgeval.cli.settings import SettingsError, known_model, load_submission_or_file
+from pcgeval.cli.try_output import TryDisplay
+from pcgeval.core.console import EXIT_CHECK_FAILED
+from pcgeval.core.params import Model, Params
+from pcgeval.generation.environments import interpreter_for
+from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.local_models import LOCAL_MODELS
+from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
+from pcgeval.similarity.classifier import Classifier, loaded_classifier
+from pcgeval.submissions.findings import FORMAL_CODES, printable_findings
+from pcgeval.submissions.load import Program, Submission
+from pcgeval.submissions.validate import validate, work_findings
+
+
+def checked_submission(path: Path, params: Params, display: TryDisplay) -> Submission:
+    """Return a submission that passes the checks of `pcgeval validate`; every finding is told.
+
+    What the rules ask for and a trial does not need, such as a README, stops nothing.
+
+    Raises:
+        typer.Exit: It has errors.
+        PcgevalError: There is no such submission.
+    """
+    if path.is_dir():
+        found = validate(path.resolve(), params.limits)
+        findings, work = found.findings, found.work
+        submission = Submission(path.resolve().name, work) if work else None
+    else:
+        submission = load_submission_or_file(path)
+        findings = tuple(work_findings(submission.work, params.limits))
+    for line in printable_findings(findings):
+        display.message(line)
+    if submission is None or any(each.severity == "error" and each.code not in FORMAL_CODES for each in findings):
+        display.message(f"{path}: fix the errors above; nothing was asked")
+        raise typer.Exit(EXIT_CHECK_FAILED)
+    return submission
+
+
+def ready_classifier(
+    submission: Submission, params: Params, display: TryDisplay, *, trust_programs: bool
+) -> Classifier:
+    """Return the classifier, once a program's packages are installed and its sandbox is known to work.
+
+    Raises:
+        RequirementsError: The program asks for what cannot be had.
+        SandboxError: There is no sandbox for it.
+        ClassifierError: The classifier cannot be loaded.
+    """
+    if isinstance(submission.work, Program):
+        display.activity("preparing the program's packages and sandbox")
+        interpreter_for(submission.work.folder)
+        with open_sandbox(ResourceLimits(), trust_programs):
+            pass
+    display.activity("loading the classifier")
+    similarity = params.similarity
+    return loaded_classifier(similarity.model, similarity.revision, similarity.device)
+
+
+def opened_model(params: Params, model: Model, name: str, display: TryDisplay) -> Backend:
+    """Open a model's backend and look whether the model is there.
+
+    Args:
+        params: The competition.
+        model: The model.
+        name: The name that it was asked for by.
+        display: Shows what is under way.
+
+    Raises:
+        LlmError: It cannot be asked.
+        SettingsError: The same, for a model of which nothing but its name is known.
+    """
+    display.activity(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
+    try:
+        backend = open_backend(model, report=display.message, on_text=display.hear)
+        pinned_digest(model, backend)
+    except LlmError as error:
+        if model.backend == "ollama" and model.host is None and known_model(params, name) is None:
+            local = ", ".join(each.name for each in LOCAL_MODELS)
+            raise SettingsError(
+                f"model {name}: is neither in params.yaml nor one of the local models ({local}), and as a model of "
+                f"Ollama: {error} Name a local model, of which the beginning is enough (fetched with `pcgeval models "
+                "fetch NAME`); or give --host ADDRESS of an Ollama server that has it; or --base-url http://ADDRESS/v1 "
+                "of a server with OpenAI's interface."
+            ) from error
+        raise
+    return backend

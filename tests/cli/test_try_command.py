@@ -1,0 +1,219 @@
+"""`pcgeval try` as a participant runs it: in an empty folder, with a server of this machine."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+from handed_in_for_tests import PROMPT_FILES, README, write_folder
+from slow_ollama import SlowOllama
+
+from pcgeval.cli.main import main
+from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_INTERRUPTED
+from pcgeval.sandbox.process import OUTPUT_BYTES
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """\
+import sys
+from llms4pcg.competition import TrialLoop, chat_with_llm, run_evaluation
+
+class Mine(TrialLoop):
+    @staticmethod
+    def run(ctx, letter):
+        {before}
+        reply = chat_with_llm(ctx, [{{"role": "user", "content": letter}}])[0]
+        {after}
+        return reply
+
+if __name__ == "__main__":
+    run_evaluation("mine", Mine)
+    {end}
+"""
+
+
+def program(before: str = "pass", after: str = "pass", end: str = "pass") -> dict[str, str]:
+    return {"README.md": README, "main.py": PROGRAM.format(before=before, after=after, end=end)}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words(server: SlowOllama, folder: Path | str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
+    options = ["--model", "m:1", "--host", server.address, "--letters", letters, "--trials", str(trials)]
+    return ["try", str(folder), *options]
+
+
+def test_what_a_participant_sees(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(here / "mine", PROMPT_FILES)
+    with SlowOllama(0) as server:
+        assert main(words(server, trials=2)) == 0
+        out, err = capsys.readouterr()
+        for each in ("checking mine", "loading the classifier", "looking for m:1", "asking I1 (0 of 2 trials done)"):
+            assert f"{each}\n" in err
+        for each in (
+            "I1: 0.",
+            "x similarity",
+            "likeliest letters: ",
+            "before",
+            "images/I/mine_I_2.png",
+            "score x divers",
+        ):
+            assert each in out
+        assert "all files are in rehearsals/mine/m-1" in err
+        assert len(server.asked) == 2
+        assert main([*words(server, trials=2), "--json"]) == 0
+        assert len(server.asked) == 2, "nothing is asked twice"
+    values = json.loads(capsys.readouterr().out)
+    assert [each["trial"] for each in values["trials"]] == [1, 2]
+    assert (values["letters"][0]["team"], values["baseline"]) == ("mine", [])
+    assert (here / "rehearsals/mine/m-1/levels/I/mine_I_1.xml").is_file()
+
+
+def test_what_a_program_prints_is_kept_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prints = program(
+        "print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')"
+    )
+    write_folder(here / "mine", prints)
+    with SlowOllama(0) as server:
+        assert main(words(server)) == 0
+        first = capsys.readouterr().out
+        assert main(words(server)) == 0
+    for out in (first, capsys.readouterr().out):
+        assert "| begun\ufffd[2Janswer\ufffd" in out
+        assert "| end" in out
+        assert "\033" not in out
+    assert (here / "rehearsals/mine/m-1/printed/I/mine_I_1.txt").read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
+
+
+def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(here / "mine", program("while True: sys.stdout.write('\\x07spam\\r' * 10**5)"))
+    with SlowOllama(0) as server:
+        assert main(words(server)) == 0
+        assert server.asked == []
+    out = capsys.readouterr().out
+    assert "I1: 0, failed in generate: gave no answer: it printed more than 64 MB" in out
+    assert "lines before these]" in out
+    assert len(out) < 10_000
+    assert "\x07" not in out
+    kept = (here / "rehearsals/mine/m-1/printed/I/mine_I_1.txt").read_text()
+    assert "bytes left out]" in kept
+    assert len(kept) < 2 * OUTPUT_BYTES + 100
+
+
+def test_a_program_that_fails_shows_its_last_words_and_has_none_of_our_packages(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(here / "mine", program("print('before'); import pcgeval"))
+    with SlowOllama(0) as server:
+        assert main(words(server)) == 0
+        assert server.asked == []
+    out = capsys.readouterr().out
+    assert "I1: 0, failed in generate: ModuleNotFoundError: No module named 'pcgeval'" in out
+    assert "| before" in out
+    assert "| Traceback (most recent call last):" in out
+
+
+BROKEN = {
+    "syntax": (
+        {"README.md": README, "main.py": "from llms4pcg.competition import TrialLoop\nx = ("},
+        "main.py:2: is not",
+    ),
+    "no main": ({"README.md": README, "main.py": program()["main.py"].partition("if __")[0]}, "nothing starts it"),
+    "prompt's name": ({"README.md": README, "Prompt.txt": "<OBJECT>"}, "rename it to prompt.txt"),
+    "requirements": ({**program(), "requirements.txt": "./x.whl"}, "requirements.txt:1"),
+}
+
+
+@pytest.mark.parametrize("files", BROKEN.values(), ids=BROKEN)
+def test_what_validate_refuses_asks_nothing(
+    here: Path, files: tuple[dict[str, str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents, told = files
+    write_folder(here / "mine", contents)
+    with SlowOllama(0) as server:
+        assert main(words(server)) == EXIT_CHECK_FAILED
+        assert server.asked == []
+    err = capsys.readouterr().err
+    assert told in err
+    assert "fix the errors above; nothing was asked" in err
+
+
+def test_formal_faults_are_told_and_stop_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(here / "mine", {"prompt.txt": "Build é <OBJECT>"})
+    with SlowOllama(0) as server:
+        assert main(words(server)) == 0
+        assert main(words(server, "mine/prompt.txt")) == 0
+        assert len(server.asked) == 1
+    err = capsys.readouterr().err
+    assert "has no README.md" in err
+    assert err.count("U+00E9") == 2
+
+
+def test_what_is_missing_here_is_found_before_the_first_call(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(here / "mine", program())
+    with SlowOllama(0) as server:
+        params = (ROOT / "params.yaml").read_text()
+        (here / "params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
+        assert main(words(server)) == EXIT_BAD_INPUT
+        assert "classifier" in capsys.readouterr().err
+        (here / "params.yaml").unlink()
+        monkeypatch.setenv("PATH", "/nowhere")
+        assert main(words(server)) == EXIT_BAD_INPUT
+        assert "bwrap, which is not installed" in capsys.readouterr().err
+        assert server.asked == []
+
+
+def test_an_unknown_model_names_every_way_to_name_one(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(here / "mine", PROMPT_FILES)
+    with SlowOllama(0) as server:
+        monkeypatch.setenv("OLLAMA_HOST", server.address)
+        assert main(["try", "mine", "--model", "llama9"]) == EXIT_BAD_INPUT
+    err = capsys.readouterr().err
+    for each in (
+        "smollm2:135m",
+        "ollama pull llama9",
+        "pcgeval models fetch",
+        "--host ADDRESS",
+        "--base-url http://ADDRESS/v1",
+    ):
+        assert each in err
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(here / "mine", program(end="import time; time.sleep(600)"))
+    with SlowOllama(0, status=lambda letter: 0 if letter == "L" else 200) as server:  # L1 gets no answer
+        with subprocess.Popen(
+            [sys.executable, "-m", "pcgeval", *words(server, letters="ILT")], stdout=PIPE, stderr=PIPE, text=True
+        ) as ours:
+            assert ours.stdout is not None
+            assert ours.stdout.readline().startswith("I1: ")
+            while len(server.asked) < 2 and ours.poll() is None:
+                time.sleep(0.05)
+            ours.send_signal(signal.SIGINT)
+            _, err = ours.communicate(timeout=60)
+        assert ours.returncode == EXIT_INTERRUPTED
+        assert err.splitlines()[-1] == "stopped; what was finished is kept, run again to continue"
+        assert "Traceback" not in err
+        paid, unanswered = server.asked
+        server.status = lambda _: 200
+        assert main(words(server, letters="ILT")) == 0
+        assert "done before" in capsys.readouterr().out.partition("\n")[0]
+        assert paid not in server.asked[2:]
+        assert server.asked[2] == unanswered
+        assert len(server.asked) == 4
