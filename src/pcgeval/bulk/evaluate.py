@@ -107,6 +107,7 @@ def evaluate(
     read_as: TextKind | None = "response",
     rows_per_part: int = ROWS_PER_PART,
     processes: int | None = None,
+    scheduler: str | None = None,
     report: Callable[[LevelRow], None] = lambda _: None,
 ) -> EvaluationSummary:
     """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
@@ -125,25 +126,28 @@ def evaluate(
         read_as: What the texts are; None takes each for what it looks like, as `score_level` does.
         rows_per_part: How many rows a part has, the last one excepted.
         processes: How many share the work; default: one for each core.
+        scheduler: The address of a Dask cluster that does the work instead.
         report: Called with each row that is new.
 
     Raises:
         FileError: An input cannot be read at all; a row that cannot be read is a row of the table.
         EvaluationError: The folder holds something else, or the input or a setting changed since.
         ClassifierError: The classifier cannot be loaded.
+        ClusterError: The cluster cannot be used.
     """
     files, folder = input_files(map(Path, inputs)), Path(out)
     import_pyarrow()
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
     source = resolve_source(similarity.model, similarity.revision) if classify else None
-    measure = Measure(physics, str(source.folder) if source else None, similarity.device, embeddings)
+    folder_of, sha256 = (source.folder, source.sha256) if source else (None, "")
+    measure = Measure(physics, folder_of, sha256, similarity.device, embeddings)
     settings = {
         "engine": installed_engine(physics),
         "packages": installed_packages(physics),
         "physics": physics.model_dump(mode="json"),
         "parquet": installed_versions("pyarrow"),
-        "classifier": source.sha256 if source else None,
+        "classifier": sha256 or None,
         "embeddings": embeddings,
         "read_as": read_as,
         "rows_per_part": rows_per_part,
@@ -151,8 +155,10 @@ def evaluate(
     _check_folder(folder)
     with lock_folder(folder, folder / LOCK):
         parts = _Parts(folder, settings)
-        rows = _measured_rows(parts.unfinished(read_rows(files)), measure, read_as, similarity.batch, processes)
-        for row in rows:
+        sender = _Sender(parts.unfinished(read_rows(files)), read_as, similarity.batch)
+        folders = {sha256: folder_of} if folder_of else {}
+        results = spread(measure, sender.batches(), processes or os.cpu_count() or 1, scheduler, folders)
+        for row in sender.rows(results):
             report(row)
             parts.add(row)
         return parts.finish()
@@ -259,31 +265,36 @@ class _Parts:
         return note
 
 
-def _measured_rows(
-    rows: Iterable[InputRow], measure: Measure, read_as: TextKind | None, batch_size: int, processes: int | None
-) -> Iterator[LevelRow]:
-    """Yield the row of the table for each row of the input, in order."""
-    pending: deque[_Pending] = deque()
-    sent: deque[list[_Level]] = deque()
+class _Sender:
+    """The rows on their way, from the input to the workers and on to the table."""
 
-    def batches() -> Iterator[list[str]]:
-        levels = _Levels(read_as)
-        count = 0
-        for count, row in enumerate(rows, start=1):
-            pending.append(levels.take(row))
-            if len(levels.new) == batch_size or count % BATCH_ROWS == 0:
-                sent.append(levels.new)
-                yield [level.xml for level in levels.new]
-                levels.new = []
-        sent.append(levels.new)
-        yield [level.xml for level in levels.new]
+    def __init__(self, rows: Iterable[InputRow], read_as: TextKind | None, batch_size: int) -> None:
+        self.input, self.batch_size = rows, batch_size
+        self.levels = _Levels(read_as)
+        self.pending: deque[_Pending] = deque()
+        self.sent: deque[list[_Level]] = deque()
 
-    for results in spread(measure, batches(), processes or os.cpu_count() or 1):
-        for level, measured in zip(sent.popleft(), results, strict=True):
-            level.measured = measured or MeasuredLevel("simulate", CRASHED)
-            level.xml = ""
-        while pending and pending[0].is_done:
-            yield _level_row(pending.popleft())
+    def batches(self) -> Iterator[list[str]]:
+        """Yield the new levels of the next rows."""
+        for count, row in enumerate(self.input, start=1):
+            self.pending.append(self.levels.take(row))
+            if len(self.levels.new) == self.batch_size or count % BATCH_ROWS == 0:
+                yield self._send()
+        yield self._send()
+
+    def _send(self) -> list[str]:
+        batch, self.levels.new = self.levels.new, []
+        self.sent.append(batch)
+        return [level.xml for level in batch]
+
+    def rows(self, results: Iterable[Sequence[MeasuredLevel | None]]) -> Iterator[LevelRow]:
+        """Yield the row of the table for each row of the input, in order."""
+        for found in results:
+            for level, measured in zip(self.sent.popleft(), found, strict=True):
+                level.measured = measured or MeasuredLevel("simulate", CRASHED)
+                level.xml = ""
+            while self.pending and self.pending[0].is_done:
+                yield _level_row(self.pending.popleft())
 
 
 class _Levels:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from PIL import Image
 
 from pcgeval.core.params import PhysicsParams
+from pcgeval.core.spread import folder_here
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import SimulationError, simulate
@@ -33,12 +35,14 @@ class Measure:
     Attributes:
         physics: The settings of the simulation.
         classifier: The folder of the classifier; None measures stability alone.
+        classifier_sha256: The hash of its files.
         device: Where the classifier runs.
         embeddings: Whether to keep the classifier's embeddings.
     """
 
     physics: PhysicsParams
-    classifier: str | None
+    classifier: Path | None
+    classifier_sha256: str
     device: str
     embeddings: bool
 
@@ -55,7 +59,8 @@ class Measure:
                 pictures[number] = render(end)
                 measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
         if self.classifier is not None and pictures:
-            found = loaded_classifier(self.classifier, device=self.device).predict(list(pictures.values()))
+            folder = folder_here(self.classifier, self.classifier_sha256)
+            found = loaded_classifier(folder, device=self.device).predict(list(pictures.values()))
             rows = zip(pictures, found.probabilities.tolist(), found.embeddings.tolist(), strict=True)
             for number, probabilities, embedding in rows:
                 kept = tuple(embedding) if self.embeddings else None

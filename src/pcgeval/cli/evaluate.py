@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
+from pcgeval.cli.options import ClassifierSource, Json, Revision, Scheduler, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def evaluate(
     ] = False,
     rows_per_part: Annotated[int, typer.Option(min=1, max=1_000_000, help="Rows of each file.")] = 10_000,
     processes: Annotated[int | None, typer.Option(min=1, max=1024, help="Default: one for each core.")] = None,
+    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Score the levels of many responses: a table in Parquet, a row each.
@@ -40,6 +41,7 @@ def evaluate(
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.core.spread import chosen_scheduler
 
     params = load_params_or_default()
     similarity = params.similarity
@@ -60,6 +62,7 @@ def evaluate(
         read_as=None if any_text else "response",
         rows_per_part=rows_per_part,
         processes=processes,
+        scheduler=scheduler or chosen_scheduler(params),
         report=step,
     )
     if json:

@@ -21,6 +21,12 @@ ClassifierSource = Annotated[
     typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml, else pcgeval's own."),
 ]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="A Dask cluster's, such as tcp://10.0.0.1:8786; default: that of params.yaml."
+    ),
+]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server, or `pcgeval serve-local`.")]
 BaseUrl = Annotated[
     str | None,

@@ -10,12 +10,13 @@ import typer
 from pcgeval.cli.check import check
 from pcgeval.cli.competition import show_ranking
 from pcgeval.cli.generate import generate
-from pcgeval.cli.options import group
+from pcgeval.cli.options import Scheduler, group
 from pcgeval.cli.stages_run import StagesRun
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import EVALUATING, RANKING_JSON, STATE
 from pcgeval.core.locks import lock_folder
+from pcgeval.core.spread import SCHEDULER
 
 if TYPE_CHECKING:
     from pcgeval.audit.recompute import Recomputation
@@ -24,13 +25,15 @@ app = group()
 
 
 @app.command()
-def run() -> None:
+def run(scheduler: Scheduler = None) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
     Only what changed is computed again, and a run that was stopped goes on where it was. If a stage fails, those that
     do not need it are run all the same; then there is no new ranking and the exit code is 1.
     """
     started = time.monotonic()
+    if scheduler:
+        os.environ[SCHEDULER] = scheduler  # for the stages
     with lock_folder(Path.cwd(), STATE / "locks" / "run.lock"):
         check(full=False, do_rehearse=False, allow_failing_teams=True, json=False)
         write_text(EVALUATING, f"{os.getpid()}\n")

@@ -11,6 +11,7 @@ from pcgeval.core.errors import PcgevalError
 EXTRAS = {
     "Box2D": "box2d",
     "cryptography": "bundle",
+    "distributed": "cluster",
     "dpath": "pipeline",
     "dvc": "pipeline",
     "gguf": "local-llm",

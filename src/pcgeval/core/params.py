@@ -291,6 +291,13 @@ class Intake(_Section):
         return None if value is None else parse_time(value)
 
 
+class Execution(_Section):
+    """Where stages are computed; the same bytes come out, so that no stage depends on it and no hash covers it."""
+
+    # of a Dask cluster, such as tcp://10.0.0.1:8786; None: this machine
+    scheduler: Annotated[str, Field(pattern=r"^(tcp|tls|ws|wss)://[^\s@]+$")] | None = None
+
+
 class Params(_Section):
     """All of params.yaml; sections that a stage depends on must be there, because the stages name them."""
 
@@ -305,6 +312,7 @@ class Params(_Section):
     diversity: Diversity
     scoring: Scoring
     rubric: RubricParams
+    execution: Execution = Execution()
 
     @model_validator(mode="after")
     def _names(self) -> "Params":

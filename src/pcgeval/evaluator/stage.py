@@ -51,6 +51,7 @@ def simulate_stage(
     physics: PhysicsParams | None = None,
     replays: Path | None = None,
     processes: int | None = None,
+    scheduler: str | None = None,
 ) -> list[TrialOutcome]:
     """Simulate each level of a team once; write stability files, pictures, replays and the outcome of each trial.
 
@@ -67,6 +68,7 @@ def simulate_stage(
         replays: The file for the replays of the levels in which something moved; None writes none.
         processes: How many processes share the work; None chooses by the number of levels and cores. The files do not
             depend on it.
+        scheduler: The address of a Dask cluster that does the work instead.
 
     Raises:
         FileError: `trials.json` or a level that is there cannot be read, or an output folder cannot be emptied.
@@ -85,7 +87,8 @@ def simulate_stage(
         if outcome.reason is None
     }
     simulated: dict[Trial, Stability] = {}
-    for trial, evaluation in zip(contents, _evaluate_all(list(contents.values()), physics, processes), strict=True):
+    evaluations = _evaluate_all(list(contents.values()), physics, processes, scheduler)
+    for trial, evaluation in zip(contents, evaluations, strict=True):
         if isinstance(evaluation, _Evaluation):
             outcomes[trial], simulated[trial] = succeeded(trial), evaluation.stability
             write_bytes(trial_file(images, "images", team, trial), evaluation.png)
@@ -112,11 +115,12 @@ def _read(path: Path) -> bytes | str:
 
 
 def _evaluate_all(
-    levels: Sequence[bytes | str], physics: PhysicsParams, processes: int | None
+    levels: Sequence[bytes | str], physics: PhysicsParams, processes: int | None, scheduler: str | None
 ) -> Iterator[_Evaluation | str]:
     """Yield the evaluation, or the reason why there is none, of each level in order."""
     workers = processes or min(os.cpu_count() or 1, 1 + len(levels) // LEVELS_PER_PROCESS)
-    for (evaluation,) in spread(partial(_evaluate, physics=physics), ([level] for level in levels), workers):
+    work = partial(_evaluate, physics=physics)
+    for (evaluation,) in spread(work, ([level] for level in levels), workers, scheduler):
         yield evaluation or CRASHED
 
 
