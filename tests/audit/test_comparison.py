@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import NOTES, PARAMS, TOPPLING, TOWER, reply, write_round
-from mini_competition import run
+from mini_competition import copy_sharing, run
 
 from pcgeval.audit.archive import pack, unpack
 from pcgeval.audit.bundle import make_bundle
@@ -45,11 +45,16 @@ def first(tmp_path_factory):
     return commit(root)
 
 
+def copied(folder, target, monkeypatch):
+    """Copy a round that was committed; git's objects are shared, as it never writes into one."""
+    shutil.copytree(folder, target, symlinks=True, copy_function=copy_sharing(".git/objects"))
+    monkeypatch.chdir(target)
+    return target
+
+
 @pytest.fixture
 def root(first, tmp_path, monkeypatch):
-    folder = shutil.copytree(first, tmp_path / "round", symlinks=True)
-    monkeypatch.chdir(folder)
-    return folder
+    return copied(first, tmp_path / "round", monkeypatch)
 
 
 def evaluated_again(root, **changes):
@@ -75,6 +80,17 @@ def better(model, team, trial):
 
 
 BETTER = {"reply": better, "programs": {"builders": {"prompt.txt": "Build a tall <OBJECT>.\n"}}}
+
+
+@pytest.fixture(scope="session")
+def second(first, tmp_path_factory):
+    """The round after the builders' prompt became better, which is its second commit."""
+    return evaluated_again(shutil.copytree(first, tmp_path_factory.mktemp("second") / "round", symlinks=True), **BETTER)
+
+
+@pytest.fixture
+def better_root(second, tmp_path, monkeypatch):
+    return copied(second, tmp_path / "round", monkeypatch)
 
 
 def compared(root, before="HEAD~1", after="HEAD"):
@@ -106,8 +122,8 @@ def test_nothing_changed(root):
     assert found.notes == ()
 
 
-def test_a_changed_submission_is_the_cause_for_its_team_and_the_weights_are_for_the_others(root):
-    found = compared(evaluated_again(root, **BETTER))
+def test_a_changed_submission_is_the_cause_for_its_team_and_the_weights_are_for_the_others(better_root):
+    found = compared(better_root)
     teams = by_name(found)
     assert [(each.kind, each.team, each.detail) for each in found.differences] == [
         ("submission", "builders", "prompt.txt")
@@ -292,11 +308,10 @@ def test_without_a_known_cause_it_says_so(root):
 
 
 @pytest.mark.parametrize("models", ["", "small"])
-def test_published_tables_tell_measurements_and_weights_but_no_cause(root, models):
+def test_published_tables_tell_measurements_and_weights_but_no_cause(better_root, first, models):
     """Also of one model, whatever its folder is named."""
-    shutil.copytree(root / OFFICIAL_RESULTS / models, root / "published")
-    evaluated_again(root, **BETTER)
-    found = compared(root, "published", str(OFFICIAL_RESULTS / models))
+    shutil.copytree(first / OFFICIAL_RESULTS / models, better_root / "published")
+    found = compared(better_root, "published", str(OFFICIAL_RESULTS / models))
     teams = by_name(found)
     assert [each.kind for each in found.differences] == []
     assert kinds(teams["builders"].causes) == {"unknown"}
@@ -305,12 +320,11 @@ def test_published_tables_tell_measurements_and_weights_but_no_cause(root, model
     parts_add_up(found)
 
 
-def test_a_bundle_is_compared_with_what_is_there(root, tmp_path):
+def test_a_bundle_is_compared_with_what_is_there(first, better_root, tmp_path):
     file = tmp_path / "before.zip"
-    file.write_bytes(make_bundle(root))
-    assert compared(root, str(file), None).same
-    evaluated_again(root, **BETTER)
-    found = compared(root, str(file), "HEAD")
+    file.write_bytes(make_bundle(first))
+    assert compared(first, str(file), None).same
+    found = compared(better_root, str(file), "HEAD")
     assert [(each.kind, each.team) for each in found.differences if each.kind != "replies"] == [
         ("submission", "builders")
     ]
@@ -341,11 +355,9 @@ def test_tables_of_a_former_model_do_not_count(root):
     assert found.notes == ()
 
 
-def test_a_folder_of_another_competition_is_read_like_this_one(root, tmp_path):
-    copy = shutil.copytree(root, tmp_path / "copy")
-    evaluated_again(root, **BETTER)
-    found = compared(root, str(copy), None)
-    assert found.before.name == str(copy)
+def test_a_folder_of_another_competition_is_read_like_this_one(better_root, first):
+    found = compared(better_root, str(first), None)
+    assert found.before.name == str(first)
     assert kinds(by_name(found)["builders"].causes) == {"submission"}
 
 
@@ -395,12 +407,11 @@ def test_what_cannot_be_compared_is_said(root, revision, words, capsys):
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_neither_folder_nor_repository_are_changed(root, capsys):
-    evaluated_again(root, **BETTER)
-    (root / "notes.txt").write_text("not committed")
-    before = {path: sha256_bytes(path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+def test_neither_folder_nor_repository_are_changed(better_root, capsys):
+    (better_root / "notes.txt").write_text("not committed")
+    before = {path: sha256_bytes(path.read_bytes()) for path in better_root.rglob("*") if path.is_file()}
     assert main(["compare", "HEAD~1"]) == 0
-    assert before == {path: sha256_bytes(path.read_bytes()) for path in root.rglob("*") if path.is_file()}
+    assert before == {path: sha256_bytes(path.read_bytes()) for path in better_root.rglob("*") if path.is_file()}
     capsys.readouterr()
 
 
@@ -411,8 +422,8 @@ def test_links_in_a_commit_are_not_followed(root):
     assert compared(root).same
 
 
-def test_text_names_the_causes_once(root, capsys):
-    evaluated_again(root, **BETTER)
+@pytest.mark.usefixtures("better_root")
+def test_text_names_the_causes_once(capsys):
     assert main(["compare", "HEAD~1", "HEAD"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "2 of 3 teams changed" in lines[0]
@@ -428,12 +439,11 @@ def test_text_names_the_causes_once(root, capsys):
     assert len(capsys.readouterr().out.splitlines()) > len(lines)
 
 
-def test_json_holds_exact_figures(root, capsys):
-    evaluated_again(root, **BETTER)
+def test_json_holds_exact_figures(better_root, capsys):
     assert main(["compare", "HEAD~1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     teams = {each["team"]: each for each in found["teams"]}
-    result_hash = json.loads((root / RANKING_JSON).read_text())["result"]["sha256"]
+    result_hash = json.loads((better_root / RANKING_JSON).read_text())["result"]["sha256"]
     assert found["after"] == {"name": "the workspace", "commit": None, "result_hash": result_hash}
     for team in ("builders", "zero-shot"):
         each = teams[team]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from classifiers_for_tests import save_vit
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from handed_in_for_tests import write_folder
 from slow_ollama import SlowOllama
@@ -26,11 +27,25 @@ def server() -> Any:
         yield server
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache, empty at first, with the environment of programs that require nothing soon after."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier that is loaded in no time."""
+    return save_vit(tmp_path_factory.mktemp("classifier"))
+
+
 @pytest.fixture
-def competition(tmp_path: Path, server: SlowOllama, monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder:
-    """A program and a prompt with one live model; an index without packages, and an empty cache."""
+def competition(
+    tmp_path: Path, server: SlowOllama, cache: Path, classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> CompetitionFolder:
+    """A program and a prompt with one live model, and an index without packages."""
     for name, value in {
-        "PCGEVAL_CACHE": tmp_path / "cache",
+        "PCGEVAL_CACHE": cache,
         "PCGEVAL_TRUST_PROGRAMS": "1",
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": tmp_path,
@@ -39,7 +54,7 @@ def competition(tmp_path: Path, server: SlowOllama, monkeypatch: pytest.MonkeyPa
     made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
     monkeypatch.chdir(made.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
-    change(similarity={"model": str(ROOT / "data/classifier")})
+    change(similarity={"model": str(classifier)})
     add_team("beta", PROMPT)
     return made
 

@@ -41,7 +41,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
         workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
         if not SOAK:
             workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
-        checked = workspace.python("-m", "pcgeval", "check", "--allow-failing-teams")
+        checked = workspace.pcgeval("check", "--allow-failing-teams")
         assert checked.returncode == 2
         assert re.findall(r"(?m)^  ([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [
             ("failing team", "greedy"),
@@ -56,7 +56,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
             for step in ("generate", "diversity" if SOAK else "extract")
             for team in ("alpha", "greedy")
         } <= set(re.findall(r"Running stage '([^']+)'", first.stdout))
-        assert workspace.python("-m", "pcgeval", "ranking").returncode == 2  # there is none
+        assert workspace.pcgeval("ranking").returncode == 2  # there is none
         for name in ("requirements.txt", "requirements-lock.json"):
             (unlucky / name).unlink()
         ran = workspace.repro("--keep-going", *until)
@@ -64,7 +64,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     assert "extract@m-unlucky" in ran
     if not SOAK:
         return
-    ranking = workspace.python("-m", "pcgeval", "ranking", "--json")
+    ranking = workspace.pcgeval("ranking", "--json")
     assert ranking.returncode == 0, ranking.stderr
     failed = {each["team"]: each["models"]["m"]["failed_trials"] for each in json.loads(ranking.stdout)["teams"]}
     assert failed["greedy"] == 4

@@ -1,11 +1,10 @@
 """Forgeries that dvc.lock agrees with: a clone does not show a forged winner, and the audit's advice heals the rest."""
 
-import io
 import json
 import re
 import shutil
 import subprocess
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from mini_competition import accept_changes, run
 from soak import SOAK, soak_only
 from workspace import PARAMS, REPOSITORY, Workspace
 
-from pcgeval.cli.main import main
 from pcgeval.core.files import sha256_bytes, write_json
 from pcgeval.core.layout import REPORT
 from pcgeval.core.params import load_params
@@ -23,14 +21,6 @@ from pcgeval.report.render import write_report
 
 pytestmark = pytest.mark.e2e
 RANKING = "results/ranking.json"
-
-
-def pcgeval(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the folder, in this process, whose start takes as long as most commands."""
-    shown, said = io.StringIO(), io.StringIO()
-    with chdir(workspace.folder), redirect_stdout(shown), redirect_stderr(said):
-        code = main(words)
-    return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
 
 def audited(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
@@ -90,7 +80,7 @@ def test_a_clone_shows_the_true_winner_and_names_the_forged_one(evaluated: Works
     accept_changes(forger.folder)
     commit(forger, "a new winner")
     clone = cloned(forger, tmp_path / "clone")
-    done = pcgeval(clone, "run")
+    done = clone.pcgeval("run")
     assert done.returncode == 0, done.stderr
     total = next(team["total"] for team in json.loads(true)["teams"] if team["team"] == "beta")
     assert re.search(
@@ -100,11 +90,11 @@ def test_a_clone_shows_the_true_winner_and_names_the_forged_one(evaluated: Works
     assert "900" not in done.stdout
     assert (clone.folder / RANKING).read_bytes() == true
     assert "beta wins" not in (clone.folder / "results/report/index.html").read_text()
-    assert pcgeval(clone, "ranking").returncode == 0
+    assert clone.pcgeval("ranking").returncode == 0
     done = audited(clone, "--recompute", "2" if SOAK else "0")  # without torch
     assert done.returncode == 0, done.stdout
     assert "nothing differs" in done.stdout
-    again = pcgeval(clone, "run")
+    again = clone.pcgeval("run")
     assert (again.returncode, "warning" in again.stderr) == (0, False)
 
 
@@ -157,7 +147,7 @@ def test_the_advice_of_the_audit_heals_what_dvc_lock_agrees_with(evaluated: Work
     for each in faults:
         if "Delete it" in each["message"]:
             (forged.folder / each["path"]).unlink(missing_ok=True)
-    done = pcgeval(forged, "run")
+    done = forged.pcgeval("run")
     assert done.returncode == 0, done.stderr
     done = audited(forged, "--recompute", "2")
     assert done.returncode == 0, done.stdout

@@ -17,25 +17,28 @@ CALLS = Path("data/recordings/m/alpha/calls.jsonl")
 TRIALS = Path("data/recordings/m/alpha/trials.jsonl")
 
 
-@pytest.fixture
-def recorded(tmp_path: Path) -> CompetitionFolder:
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A competition whose one program was run for real, recorded, and is to be replayed now."""
     with SlowOllama(0.002) as server:
-        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
-        process = competition.command(*STAGE, "--trust-programs")
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        folder = tmp_path_factory.mktemp("played")
+        competition = competition_folder(folder, server.address, PROGRAM, letters="AB", trials=2)
+        competition.run(*STAGE, "--trust-programs")
     competition.run("-m", "pcgeval", "record")
     competition.change_model(backend="recorded")
-    return competition
+    return folder
+
+
+@pytest.fixture
+def recorded(played: Path, tmp_path: Path) -> CompetitionFolder:
+    """A copy of it."""
+    return CompetitionFolder(shutil.copytree(played, tmp_path / "competition"))
 
 
 def test_finished_trials_are_replayed_byte_for_byte_without_a_sandbox(recorded: CompetitionFolder) -> None:
     before = recorded.outputs()
     shutil.rmtree(recorded.folder / "data" / "raw")
-    process = recorded.command(*STAGE, **NO_TOOLS)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    recorded.run(*STAGE, **NO_TOOLS)
     assert recorded.outputs() == before
     assert len(before) == 4 * 2 + 1
 
@@ -48,18 +51,15 @@ def test_a_recording_that_is_copied_into_the_call_log_answers_for_the_model(reco
     shutil.copy(recorded.folder / CALLS, recorded.folder / ".pcgeval/calls/of-a-colleague.jsonl")
     with SlowOllama() as server:
         recorded.change_model(backend="ollama", host=server.address)
-        process = recorded.command(*STAGE, "--trust-programs")
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        recorded.run(*STAGE, "--trust-programs")
         assert not server.asked
     assert recorded.outputs() == before
 
 
 def test_a_program_that_was_changed_is_run_again(recorded: CompetitionFolder) -> None:
     (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
-    process = recorded.command(*STAGE, **NO_TOOLS)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 2
+    code, said = recorded.run_and_fail(*STAGE, **NO_TOOLS)
+    assert code == 2
     assert "--trust-programs" in said  # it needs a sandbox, and a stranger's answers are not taken for its own
 
 
@@ -81,9 +81,7 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
     assert (edited["letter"], edited["trial"], edited["turn"]) == ("A", 1, 3)
     edited["reply"]["text"] = "A new answer."
     path.write_text("\n".join([*lines[:2], json.dumps(edited), *lines[3:]]))
-    process = recorded.command(*STAGE, "--trust-programs")
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    recorded.run(*STAGE, "--trust-programs")
     after = recorded.outputs()
     assert after["m/alpha/A/alpha_A_1.txt"] == b"A new answer."
     assert {name for name in after if after[name] != before[name]} == {

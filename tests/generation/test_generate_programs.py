@@ -99,19 +99,14 @@ def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Pat
 def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
-        process = competition.command(*STAGE, **NO_TOOLS)
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 2
+        code, said = competition.run_and_fail(*STAGE, **NO_TOOLS)
+        assert code == 2
         assert "--trust-programs" in said
         assert not server.asked
-        process = competition.command(*STAGE, "--trust-programs", **NO_TOOLS)
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        competition.run(*STAGE, "--trust-programs", **NO_TOOLS)
         assert [record.get("contained") for record in records(competition)] == [False, False]
         before = len(server.asked)
-        finished = competition.command(*STAGE, **NO_TOOLS)  # what is finished needs no sandbox
-        finished.communicate(timeout=300)
-        assert finished.returncode == 0
+        competition.run(*STAGE, **NO_TOOLS)  # what is finished needs no sandbox
         assert len(server.asked) == before
 
 
@@ -122,9 +117,7 @@ def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
 
         def generate(machine: str) -> None:
-            process = competition.command(*STAGE, PCGEVAL_CACHE=str(tmp_path / machine), **index)
-            _, said = process.communicate(timeout=300)
-            assert process.returncode == 0, said
+            competition.run(*STAGE, PCGEVAL_CACHE=str(tmp_path / machine), **index)
 
         write_wheel(tmp_path, {"example.py": ""})
         generate("first")
@@ -146,9 +139,7 @@ def test_packages_that_no_index_has_are_the_programs_fault(tmp_path: Path):
     with SlowOllama(0.002) as server:
         work = {**PROGRAM, "requirements.txt": "no-such-package\n"}
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
-        process = competition.command(*STAGE, **index)
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        competition.run(*STAGE, **index)
         assert not server.asked
     reasons = [read_record(path).reason for path in competition.folder.glob("data/raw/m/alpha/A/*.json")]
     assert len(reasons) == 2
@@ -160,9 +151,8 @@ def test_an_unreachable_index_stops_the_stage_and_decides_nothing(tmp_path: Path
     with SlowOllama(0.002) as server:
         work = {**PROGRAM, "requirements.txt": "example\n"}
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
-        process = competition.command(*STAGE, PCGEVAL_CACHE=str(tmp_path / "cache"), **index, **TRUST)
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 2
+        code, said = competition.run_and_fail(*STAGE, PCGEVAL_CACHE=str(tmp_path / "cache"), **index, **TRUST)
+        assert code == 2
         assert "cannot be reached" in said
         assert not server.asked
     assert not list(competition.folder.glob("data/raw/m/alpha/A/*.json"))

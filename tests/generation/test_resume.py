@@ -13,10 +13,11 @@ from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFol
 from slow_ollama import SlowOllama
 from soak import SOAK
 
-MOMENTS = 20 if SOAK else 6
+MOMENTS = 20 if SOAK else 4
 AT_ONCE = 2  # calls
-LARGE = {"letters": "ABCDEFGHIJ", "trials": 12}
+LARGE = {"letters": "ABCDEFGHIJ", "trials": 12 if SOAK else 5}
 MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4 if SOAK else 2}
+HUNDRED = {"letters": "ABCDEFGHIJ", "trials": 12}
 SMALL = {"letters": "AB", "trials": 2}
 
 
@@ -176,9 +177,9 @@ def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
 
 
 def test_a_disk_that_fills_up_during_a_replay_leaves_only_whole_files(tmp_path: Path):
-    whole = undisturbed(tmp_path / "u", PROMPT, LARGE)
+    whole = undisturbed(tmp_path / "u", PROMPT, HUNDRED)
     whole.run("-m", "pcgeval", "record")
-    competition = competition_folder(tmp_path / "c", "http://127.0.0.1:1", PROMPT, **LARGE)
+    competition = competition_folder(tmp_path / "c", "http://127.0.0.1:1", PROMPT, **HUNDRED)
     competition.change_model(backend="recorded")
     shutil.copytree(tmp_path / "u" / "data" / "recordings", tmp_path / "c" / "data" / "recordings")
     said = on_a_full_disk(competition, size=1_200_000, filler=800_000)

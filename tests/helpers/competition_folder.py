@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from slow_ollama import DIGEST
 
@@ -66,18 +67,25 @@ class CompetitionFolder:
         """Run the stage to its end."""
         self.run(*STAGE)
 
-    def run(self, *words: str) -> None:
-        """Run the stage or a `-m pcgeval` command to its end."""
-        code, said = self.run_and_fail(*words)
+    def run(self, *words: str, **variables: str) -> None:
+        """Run the stage or a `-m pcgeval` command to its end, with some environment variables."""
+        code, said = self.run_and_fail(*words, **variables)
         assert code == 0, said
 
-    def run_and_fail(self, *words: str) -> tuple[int, str]:
+    def run_and_fail(self, *words: str, **variables: str) -> tuple[int, str]:
         """Run the stage or a `-m pcgeval` command to its end; return its exit code and all that it said.
 
         It runs in this process, whose start takes longer than most of what the tests have it do.
         """
         said = io.StringIO()
-        with chdir(self.folder), redirect_stdout(said), redirect_stderr(said):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            chdir(self.folder),
+            redirect_stdout(said),
+            redirect_stderr(said),
+        ):
+            for name, value in variables.items():
+                patch.setenv(name, value)
             if words[:2] == ("-m", "pcgeval"):
                 code = main(words[2:])
             else:

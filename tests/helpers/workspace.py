@@ -1,6 +1,7 @@
 """A small competition in a folder of its own, run by the real DVC: two teams, two models, recorded real replies."""
 
 import gzip
+import io
 import itertools
 import json
 import os
@@ -8,7 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import chdir
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,13 @@ class Workspace:
     def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a DVC command in the folder, its stages on the folder's own copy of the package."""
         return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
+
+    def pcgeval(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder, in this process, whose start takes as long as most commands."""
+        shown, said = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(shown), redirect_stderr(said):
+            code = main(words)
+        return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""

@@ -76,7 +76,7 @@ GRADE = {
     "properties": {
         "valid_score": {"type": "boolean"},
         "score": {"enum": [0, 1]},
-        "explanation": {"type": "string", "maxLength": 40},
+        "explanation": {"type": "string", "maxLength": 12},
     },
     "required": ["valid_score", "score", "explanation"],
     "additionalProperties": False,
@@ -106,7 +106,7 @@ def test_calls_from_several_threads_are_served_one_after_another(smollm):
     for thread in threads:
         thread.join()
     assert found == [expected] * 3
-    long = threading.Thread(target=smollm.chat, args=(request(num_predict=100), 60))
+    long = threading.Thread(target=smollm.chat, args=(request(num_predict=50), 60))
     long.start()
     with pytest.raises(CallError, match=r"no full reply within 0\.05 s"):
         smollm.chat(request(), 0.05)

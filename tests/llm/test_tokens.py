@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from soak import SOAK
 
 from pcgeval.llm import tokens
 from pcgeval.llm.llamacpp import LlamaCpp
@@ -68,7 +69,7 @@ MODELS = {model.name: cached_path(model) for model in LOCAL_MODELS}
 
 
 @pytest.mark.llm
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS] if SOAK else [*MODELS][-1:])
 def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # noqa: ARG001 - it skips without llama.cpp
     if not MODELS[name].is_file():
         pytest.skip(f"{name} is not fetched")

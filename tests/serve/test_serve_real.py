@@ -4,10 +4,12 @@ import hashlib
 import http.client
 import json
 import time
+from itertools import product
 
 import httpx
 import ollama
 import pytest
+from soak import shortened
 
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.ollama import OllamaServer
@@ -116,8 +118,9 @@ def test_the_oldest_messages_give_way_but_not_the_system_s_and_the_last(client):
     assert caught.value.status_code == 400
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("path", ["/api/chat", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    ("path", "stream"), shortened([*product(["/api/chat", "/v1/chat/completions"], [True, False])], 0, 3)
+)
 def test_a_client_that_goes_away_frees_the_model(local_server, client, path, stream):
     connection = http.client.HTTPConnection(local_server.host, local_server.port, timeout=60)
     body = {"model": SMOLLM, "messages": QUESTION, "stream": stream, "num_ctx": 4096, "max_tokens": 4000}

@@ -112,7 +112,7 @@ def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace
         time.sleep(draw.uniform(0, 0.6))
         os.killpg(run.pid, signal.SIGKILL)
         run.wait(60)
-        checked = workspace.python("-m", "pcgeval", "check", "--json")  # DVC may have been writing dvc.lock
+        checked = workspace.pcgeval("check", "--json")  # DVC may have been writing dvc.lock
         assert [each["group"] for each in json.loads(checked.stdout)["findings"]] == ["classifier"]
     server.seconds = 0
     workspace.repro("generate")
@@ -152,7 +152,7 @@ def test_a_retry_makes_dvc_run_the_stage_again(workspace: Workspace, server: Slo
     server.status = lambda text: 400 if text == "Build the letter T." else 200
     assert workspace.repro(*stage) == ["generate@m-alpha"]
     assert workspace.repro(*stage) == []
-    assert workspace.python("-m", "pcgeval", "retry", "alpha", "--reason", "refused").returncode == 0
+    assert workspace.pcgeval("retry", "alpha", "--reason", "refused").returncode == 0
     server.status = lambda _: 200
     server.asked.clear()
     assert workspace.repro(*stage) == ["generate@m-alpha"]
@@ -163,7 +163,7 @@ def test_the_teams_are_asked_in_turn_and_no_stage_asks_again(workspace: Workspac
     asked = []
     server.status = lambda text: asked.append(text) or 200
     workspace.change_params("competition", "trials", value=2)
-    done = workspace.python("-m", "pcgeval", "generate")
+    done = workspace.pcgeval("generate")
     assert done.returncode == 0, done.stderr
     teams = ["alpha" if text.startswith("Build") else "beta" for text in asked]
     assert teams == ["alpha", "alpha", "beta", "beta"] * 2  # two trials of each letter
@@ -175,10 +175,10 @@ def test_a_server_that_fails_ends_the_turns_of_its_model_alone(workspace: Worksp
     server.status = lambda _: 500
     workspace.change_params("limits", "seconds", value=0.5)
     workspace.change_params("limits", "call_seconds", value=0.5)
-    done = workspace.python("-m", "pcgeval", "generate")
+    done = workspace.pcgeval("generate")
     assert done.returncode == 2
     assert "CUDA out of memory" in done.stderr
     assert "Traceback" not in done.stderr
     server.status = lambda _: 200
-    assert workspace.python("-m", "pcgeval", "generate").returncode == 0
-    assert workspace.python("-m", "pcgeval", "generate", "--model", "none").returncode == 2
+    assert workspace.pcgeval("generate").returncode == 0
+    assert workspace.pcgeval("generate", "--model", "none").returncode == 2
