@@ -1,6 +1,7 @@
-"""Fetch the Debian font packages that `fonts.txt` pins, check their SHA-256 and unpack them below `.cache/fonts`.
+"""Fetch the font packages that `fonts.txt` and `second/fonts.txt` pin, check their SHA-256 and unpack them below `.cache`.
 
-Run once before `cd training && dvc repro`, on Debian 12 or in a container of it. Nothing is installed.
+Run once before `cd training && dvc repro`, on Debian 12 or in a container of it. Nothing is installed. A line names a
+package of Debian, `name=version`, of the Python package index, `name==version`, or of npm, `@scope/name@version`.
 """
 
 import shutil
@@ -13,54 +14,87 @@ from pcgeval.core.files import sha256_file
 from settings import CACHE, HERE
 
 FONT_FILES = ("*.ttf", "*.otf", "*.ttc")  # patterns of tar
+LISTS = {HERE / "fonts.txt": CACHE / "fonts", HERE / "second" / "fonts.txt": CACHE / "second_fonts"}  # where each is unpacked
 
 
 class FontError(PcgevalError):
     """A font package cannot be had, or is another one than was used."""
 
 
+def registry(package: str) -> str:
+    """Return the client of the registry that a package is from."""
+    return "npm" if package.startswith("@") else "pip" if "==" in package else "apt-get"
+
+
 def name(package: str) -> str:
-    """Return the name of a package `name=version`."""
+    """Return a package's name, as the start of its file's name."""
+    if package.startswith("@"):
+        return package[1:].split("@")[0].replace("/", "-")
     return package.split("=", maxsplit=1)[0]
 
 
+def archive_of(package: str, folder: Path) -> Path | None:
+    """Return a package's downloaded file, if it is there."""
+    version = package.rsplit("@", maxsplit=1)[-1]
+    patterns = {
+        "npm": f"{name(package)}-{version}.tgz",
+        "pip": f"{name(package).replace('-', '_')}-*.whl",
+        "apt-get": f"{name(package)}_*.deb",
+    }
+    return next(folder.glob(patterns[registry(package)]), None)
+
+
 def download(packages: list[str], folder: Path) -> None:
-    """Download packages `name=version`, all at once: apt-get takes seconds to start."""
+    """Download the packages of each registry, all at once: its client takes seconds to start."""
     folder.mkdir(parents=True, exist_ok=True)
-    if subprocess.run(["apt-get", "download", "-qq", *packages], cwd=folder, check=False).returncode:
-        raise FontError("apt-get lacks one of these packages. Run `apt-get update` on Debian 12 (bookworm).")
+    clients = {
+        "apt-get": ["apt-get", "download", "-qq"],
+        "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"],
+        "npm": ["npm", "pack", "--silent"],
+    }
+    for client, command in clients.items():
+        wanted = [package for package in packages if registry(package) == client]
+        if wanted and subprocess.run([*command, *wanted], cwd=folder, check=False).returncode:
+            raise FontError(f"{client} lacks one of these packages. Run `apt-get update` on Debian 12 (bookworm).")
 
 
 def unpack(archive: Path, sha256: str, folder: Path) -> None:
     """Unpack the font files of one package into a folder that is there only when it is complete."""
     if sha256_file(archive) != sha256:
-        raise FontError(f"{archive}: SHA-256 is not the one in fonts.txt. Delete it and fetch it from Debian 12.")
+        raise FontError(f"{archive}: SHA-256 is not the one that was used. Delete it and run this again.")
     unpacked = archive.with_suffix(".part")
     shutil.rmtree(unpacked, ignore_errors=True)
     unpacked.mkdir(parents=True)
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as files:
-        # tar fails where a package lacks one of the kinds
-        fonts = ["tar", "-x", "--wildcards", *FONT_FILES]
-        subprocess.run(fonts, stdin=files.stdout, cwd=unpacked, stderr=subprocess.DEVNULL, check=False)
-    if files.returncode:
-        raise FontError(f"{archive}: is no Debian package. Delete it and run this again.")
+    if archive.suffix == ".deb":
+        with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", archive], stdout=subprocess.PIPE) as files:
+            # tar fails where a package lacks one of the kinds
+            fonts = ["tar", "-x", "--wildcards", *FONT_FILES]
+            subprocess.run(fonts, stdin=files.stdout, cwd=unpacked, stderr=subprocess.DEVNULL, check=False)
+        if files.returncode:
+            raise FontError(f"{archive}: is no Debian package. Delete it and run this again.")
+    elif archive.suffix == ".whl":
+        shutil.unpack_archive(archive, unpacked, "zip")
+    else:
+        shutil.unpack_archive(archive, unpacked, "gztar", filter="data")
     folder.parent.mkdir(exist_ok=True)
     unpacked.rename(folder)
     archive.unlink()
 
 
 def main() -> None:
-    """Fetch every package of fonts.txt that is not there yet."""
-    lines = (line.split() for line in (HERE / "fonts.txt").read_text("utf-8").splitlines())
-    missing = {package: sha256 for package, sha256 in lines if not (CACHE / "fonts" / name(package)).exists()}
+    """Fetch every package of the two lists that is not there yet."""
     downloads = CACHE / "packages"
-    there = {path.name.split("_", maxsplit=1)[0] for path in downloads.glob("*.deb")}
-    if wanted := [package for package in missing if name(package) not in there]:
-        download(wanted, downloads)
-    for number, (package, sha256) in enumerate(missing.items(), start=1):
-        print(f"{number}/{len(missing)} {package}")
-        (archive,) = downloads.glob(f"{name(package)}_*.deb")
-        unpack(archive, sha256, CACHE / "fonts" / name(package))
+    for listed, folder in LISTS.items():
+        lines = (line.split() for line in listed.read_text("utf-8").splitlines())
+        missing = {package: sha256 for package, sha256 in lines if not (folder / name(package)).exists()}
+        if wanted := [package for package in missing if archive_of(package, downloads) is None]:
+            download(wanted, downloads)
+        for number, (package, sha256) in enumerate(missing.items(), start=1):
+            print(f"{number}/{len(missing)} {package}")
+            archive = archive_of(package, downloads)
+            if archive is None:
+                raise FontError(f"{package}: was not downloaded. Run this again.")
+            unpack(archive, sha256, folder / name(package))
 
 
 if __name__ == "__main__":
