@@ -1,4 +1,4 @@
-"""Fetch the font packages that `fonts.txt` and `second/fonts.txt` pin, check their SHA-256 and unpack them below `.cache`.
+"""Fetch the font packages that `fonts.txt` and `second/fonts.txt` pin, check their SHA-256, unpack them below `.cache`.
 
 Run once before `cd training && dvc repro`, on Debian 12 or in a container of it. Nothing is installed. A line names a
 package of Debian, `name=version`, of the Python package index, `name==version`, or of npm, `@scope/name@version`.
@@ -14,7 +14,10 @@ from pcgeval.core.files import sha256_file
 from settings import CACHE, HERE
 
 FONT_FILES = ("*.ttf", "*.otf", "*.ttc")  # patterns of tar
-LISTS = {HERE / "fonts.txt": CACHE / "fonts", HERE / "second" / "fonts.txt": CACHE / "second_fonts"}  # where each is unpacked
+LISTS = {
+    HERE / "fonts.txt": CACHE / "fonts",
+    HERE / "second" / "fonts.txt": CACHE / "second_fonts",
+}  # where each is unpacked
 
 
 class FontError(PcgevalError):
@@ -29,7 +32,7 @@ def registry(package: str) -> str:
 def name(package: str) -> str:
     """Return a package's name, as the start of its file's name."""
     if package.startswith("@"):
-        return package[1:].split("@")[0].replace("/", "-")
+        return package[1:].split("@", maxsplit=1)[0].replace("/", "-")
     return package.split("=", maxsplit=1)[0]
 
 

@@ -1,4 +1,4 @@
-"""Stage `second_fonts`: draw the fonts of the second test set; with --candidates, find those that the first set has not.
+"""Draw the fonts of the second test set; with --candidates, find families that the first set has not.
 
 `second/families.csv` names one face of each new family, and what a person who saw its letters, without predictions,
 sorted it as: text, hand, display, or out with the reason (second/RULES.md).
@@ -12,12 +12,12 @@ from pathlib import Path
 from PIL import Image, ImageDraw
 
 from glyphs import SUFFIXES, Face, families, read_face, write_held_out
-from settings import CACHE, DATA, HERE, load_settings
+from second_set import FONT_KINDS, SECOND
+from settings import CACHE, DATA, load_settings
 
 FONTS = CACHE / "second_fonts"
-FAMILIES = HERE / "second" / "families.csv"
+FAMILIES = SECOND / "families.csv"
 SHEETS = CACHE / "sheets"
-
 CELL = 40  # pixels of a letter on a sheet
 ROWS = 32  # faces of a sheet
 
@@ -73,7 +73,7 @@ def main() -> None:
     """Draw the sorted faces, an archive for each kind."""
     with FAMILIES.open(encoding="utf-8", newline="") as file:
         sorted_as = {row["file"]: row["kind"] for row in csv.DictReader(file)}
-    for kind in KINDS:
+    for kind in FONT_KINDS:
         faces = [read_face(FONTS / path) for path, sorted_kind in sorted_as.items() if sorted_kind == kind]
         write_held_out(DATA / f"second_fonts_{kind}.zip", [face for face in faces if face is not None])
         print(f"{kind}: {len(faces)} families")

@@ -62,7 +62,7 @@ def scaled(cells: Cells, across: int, up: int) -> Cells:
 
 def layouts() -> Iterator[Design]:
     """Yield the hand-made layouts at each of their scales."""
-    letter, scales, rows = "", [], {}
+    letter, alphabet, scales, rows = "", "", [], {}
     for line in [*LAYOUTS.read_text("utf-8").splitlines(), "= end"]:
         if line.startswith("= "):
             for scale in scales:
@@ -129,7 +129,6 @@ def hershey(letter: str, choice: np.random.Generator) -> Iterator[Design]:
         reach = np.array([columns - stroke, rows - stroke]) / np.maximum(high - low, 1e-9)
         for line in lines:
             points = (stroke / 2 + (line - low) * reach) * detail
-            points[:, 1] = rows * detail - points[:, 1]  # its y grows upwards
             draw.line([tuple(point) for point in points.tolist()], fill=255, width=round(stroke * detail))
         cells = covered_cells(np.asarray(picture), columns, rows, 0.4)
         if cells.size:
