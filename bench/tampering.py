@@ -24,6 +24,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from evaluated_competition import evaluate
+from forgeries import edit_json, look_alike, stand_still
 from workspace import OTHER_PROMPT, REPOSITORY, Workspace, make_workspace
 
 from pcgeval.audit import workspace as audited
@@ -37,8 +38,7 @@ from pcgeval.audit.verify import verify
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, to_json, write_json
 from pcgeval.core.params import Params, load_params
-from pcgeval.core.stage_files import RankingFile, SimulationsFile
-from pcgeval.evaluator.stability import read_simulations, stability_file
+from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.render import write_report
 
 SHOWN = 150  # characters of a fault
@@ -79,16 +79,12 @@ def swap(name: str, old: str, new: str, root: Path) -> None:
 def edit(name: str, change: Callable[[Any], None], root: Path) -> None:
     """Change a JSON or YAML file's value and write it in the form it has."""
     path = root / name
-    text = path.read_text()
     if path.suffix in {".yaml", ".lock"}:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(path.read_text())
         change(value)
         overwrite(path, yaml.safe_dump(value, sort_keys=False))
         return
-    value = json.loads(text)
-    change(value)
-    indent = 1 if text.startswith(("{\n", "[\n")) else None
-    overwrite(path, to_json(value, indent=indent) + ("\n" if text.endswith("\n") else ""))
+    edit_json(path, change)
 
 
 def assign(name: str, way: tuple[Any, ...], new: Any, root: Path) -> None:
@@ -329,33 +325,6 @@ def rate_stable(root: Path) -> None:
     edit(f"{STABILITY}/I.json", change, root)
 
 
-def stand_still(root: Path) -> None:
-    """Say of all blocks that they stayed in place, in all files that say it."""
-
-    def change(value: Any) -> None:
-        for trial in value["trials"]:
-            trial["moved"] = [False for _ in trial["moved"]]
-
-    edit(f"{STABILITY}/simulations.json", change, root)
-    simulated = read_simulations(SimulationsFile.read(root / STABILITY / "simulations.json"))
-    for letter in "IT":
-        stability_file(TEAM, letter, simulated).write(root / STABILITY / f"{letter}.json")
-
-
-def look_alike(root: Path) -> None:
-    """Say of all pictures that they are surely the letter asked for, in all places."""
-    for letter in "IT":
-
-        def change(value: Any, letter: str = letter) -> None:
-            for entry in (*value["trials"], *value["similarities"]):
-                entry.update({"similarity": 1.0} if "similarity" in entry else {})
-                for raw in entry.get("raws", ()):
-                    raw["softmax_prob"] = float(raw["label"] == letter)
-            value["similarityRate"] = 1.0
-
-        edit(f"{SIMILARITY}/{letter}.json", change, root)
-
-
 def declare_winner(root: Path) -> None:
     def change(ranking: Any) -> None:
         ranking.update(winners=[TEAM], reason=f"{TEAM} wins.")
@@ -426,8 +395,8 @@ FORGERIES = [
         bundled=False,
     ),
     Forgery("a letter's stability, all after it", rate_stable, "evidence"),
-    Forgery("simulations and stability, all after them", stand_still, "evidence"),
-    Forgery("similarities, all after them", look_alike, "diversity"),
+    Forgery("simulations and stability, all after them", partial(stand_still, model=MODEL, team=TEAM), "evidence"),
+    Forgery("similarities, all after them", partial(look_alike, model=MODEL, team=TEAM), "diversity"),
     Forgery(
         "a diversity, all after it",
         partial(assign, f"data/diversity/{OF_TEAM}/I.json", ("diversityRate",), 0.99),

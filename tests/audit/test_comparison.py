@@ -369,6 +369,14 @@ def test_a_ranking_that_its_tables_do_not_make_is_noted(root):
     assert any(f"has the total 0.5 for builders, its tables make {total}" in each for each in found.notes)
 
 
+def test_a_ranking_without_a_result_hash_is_noted(root):
+    path = root / RANKING_JSON
+    values = json.loads(path.read_text())
+    path.write_text(json.dumps(values | {"result": None}))
+    (note,) = compared(commit(root), "HEAD~1", None).notes
+    assert "the workspace: its ranking has no result hash" in note
+
+
 def test_a_ranking_of_an_older_version_is_made_from_its_tables(root):
     path = root / RANKING_JSON
     values = json.loads(path.read_text())

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from evaluated_competition import evaluate
+from forgeries import edit_json, look_alike, stand_still
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mini_competition import copy_sharing
@@ -23,8 +24,7 @@ from pcgeval.audit.verify import Verification, VerifyError, verify
 from pcgeval.cli.main import main
 from pcgeval.core.files import sha256_bytes, to_json, write_json
 from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import RankingFile, SimulationsFile
-from pcgeval.evaluator.stability import read_simulations, stability_file
+from pcgeval.core.stage_files import RankingFile
 from pcgeval.similarity.source import ClassifierError
 
 RANKING = "results/ranking.json"
@@ -62,15 +62,6 @@ def rehash(folder: Path) -> None:
     ranking = json.loads(path.read_text())
     result = expected_result(folder, load_params(folder / "params.yaml"), RankingFile.read(path))
     write_json(path, ranking | {"result": result.model_dump()})
-
-
-def edit_json(path: Path, change: Callable[[Any], None]) -> None:
-    """Change a file's value and write it as the stages do."""
-    text = path.read_text()
-    value = json.loads(text)
-    change(value)
-    indent = 1 if text.startswith(("{\n", "[\n")) else None
-    path.write_text(to_json(value, indent=indent) + ("\n" if text.endswith("\n") else ""))
 
 
 def repacked(bundle: bytes, change: Callable[[dict[str, bytes]], None], *, manifest: bool = True) -> bytes:
@@ -240,45 +231,17 @@ def test_a_consistent_forgery_is_found_by_recomputing(name: str, folder: Path, t
     assert any(fault.startswith(named) for fault in found.faults), found.faults
 
 
-def _stand_still(folder: Path) -> None:
-    """Say of all blocks that they stayed in place, in all files that say it."""
-    stability = folder / f"data/stability/{MODEL}/{TEAM}"
-
-    def change(value: Any) -> None:
-        for trial in value["trials"]:
-            trial["moved"] = [False for _ in trial["moved"]]
-
-    edit_json(stability / "simulations.json", change)
-    simulated = read_simulations(SimulationsFile.read(stability / "simulations.json"))
-    for letter in "IT":
-        stability_file(TEAM, letter, simulated).write(stability / f"{letter}.json")
-
-
-def _look_alike(folder: Path) -> None:
-    """Say of all pictures that they are surely the letter asked for, in all places."""
-    for letter in "IT":
-
-        def change(value: Any, letter: str = letter) -> None:
-            for entry in (*value["trials"], *value["similarities"]):
-                entry.update({"similarity": 1.0} if "similarity" in entry else {})
-                for raw in entry.get("raws", ()):
-                    raw["softmax_prob"] = float(raw["label"] == letter)
-            value["similarityRate"] = 1.0
-
-        edit_json(folder / f"data/similarity/{MODEL}/{TEAM}/{letter}.json", change)
-
-
 @pytest.mark.parametrize(
     ("forge", "since", "named"),
     [
-        (_stand_still, "evidence", f"data/stability/{MODEL}/{TEAM}/"),
-        (_look_alike, "diversity", f"data/similarity/{MODEL}/{TEAM}/"),
+        (stand_still, "evidence", f"data/stability/{MODEL}/{TEAM}/"),
+        (look_alike, "diversity", f"data/similarity/{MODEL}/{TEAM}/"),
     ],
 )
 def test_a_forged_measurement_is_found_by_measuring_again(
-    forge: Callable[[Path], None], since: str, named: str, competition: Path, folder: Path, tmp_path: Path
+    forge: Callable[[Path, str, str], None], since: str, named: str, competition: Path, folder: Path, tmp_path: Path
 ) -> None:
-    forge(folder)
+    forge(folder, MODEL, TEAM)
     evaluate(folder, since)
     bundle = make_bundle(folder)
     unmeasured = verified(bundle, tmp_path)

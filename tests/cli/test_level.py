@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,18 +120,27 @@ def test_wrong_usage(words, capsys):
     assert "Usage" in capsys.readouterr().err
 
 
+def test_what_is_neither_a_picture_nor_a_level_is_called_so(tmp_path, capsys):
+    path = tmp_path / "junk.png"
+    path.write_text("junk")
+    assert main(["classify", str(path), *CLASSIFIER]) == 1
+    assert "junk.png: neither a picture that can be read nor a level (no code" in capsys.readouterr().err
+
+
 def test_a_file_is_scored_again_when_it_changes(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(CALLS)
     how = ["-m", "pcgeval"] if SOAK else ["-c", WITHOUT_TORCH]
     words = [sys.executable, *how, "level", str(path), "--letter", "T", "--watch", "--json"]
-    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
-        assert process.stdout
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, cwd=tmp_path, text=True, env=dict(os.environ), **pipes) as process:
         first = json.loads(process.stdout.readline())
         path.unlink()
         path.write_text("drop_block('b13', 3)\n")
         second = json.loads(process.stdout.readline())
-        process.kill()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr.read().endswith("ended\n")
     assert (len(first["blocks"]), len(second["blocks"])) == (4, 1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,12 +102,25 @@ def test_a_malformed_ranking_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "ranking.json").write_text('{"teams": [{"team": 1}]}')
     assert main(["ranking"]) == 2
     said = capsys.readouterr().err
     assert "results/ranking.json" in said
     assert "winners" in said
+
+
+@pytest.mark.parametrize("words", [["run"], ["ranking"], ["bundle", "-o", "a.zip"]], ids=lambda words: words[0])
+def test_elsewhere_than_in_a_competition_nothing_is_left_and_it_is_said_what_one_is(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    message = capsys.readouterr().err
+    assert message.count("params.yaml") == 1
+    assert "a clone of pcgeval's repository" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

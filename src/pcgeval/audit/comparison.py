@@ -5,295 +5,26 @@ Both parts are computed by scoring the new measurements under the old weights. W
 what else differs: DVC's hashes tell at which stage a team's outputs begin to differ, if both states have them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
+from pcgeval.audit.causes import TRIALS, Cause, CauseKind, Measure, differences, listed
+from pcgeval.audit.changes import LetterChange, ModelChange, StateComparison, TeamChange, standing
 from pcgeval.audit.states import EvaluatedState
 from pcgeval.core.layout import stage_dir
-from pcgeval.core.stage_files import RankedTeam, plain
-from pcgeval.core.untrusted import printable_line, printable_name
+from pcgeval.core.stage_files import plain
 from pcgeval.scoring.decimals import ZERO, divide, exact_arithmetic
 from pcgeval.scoring.formulas import LetterScore, ModelScores, score_letter
 from pcgeval.scoring.inputs import LetterResults, first_by_trial
 
-CauseKind = Literal[
-    "submission",  # the team handed in something else
-    "model",  # another model answered: its digest, name or options
-    "physics",
-    "classifier",
-    "rules",  # params.yaml, or the version of the rules of scoring
-    "replies",  # the same question was answered otherwise
-    "packages",  # numpy, torch and others in other versions
-    "code",  # of pcgeval
-    "teams",  # who takes part
-    "decision",  # of the organiser about a team
-    "weights",  # of the letters, through the other teams
-    "others",  # only the other teams' totals
-    "unknown",
-]
-Measure = Literal["stability", "similarity", "diversity"]
-_MEASURES: tuple[Measure, ...] = ("stability", "similarity", "diversity")
-_TRIALS = "trials"  # what the answers decide
-_NOT_DECIDING = frozenset({"backend", "host", "hosts", "base_url", "keep_alive", "stream", "concurrency"})
-# what a param can change: the trials' answers, a measure, the scores, or only the places
-_AFFECTS: tuple[tuple[str, CauseKind, frozenset[str]], ...] = (
-    ("competition.characters", "rules", frozenset({"scores"})),
-    ("competition.trials", "rules", frozenset({"diversity", "scores"})),
-    ("competition.seed", "rules", frozenset({_TRIALS})),
-    ("limits.", "rules", frozenset({_TRIALS})),
-    ("physics.", "physics", frozenset(_MEASURES)),
-    ("similarity.model", "classifier", frozenset({"similarity", "diversity"})),
-    ("similarity.revision", "classifier", frozenset({"similarity", "diversity"})),
-    ("diversity.", "rules", frozenset({"diversity"})),
-    ("scoring.official_quirks", "rules", frozenset({"scores"})),
-    ("scoring.baseline", "rules", frozenset({"places"})),
-    ("scoring.flagged", "rules", frozenset({"places"})),
-)
-_CODE: Mapping[str, frozenset[str]] = {  # by folder of the source
-    **{f"src/pcgeval/{name}": frozenset({_TRIALS}) for name in ("generation", "llm", "sandbox", "submissions")},
-    "src/pcgeval/levels": frozenset({_TRIALS, *_MEASURES}),
-    "src/pcgeval/evaluator": frozenset(_MEASURES),
-    "src/pcgeval/similarity": frozenset({"similarity", "diversity"}),
-    "src/pcgeval/scoring": frozenset({"scores"}),
-    "src/pcgeval/core": frozenset({_TRIALS, *_MEASURES, "scores"}),
-    "src/pcgeval": frozenset({_TRIALS, *_MEASURES, "scores"}),
-    "stages": frozenset({_TRIALS, *_MEASURES, "scores"}),
-}
 _BY_STRENGTH: tuple[frozenset[CauseKind], ...] = (  # a weaker explanation is given where there is no stronger one
     frozenset({"submission", "model", "physics", "classifier", "rules"}),
     frozenset({"replies"}),
     frozenset({"packages"}),
     frozenset({"code"}),
 )
-_WORDS: Mapping[CauseKind, str] = {
-    "submission": "another submission",
-    "model": "another model",
-    "physics": "other physics",
-    "classifier": "another classifier",
-    "rules": "other rules",
-    "replies": "other replies",
-    "packages": "other packages",
-    "code": "other code",
-    "teams": "other teams",
-    "decision": "a decision",
-    "weights": "the letters' weights",
-    "others": "the others' totals",
-    "unknown": "unknown",
-}
-_HASH = 12  # digits of a hash that are shown
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why something changed: a difference between the states, of all teams and models or of one.
-
-    Attributes:
-        detail: What differs, in words.
-        affects: What it can change: `trials` (the answers), a measure, `scores` or `places`.
-    """
-
-    kind: CauseKind
-    detail: str
-    team: str | None = None
-    model: str | None = None
-    affects: frozenset[str] = frozenset()
-
-    @property
-    def scope(self) -> str:
-        """Whose cause it is, such as `aa with m1`; empty if it is everybody's."""
-        return " with ".join(each for each in (self.team, self.model) if each is not None)
-
-
-def cause_words(causes: Iterable[Cause]) -> list[str]:
-    """Return causes as people read them, those of a kind together."""
-    found: dict[CauseKind, list[str]] = {}
-    for cause in causes:
-        found.setdefault(cause.kind, []).append(cause.detail)
-    return [f"{_WORDS[kind]} ({'; '.join(dict.fromkeys(details))})" for kind, details in found.items()]
-
-
-@dataclass(frozen=True)
-class LetterChange:
-    """A letter of a team with a model; a score is None in a state that does not have the letter.
-
-    `measures` are those of the team's own measurements that changed.
-    """
-
-    letter: str
-    before: Decimal | None
-    after: Decimal | None
-    measures: tuple[Measure, ...]
-    causes: tuple[Cause, ...]
-
-
-@dataclass(frozen=True)
-class ModelChange:
-    """A team's score with a model, None in a state without it.
-
-    Attributes:
-        own: The part of the change through the team's own measurements, under the old weights.
-        through_weights: The rest, through the letters' weights. Both are None if the rules differ or a score is None.
-        letters: Those that changed.
-    """
-
-    model: str
-    before: Decimal | None
-    after: Decimal | None
-    own: Decimal | None
-    through_weights: Decimal | None
-    letters: tuple[LetterChange, ...]
-    causes: tuple[Cause, ...]
-
-
-@dataclass(frozen=True)
-class TeamChange:
-    """A team's line in both states, None where it has none; `causes` are those of its total, rank and status.
-
-    Attributes:
-        now_behind: The ranked teams that are ahead of it now and were not; none without two ranks.
-        no_longer_behind: The ranked teams that were ahead of it and are not now.
-    """
-
-    team: str
-    before: RankedTeam | None
-    after: RankedTeam | None
-    now_behind: tuple[str, ...]
-    no_longer_behind: tuple[str, ...]
-    models: tuple[ModelChange, ...]
-    causes: tuple[Cause, ...]
-
-    @property
-    def changed(self) -> bool:
-        """Whether its rank, status, total or a letter is another one."""
-        return _standing(self.before) != _standing(self.after) or any(
-            each.letters or each.before != each.after for each in self.models
-        )
-
-    @property
-    def only_weights(self) -> bool:
-        """Whether its scores changed through the other teams alone."""
-        return bool(self.causes) and all(each.kind in {"weights", "others"} for each in self.causes)
-
-    @property
-    def own(self) -> Decimal | None:
-        """The part of the change of its total through its own measurements; None where that cannot be told."""
-        return _sum(each.own for each in self.models)
-
-    @property
-    def through_weights(self) -> Decimal | None:
-        """The part of the change of its total through the letters' weights; None where that cannot be told."""
-        return _sum(each.through_weights for each in self.models)
-
-    @property
-    def change(self) -> Decimal | None:
-        """How much its total changed; None without one of the totals."""
-        if self.before is None or self.after is None or self.before.total is None or self.after.total is None:
-            return None
-        with exact_arithmetic():
-            return self.after.total - self.before.total
-
-
-@dataclass(frozen=True)
-class StateComparison:
-    """Two states: what differs in what led to them, and each team, in the order of the later ranking.
-
-    `notes` are reasons why a cause may not be found, or why a published figure is another than its tables make.
-    """
-
-    before: EvaluatedState
-    after: EvaluatedState
-    differences: tuple[Cause, ...]
-    teams: tuple[TeamChange, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def same(self) -> bool:
-        """Whether no rank, total, score or letter changed."""
-        return not any(each.changed for each in self.teams)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as values for JSON; exact figures are texts."""
-        return {
-            "before": _named(self.before),
-            "after": _named(self.after),
-            "same": self.same,
-            "differences": [_cause(each) for each in self.differences],
-            "teams": [
-                {
-                    "team": each.team,
-                    "changed": each.changed,
-                    "before": _line(each.before),
-                    "after": _line(each.after),
-                    "now_behind": list(each.now_behind),
-                    "no_longer_behind": list(each.no_longer_behind),
-                    "change": _text(each.change),
-                    "own": _text(each.own),
-                    "through_weights": _text(each.through_weights),
-                    "only_weights": each.only_weights,
-                    "causes": [_cause(cause) for cause in each.causes],
-                    "models": [
-                        {
-                            "model": model.model,
-                            "before": _text(model.before),
-                            "after": _text(model.after),
-                            "own": _text(model.own),
-                            "through_weights": _text(model.through_weights),
-                            "causes": [_cause(cause) for cause in model.causes],
-                            "letters": [
-                                {
-                                    "letter": letter.letter,
-                                    "before": _text(letter.before),
-                                    "after": _text(letter.after),
-                                    "measures": list(letter.measures),
-                                    "causes": [_cause(cause) for cause in letter.causes],
-                                }
-                                for letter in model.letters
-                            ],
-                        }
-                        for model in each.models
-                    ],
-                }
-                for each in self.teams
-            ],
-            "notes": list(self.notes),
-        }
-
-
-def _named(state: EvaluatedState) -> dict[str, str | None]:
-    return {"name": state.name, "commit": state.commit, "result_hash": state.result_hash}
-
-
-def _cause(cause: Cause) -> dict[str, str | None]:
-    return {"kind": cause.kind, "detail": cause.detail, "team": cause.team, "model": cause.model}
-
-
-def _line(row: RankedTeam | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    return {
-        "rank": row.rank,
-        "status": row.status,
-        "winner": row.winner,
-        "total": _text(row.total),
-        "normalised": _text(row.normalised),
-    }
-
-
-def _text(value: Decimal | None) -> str | None:
-    return None if value is None else plain(value)
-
-
-def _sum(values: Iterable[Decimal | None]) -> Decimal | None:
-    found = list(values)
-    known = [each for each in found if each is not None]
-    with exact_arithmetic():
-        return sum(known, ZERO) if len(known) == len(found) else None
-
-
-def _standing(row: RankedTeam | None) -> tuple[Any, ...]:
-    return () if row is None else (row.rank, row.status, row.winner, row.total, row.normalised)
 
 
 def compare_states(before: EvaluatedState, after: EvaluatedState) -> StateComparison:
@@ -303,11 +34,11 @@ def compare_states(before: EvaluatedState, after: EvaluatedState) -> StateCompar
     """
     if before.params is None and after.params is None and len(before.models) == len(after.models) == 1:
         after = after.with_model(before.models[0])
-    differences = tuple(_differences(before, after))
-    work = _Comparing(before, after, differences)
+    found = tuple(differences(before, after))
+    work = _Comparing(before, after, found)
     names = dict.fromkeys([*after.teams, *before.teams])
-    notes = [*before.notes, *after.notes, *_forged(before), *_forged(after)]
-    return StateComparison(before, after, differences, tuple(work.team(name) for name in names), tuple(notes))
+    notes = [note for state in (before, after) for note in (*state.notes, *_forged(state), *_without_hash(state))]
+    return StateComparison(before, after, found, tuple(work.team(name) for name in names), tuple(notes))
 
 
 def _forged(state: EvaluatedState) -> Iterator[str]:
@@ -320,105 +51,10 @@ def _forged(state: EvaluatedState) -> Iterator[str]:
             yield f"{state.name}: its ranking has {published} for {total.team}, its tables make {plain(total.total)}"
 
 
-def _differences(before: EvaluatedState, after: EvaluatedState) -> Iterator[Cause]:
-    """Yield what differs between the states, as far as both know it."""
-    for team in [team for team in (*before.teams, *after.teams) if not (team in before.teams and team in after.teams)]:
-        words = "takes part" if team in after.teams else "takes part no longer"
-        yield Cause("teams", f"{team} {words}", team=team, affects=frozenset({"scores"}))
-    for team in (team for team in after.teams if team in before.teams):
-        yield from _decisions(before.teams[team], after.teams[team])
-        if before.submissions is not None and after.submissions is not None:
-            changed = _changed(before.submissions.get(team, {}), after.submissions.get(team, {}))
-            if changed:
-                yield Cause("submission", _listed(changed), team=team, affects=frozenset({_TRIALS}))
-    for model in sorted(set(before.models) ^ set(after.models)):
-        words = "is asked" if model in after.models else "is asked no longer"
-        yield Cause("model", f"{model} {words}", model=model, affects=frozenset({"scores"}))
-    yield from _params(before, after)
-    yield from _tools(before, after)
-    yield from _replies(before, after)
-    for folder, affects in _CODE.items() if before.code and after.code else ():
-        if changed := _changed(before.code.get(folder, {}), after.code.get(folder, {})):
-            names = [name.removeprefix(f"{folder}/") for name in changed]
-            yield Cause("code", f"{folder}: {_listed(names)}", affects=affects)
-
-
-def _replies(before: EvaluatedState, after: EvaluatedState) -> Iterator[Cause]:
-    """Yield by team and model that recordings differ or, without these, what DVC found in the replies."""
-    for model, team in sorted(before.replies.keys() & after.replies.keys()):
-        one, other = before.replies[model, team], after.replies[model, team]
-        made = [state.made.get(stage_dir("intermediate", model, team).as_posix()) for state in (before, after)]
-        if one and other and one != other:
-            yield Cause("replies", "recorded anew", team, model, frozenset({_TRIALS}))
-        elif not (one and other) and None not in made and made[0] != made[1]:
-            yield Cause("replies", "other code in them, by dvc.lock", team, model, frozenset({_TRIALS}))
-
-
-def _tools(before: EvaluatedState, after: EvaluatedState) -> Iterator[Cause]:
-    """Yield another engine, classifier or version of the rules."""
-    if None not in {before.engine, after.engine} and before.engine != after.engine:
-        yield Cause("physics", f"engine {before.engine} -> {after.engine}", affects=frozenset(_MEASURES))
-    if before.classifier is not None and after.classifier is not None and before.classifier != after.classifier:
-        detail = f"{_classifier(before.classifier)} -> {_classifier(after.classifier)}"
-        yield Cause("classifier", detail, affects=frozenset({"similarity", "diversity"}))
-    for name in sorted(before.packages.keys() & after.packages.keys()):
-        one, other = (" and ".join(each.packages[name]) for each in (before, after))
-        if one != other:
-            yield Cause("packages", f"{name} {one} -> {other}", affects=frozenset(_MEASURES))
-    if None not in {before.rules_version, after.rules_version} and before.rules_version != after.rules_version:
-        detail = f"version {before.rules_version} -> {after.rules_version} of the rules of scoring"
-        yield Cause("rules", detail, affects=frozenset({"scores"}))
-    one, other = (f"{each.rules.letters} x {each.rules.trials}" for each in (before, after))
-    if one != other and (before.params is None or after.params is None):
-        yield Cause("rules", f"letters x trials {one} -> {other}", affects=frozenset({"diversity", "scores"}))
-
-
-def _decisions(before: RankedTeam, after: RankedTeam) -> Iterator[Cause]:
-    if before.status != after.status:
-        reason = f": {printable_line(after.disqualified)}" if after.disqualified else ""
-        detail = f"{before.status} -> {after.status}{reason}"
-        yield Cause("decision", detail, team=after.team, affects=frozenset({"places", "scores"}))
-
-
-def _params(before: EvaluatedState, after: EvaluatedState) -> Iterator[Cause]:
-    """Yield the values of params.yaml that differ and can change a result."""
-    one, other = before.params, after.params
-    if one is None or other is None:
-        return
-    for name in sorted(one.keys() | other.keys()):
-        if one.get(name) == other.get(name):
-            continue
-        detail = f"{_value(one.get(name))} -> {_value(other.get(name))}"
-        section, _, rest = name.partition(".")
-        if section == "models":
-            model, _, setting = rest.partition(".")
-            both = model in before.models and model in after.models
-            if both and setting.split(".")[0] not in _NOT_DECIDING:
-                yield Cause("model", f"{setting} {detail}", model=model, affects=frozenset({_TRIALS}))
-            continue
-        for start, kind, affects in _AFFECTS:
-            if name.startswith(start):
-                yield Cause(kind, f"{name} {detail}", affects=affects)
-
-
-def _value(value: Any) -> str:
-    text = printable_line(str(value))
-    return text[:_HASH] if len(text) == 64 and set(text) <= set("0123456789abcdef") else text
-
-
-def _classifier(name: str) -> str:
-    """Return a classifier's name with a short hash."""
-    start, found, digits = name.partition("sha256:")
-    return printable_line(start + found + digits[:_HASH])
-
-
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
-
-
-def _listed(names: Sequence[str], most: int = 3) -> str:
-    shown = ", ".join(printable_name(name) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+def _without_hash(state: EvaluatedState) -> Iterator[str]:
+    """Yield that a competition's ranking has no result hash; published tables never have one."""
+    if state.params is not None and state.result_hash is None:
+        yield f"{state.name}: its ranking has no result hash, so that only the figures tell whether it is the same"
 
 
 class _Comparing:
@@ -459,7 +95,7 @@ class _Comparing:
         own = [cause for cause in self.differences if cause.team == team and cause.kind in {"decision", "teams"}]
         causes = [*(cause for cause in own if cause not in causes), *causes]
         causes.sort(key=lambda cause: cause.kind in {"weights", "others"})
-        if _standing(before) != _standing(after) and not causes:
+        if standing(before) != standing(after) and not causes:
             places = [
                 cause
                 for cause in self.differences
@@ -516,7 +152,7 @@ class _Comparing:
             ]
             others = [each for each in self.moved[model] if each != team]
             if others and not (old is None or new is None):
-                names = _listed(others)
+                names = listed(others)
                 causes.append(Cause("weights", f"through {names}", model=model))
             elif not measures and not causes:
                 causes += [cause for cause in self.differences if cause.kind == "code" and "scores" in cause.affects]
@@ -529,7 +165,7 @@ class _Comparing:
         """Yield what can have changed a team's measurements; weaker explanations only where there is no better one."""
         other_levels = self._made_otherwise("levels", model, team)
         same_pictures = self._made_otherwise("images", model, team) is False
-        needed = {*measures, *((_TRIALS,) if other_levels is not False else ())}
+        needed = {*measures, *((TRIALS,) if other_levels is not False else ())}
         fitting = [
             cause
             for cause in self.differences
@@ -541,7 +177,7 @@ class _Comparing:
         found: list[Cause] = []
         for kinds in _BY_STRENGTH:
             found += [cause for cause in fitting if cause.kind in kinds]
-            if found and (other_levels is not True or any(_TRIALS in cause.affects for cause in found)):
+            if found and (other_levels is not True or any(TRIALS in cause.affects for cause in found)):
                 break
         yield from found
         if not found:

@@ -40,8 +40,9 @@ def bundle(
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
 
+    params = load_params()
     ranking = RankingFile.read(RANKING_JSON)
-    fail_if_doubtful(doubts_of(load_params(), ranking))
+    fail_if_doubtful(doubts_of(params, ranking))
     content = make_bundle(Path(), None if sign is None else _read_key(sign))
     write_bytes(out, content)
     result = ranking.result.sha256 if ranking.result else None

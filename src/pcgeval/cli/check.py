@@ -91,7 +91,7 @@ def check(
             print_stderr(f"{name}:")
             for each in findings:
                 if each.group == name:
-                    print_stderr(f"  {each.severity}: {each.text}")
+                    print_stderr(f"  {each.severity}: {each.text.removeprefix(f'{name}: ')}")
         if summary:
             print_stderr(summary)
     if not passed:

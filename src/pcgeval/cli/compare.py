@@ -13,7 +13,8 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.untrusted import printable_text
 
 if TYPE_CHECKING:
-    from pcgeval.audit.comparison import Cause, ModelChange, StateComparison, TeamChange
+    from pcgeval.audit.causes import Cause
+    from pcgeval.audit.changes import ModelChange, StateComparison, TeamChange
     from pcgeval.core.stage_files import RankedTeam
 
 MOST_LETTERS = 5  # of a team with a model
@@ -39,7 +40,8 @@ def compare(
     Ranks, totals, models and letters, each with its causes: submission, model, classifier, physics, rules, replies,
     code, or only the other teams through the letters' weights. The folder and its repository stay as they are.
     """
-    from pcgeval.audit.comparison import cause_words, compare_states
+    from pcgeval.audit.causes import cause_words
+    from pcgeval.audit.comparison import compare_states
     from pcgeval.audit.states import read_state
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
@@ -127,7 +129,7 @@ def _change(before: Decimal | None, after: Decimal | None, own: Decimal | None, 
 
 
 def _why(causes: "tuple[Cause, ...]") -> str:
-    from pcgeval.audit.comparison import cause_words
+    from pcgeval.audit.causes import cause_words
 
     return "; ".join(cause_words(causes)) or "nothing is known"
 

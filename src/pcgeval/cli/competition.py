@@ -65,8 +65,9 @@ def show_ranking(
     from pcgeval.report.tables import ranking_table
     from pcgeval.scoring.decimals import round_totals
 
+    params = load_params()
     found = RankingFile.read(RANKING_JSON)
-    doubts = doubts_of(load_params(), found, results)
+    doubts = doubts_of(params, found, results)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 

@@ -12,7 +12,7 @@ from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_j
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import read_bounded_text, read_stdin
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -86,6 +86,7 @@ def classify(
     from pcgeval.evaluator.image import render
     from pcgeval.evaluator.level_score import level_of
     from pcgeval.evaluator.physics import simulate as simulate_level
+    from pcgeval.levels.errors import LevelError
 
     network = _load_classifier(load_params_or_default(), classifier, revision)
 
@@ -95,7 +96,11 @@ def classify(
                 image.load()
                 return image
         except UnidentifiedImageError:  # then it may be a level
-            return render(simulate_level(level_of(_read(path))))
+            try:
+                return render(simulate_level(level_of(_read(path))))
+            except (LevelError, UntrustedFileError) as error:
+                reason = str(error).removeprefix(f"{path}: ")
+                raise FileError(f"{path}: neither a picture that can be read nor a level ({reason})") from error
         except (OSError, Image.DecompressionBombError) as error:
             raise FileError(f"{path}: not a picture that can be read ({error}). Give a PNG or a level.") from error
 
@@ -166,7 +171,11 @@ def level(
         return found.reason is None
 
     if watch:
-        _score_changes(file, score)
+        try:
+            _score_changes(file, score)
+        except KeyboardInterrupt:
+            print_stderr("ended")
+            return
     if not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
         raise typer.Exit(EXIT_CHECK_FAILED)
 

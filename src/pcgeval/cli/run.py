@@ -31,7 +31,10 @@ def run(scheduler: Scheduler = None) -> None:
     Only what changed is computed again, and a run that was stopped goes on where it was. If a stage fails, those that
     do not need it are run all the same; then there is no new ranking and the exit code is 1.
     """
+    from pcgeval.core.params import load_params
+
     started = time.monotonic()
+    load_params()  # elsewhere than in a competition's folder nothing is left behind
     if scheduler:
         os.environ[SCHEDULER] = scheduler  # for the stages
     with lock_folder(Path.cwd(), STATE / "locks" / "run.lock"):

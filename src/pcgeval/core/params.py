@@ -394,7 +394,8 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
             values = yaml.safe_load(file)
     except OSError as error:
         raise ParamsError(
-            f"{path}: cannot be read ({error.strerror}). Run this in the competition's folder."
+            f"{path}: cannot be read ({error.strerror}). Run this in a competition's folder, which is a clone of "
+            "pcgeval's repository."
         ) from error
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct that line.") from error

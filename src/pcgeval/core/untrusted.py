@@ -99,11 +99,7 @@ def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> s
     Raises:
         UntrustedFileError: It cannot be read, has more than `limit` bytes, or is not UTF-8.
     """
-    try:
-        return read_bounded(path, limit, follow_link=follow_link).decode("utf-8")
-    except UnicodeDecodeError as error:
-        reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
-        raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
+    return _decoded(read_bounded(path, limit, follow_link=follow_link), path)
 
 
 def read_stdin(limit: int) -> str:
@@ -115,11 +111,15 @@ def read_stdin(limit: int) -> str:
     content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
     if len(content) > limit:
         raise UntrustedFileError(name, "too large", f"is larger than {limit} bytes", "Shorten it.")
+    return _decoded(content, name)
+
+
+def _decoded(content: bytes, path: Path) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
-        raise UntrustedFileError(name, "malformed", reason, "Save it as UTF-8.") from error
+        raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
 
 
 def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
