@@ -11,6 +11,7 @@ from contextlib import suppress
 from pcgeval.core.console import Progress, run_stage
 from pcgeval.core.layout import SUBMISSIONS, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import load_params
+from pcgeval.core.spread import chosen_scheduler
 from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.generate import check_unchanged, generate_stage, report_to
 from pcgeval.llm.backends import open_backend
@@ -36,6 +37,7 @@ def main(model: str, team: str, *options: str) -> None:
         report_to(Progress(f"generate {team} with {model}", len(list(trials(params))))),
         trust_programs=trust_programs,
         recorded_trials=recorded_trials_file(model, team),
+        scheduler=chosen_scheduler(params),
     )
     check_unchanged(params, model, team, stage_dir("raw", model, team))
 

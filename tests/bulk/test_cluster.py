@@ -3,12 +3,15 @@
 import functools
 import itertools
 import os
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from distributed import Client, LocalCluster
 from levels_for_tests import dropped
+from slow_ollama import SlowOllama
 from soak import SOAK
 
 from pcgeval.bulk.evaluate import evaluate
@@ -120,6 +123,33 @@ def test_the_stage_simulate_writes_the_same_bytes(address, tmp_path):
         folders = tmp_path / name / "stability", tmp_path / name / "images"
         simulate_stage(tmp_path / "levels", *folders, "team", trials, physics=FAST, processes=1, scheduler=scheduler)
     assert contents(tmp_path / "far") == contents(tmp_path / "here")
+
+
+class CountingOllama(SlowOllama):
+    """Counts how many requests are under way at once."""
+
+    most = 0
+
+    def words(self, asked, key):
+        self.most = max(self.most, len(self.asked) - self.answered)
+        return super().words(asked, key)
+
+
+@pytest.mark.parametrize("work", [PROMPT, PROGRAM], ids=["prompt", "program"])
+def test_trials_are_done_on_the_cluster_and_logged_here(address, tmp_path, work):
+    here, far = (tmp_path / name for name in ("here", "far"))
+    with CountingOllama() as server:
+        competition_folder(here, server.address, work, letters="AB", trials=2).generate()
+        asked = len(server.asked)
+        competition = competition_folder(far, server.address, work, letters="AB", trials=2)
+        competition.change_params("execution", scheduler=address)
+        competition.generate()
+        assert len(server.asked) == 2 * asked
+        assert server.most == 2  # the model's concurrency
+        assert competition.timeless_outputs() == CompetitionFolder(here).timeless_outputs()
+        shutil.rmtree(far / "data/raw")
+        competition.generate()  # from the call log
+        assert len(server.asked) == 2 * asked
 
 
 def test_workers_with_other_versions_are_refused(address, monkeypatch):

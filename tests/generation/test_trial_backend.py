@@ -7,7 +7,7 @@ import pytest
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import FailedCall
-from pcgeval.generation.generate import TrialBackend
+from pcgeval.generation.attempt import TrialBackend
 from pcgeval.llm import call_log
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.options import group
+from pcgeval.cli.options import Scheduler, group
 from pcgeval.core.console import EXIT_BAD_INPUT, Progress, print_stderr
 
 app = group()
@@ -16,6 +16,7 @@ def generate(
     model: Annotated[
         list[str] | None, typer.Option(metavar="M", help="Only this model of params.yaml; may be repeated.")
     ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Ask the models for all teams' trials, letter by letter.
 
@@ -24,6 +25,7 @@ def generate(
     """
     from pcgeval.core.layout import trials
     from pcgeval.core.params import load_params
+    from pcgeval.core.spread import chosen_scheduler
     from pcgeval.generation.generate import report_to
     from pcgeval.generation.turns import generate_in_turn
     from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
@@ -36,7 +38,9 @@ def generate(
         if params.models[name].backend == "recorded":
             continue
         report = report_to(Progress(f"generate with {name}", len(params.teams) * len(list(trials(params)))))
-        for error in generate_in_turn(params, name, report, trust_programs=os.environ.get(TRUST_PROGRAMS) == "1"):
+        trusted = os.environ.get(TRUST_PROGRAMS) == "1"
+        cluster = scheduler or chosen_scheduler(params)
+        for error in generate_in_turn(params, name, report, trust_programs=trusted, scheduler=cluster):
             print_stderr(f"{name}: {error}")
             failed = True
     if failed:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, Worker, WorkerPlugin
+from distributed.comm.core import CommClosedError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_bytes
@@ -58,12 +59,13 @@ def open_cluster(address: str) -> Iterator[Client]:
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-            yield client
         except TimeoutError as error:
             raise ClusterError(
                 f"{address}: the cluster has no workers. Start some: `dask worker {address}`."
             ) from error
-        except (CancelledError, OSError) as error:
+        try:
+            yield client
+        except (CancelledError, CommClosedError) as error:
             raise ClusterError(
                 f"{address}: the scheduler of the Dask cluster was lost. Start it, then run again."
             ) from error

@@ -11,24 +11,21 @@ unless the organiser has accepted such a failure of this submission: then it is 
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
 from pcgeval.core.locks import lock_folder
+from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
-    FailedCall,
-    FaultCause,
     RecordedTrial,
     TrialRecord,
     finished_trial,
@@ -37,17 +34,15 @@ from pcgeval.core.trials import (
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.runners import ProgramRunner, PromptRunner, RefusedProgram
+from pcgeval.generation.attempt import Attempt, TrialBackend, attempt, opened_runner
+from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
-from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver, TrialRun, stale_records
+from pcgeval.generation.tasks import GenerationTask, TrialObserver, stale_records
 from pcgeval.llm.backends import pinned_digest
-from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, ServerFaultError
+from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
-from pcgeval.submissions.requirements import RequirementsError
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
 _SHOWN_FAULTS = 5  # in a message
@@ -75,13 +70,6 @@ def report_to(progress: Progress) -> Report:
     return report
 
 
-class Runner(Protocol):
-    """Runs the trials of one submission."""
-
-    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
-        """Do one trial; LlmError means that the model cannot be asked at all."""
-
-
 def generate_stage(
     params: Params,
     model: str,
@@ -96,6 +84,7 @@ def generate_stage(
     recorded_trials: Path | None = None,
     keep_others: bool = False,
     observer: TrialObserver | None = None,
+    scheduler: str | None = None,
 ) -> None:
     """Do every trial that is not yet finished, then list what became of all of them.
 
@@ -111,7 +100,9 @@ def generate_stage(
         trust_programs: Run a program without a sandbox where there is none.
         recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
         keep_others: Leave what no trial of params owns in the folder; else it is removed.
-        observer: Is told of trials while they run; only then what programs print is kept.
+        observer: Is told of trials while they run on this machine; only then what programs print is kept.
+        scheduler: The address of a Dask cluster that does the trials, as many at once as the model's `concurrency`; a
+            recorded model is replayed here.
 
     Raises:
         FolderBusyError: Another process works on the same folder.
@@ -132,8 +123,9 @@ def generate_stage(
         outcomes = []
         faults = {}
         recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
-        generation = _Generation(task, backend, folder, CallLog(calls), trust_programs, recorded, observer)
-        for done in generation.finish(trial_list, settings.concurrency):
+        generation = _Generation(task, backend, folder, calls, trust_programs, recorded, observer)
+        far = None if settings.backend == "recorded" else scheduler
+        for done in generation.finish(trial_list, settings.concurrency, far):
             outcomes.append(outcome_of(done.trial, done.record))
             report(done.trial, done.record, done.is_new)
             if not done.record.is_final:
@@ -200,20 +192,19 @@ class _Generation:
         task: GenerationTask,
         backend: Backend,
         folder: Path,
-        log: CallLog,
+        calls: Path,
         trust_programs: bool,
         recorded: Mapping[Trial, RecordedTrial],
         observer: TrialObserver | None,
     ) -> None:
-        self.task, self.backend, self.folder, self.log = task, backend, folder, log
+        self.task, self.backend, self.folder, self.calls = task, backend, folder, calls
         self.trust_programs, self.recorded, self.observer = trust_programs, recorded, observer
         self.stopping = threading.Event()
-        self.contained = True
         self.lock = threading.Lock()
         self.faults_in_a_row = 0
         self.is_patient = False  # where such a fault was accepted, all are to be seen
 
-    def finish(self, trial_list: list[Trial], threads: int) -> Iterator[_FinishedTrial]:
+    def finish(self, trial_list: list[Trial], threads: int, scheduler: str | None) -> Iterator[_FinishedTrial]:
         """Yield the finished trials, then do the others and yield each as it ends."""
         to_do = []
         team = self.task.submission.team
@@ -234,139 +225,54 @@ class _Generation:
             else:
                 to_do.append(trial)
         if to_do:
-            with self._opened() as runner:
-                yield from map_in_threads(lambda each: self._do(runner, each), to_do, threads, self.stopping)
+            with self._attempting(scheduler) as attempt_trial:
+                yield from map_in_threads(lambda each: self._do(attempt_trial, each), to_do, threads, self.stopping)
 
     def _equals_recording(self, record: TrialRecord) -> bool:
         """Tell whether a trial's calls ended as its recording has them; the recording may have been edited since."""
         return not isinstance(self.backend, RecordedModel) or self.backend.replays(record.call_outcomes)
 
     @contextmanager
-    def _opened(self) -> Iterator[Runner]:
-        """Open what runs the submission: a sandbox or a package need be there only where a trial is to be done."""
-        work, limits = self.task.submission.work, self.task.limits
-        if isinstance(work, Prompt):
-            yield PromptRunner(work, limits)
+    def _attempting(self, scheduler: str | None) -> Iterator[Callable[[Trial], Attempt]]:
+        """Open what does a trial: a sandbox or a package need be there only where a trial is to be done."""
+        if scheduler:
+            with packages_for("a Dask cluster"):
+                from pcgeval.generation.cluster import attempts_on_cluster  # noqa: PLC0415 - an extra, slow to import
+            with attempts_on_cluster(scheduler, self.task, self.calls, self.trust_programs) as attempt_there:
+                yield attempt_there
             return
-        try:
-            interpreter = interpreter_for(work.folder, work.original)
-        except RequirementsError as error:
-            yield RefusedProgram(str(error))
-            return
-        with open_sandbox(ResourceLimits(), self.trust_programs) as sandbox:
-            self.contained = sandbox.contained
-            yield ProgramRunner(work, sandbox, limits, interpreter, keep_output=self.observer is not None)
+        log, observer = CallLog(self.calls), self.observer
+        team, overtime = self.task.submission.team, self.task.limits.overtime
+        with opened_runner(self.task, self.trust_programs, keep_output=observer is not None) as (runner, contained):
 
-    def _do(self, runner: Runner, trial: Trial) -> _FinishedTrial:
-        team, limits = self.task.submission.team, self.task.limits
-        backend = TrialBackend(self.backend, self.log, team, trial, limits.overtime, self.observer)
+            def attempt_here(trial: Trial) -> Attempt:
+                backend = TrialBackend(self.backend, log, team, trial, overtime, observer)
+                return attempt(self.task, trial, runner, backend, contained=contained)
+
+            yield attempt_here
+
+    def _do(self, attempt_trial: Callable[[Trial], Attempt], trial: Trial) -> _FinishedTrial:
+        team = self.task.submission.team
         if self.observer and isinstance(self.task.submission.work, Program):
             self.observer.asking(trial, 0)
-        job = self.task.job(trial)
-        cause: FaultCause | None
-        try:
-            run = runner.run_trial(job, backend)
-            cause = backend.cause if run.reason else None
-        except SandboxError as error:
-            run, cause = TrialRun("", (), (), str(error)), "machine"
+        made = attempt_trial(trial)
+        run = made.run
         if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         if self.observer:
             self.observer.ended(trial, run.printed)
-        response, record = _response_and_record(self.task, job, run, backend, cause, contained=self.contained)
+        response, record = _response_and_record(self.task, trial, made)
         write_trial(self.folder, team, trial, response, record)
         with self.lock:
             self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
             if self.faults_in_a_row >= FAULTS_IN_A_ROW and not self.is_patient:
                 raise TrialFaultError(
-                    f"{team} with {job.model.name}: {self.faults_in_a_row} trials one after the "
+                    f"{team} with {self.task.model.name}: {self.faults_in_a_row} trials one after the "
                     "other failed through no fault of the submission, the last one "
                     f"{trial.letter}{trial.number}: {record.reason}. No other was begun. Look at the log of the "
                     "model's server, then run again: what is finished is kept."
                 )
         return _FinishedTrial(trial, record, is_new=True)
-
-
-class TrialBackend:
-    """The way of one trial to its model: what was answered before is taken from the call log, all else is asked."""
-
-    def __init__(
-        self,
-        backend: Backend,
-        log: CallLog,
-        team: str,
-        trial: Trial,
-        overtime: str,
-        observer: TrialObserver | None = None,
-    ) -> None:
-        """Wrap a model's backend.
-
-        Args:
-            backend: The model.
-            log: The calls that were made before.
-            team: Noted with each call for a reader of the log, as is the trial.
-            trial: The trial.
-            overtime: The reason that is given for a call whose time ended.
-            observer: Is told before the model is asked.
-        """
-        self._backend, self._log, self._team, self._trial = backend, log, team, trial
-        self._overtime, self._observer = overtime, observer
-        self._lock = threading.Lock()
-        self._turns = 0
-        self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
-        self.cause: FaultCause | None = None  # of the last one
-
-    def digest(self) -> str:
-        """Return the model's digest; see the backend."""
-        return self._backend.digest()
-
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer as the backend does, or did.
-
-        Raises:
-            CallError: The backend gives this call up.
-            LlmError: The backend cannot serve, or its reply cannot be kept.
-        """
-        with self._lock:  # a trial asks one thing after the other
-            deadline = time.monotonic() + timeout
-            self._turns += 1
-            try:
-                reply = self._answer(request, timeout)
-            except CallError as error:
-                is_late = type(error) is CallError and time.monotonic() >= deadline
-                reason = self._overtime if is_late else well_formed(str(error))
-                self.failures.append(FailedCall(self._turns, request.key, reason))
-                self.cause = "server" if isinstance(error, ServerFaultError) else None
-                raise CallError(self.failures[-1].reason) from error
-            return reply
-
-    def _answer(self, request: ChatRequest, timeout: float) -> ChatReply:
-        if isinstance(self._backend, RecordedModel):
-            return self._backend.chat(request, timeout)
-        call = LoggedCall(
-            key=request.key,
-            reason="not asked",
-            model=request.model,
-            team=self._team,
-            letter=self._trial.letter,
-            trial=self._trial.number,
-            turn=self._turns,
-        )
-
-        def ask() -> LoggedCall:
-            if self._observer:
-                self._observer.asking(self._trial, self._turns)
-            try:
-                reply = self._backend.chat(request, timeout)
-            except CallError as error:
-                cause = "server" if isinstance(error, ServerFaultError) else None
-                return call.model_copy(update={"reason": well_formed(str(error)), "cause": cause})
-            return call.model_copy(update={"reply": reply, "reason": None})
-
-        made = self._log.answer(call.key, ask)
-        if made.reply is None:
-            raise (ServerFaultError if made.cause else CallError)(made.reason)
-        return made.reply
 
 
 def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: CallLog) -> RecordedTrial:
@@ -383,12 +289,8 @@ def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: Cal
     """
     assert isinstance(task.submission.work, Prompt)  # noqa: S101 - the caller knows
     calls = TrialBackend(backend, log, task.submission.team, trial, task.limits.overtime)
-    job = task.job(trial)
-    run = PromptRunner(task.submission.work, task.limits).run_trial(job, calls)
-    cause = calls.cause if run.reason else None
-    return RecordedTrial(
-        trial.letter, trial.number, *_response_and_record(task, job, run, calls, cause, contained=True)
-    )
+    made = attempt(task, trial, PromptRunner(task.submission.work, task.limits), calls, contained=True)
+    return RecordedTrial(trial.letter, trial.number, *_response_and_record(task, trial, made))
 
 
 def outcome_of(trial: Trial, record: TrialRecord) -> TrialOutcome:
@@ -399,28 +301,21 @@ def outcome_of(trial: Trial, record: TrialRecord) -> TrialOutcome:
     return failed(trial, "generate", record.reason + decision)
 
 
-def _response_and_record(
-    task: GenerationTask,
-    job: TrialJob,
-    run: TrialRun,
-    calls: TrialBackend,
-    cause: FaultCause | None,
-    *,
-    contained: bool,
-) -> tuple[str, TrialRecord]:
+def _response_and_record(task: GenerationTask, trial: Trial, made: Attempt) -> tuple[str, TrialRecord]:
+    run, job = made.run, task.job(trial)
     response = "" if run.reason else well_formed(run.response)
     record = TrialRecord(
-        fingerprint=task.fingerprint(job.trial),
+        fingerprint=task.fingerprint(trial),
         seed=job.seed,
         model=job.model.name,
         digest=job.digest,
         exchanges=run.exchanges,
         response_sha256=sha256_bytes(response.encode("utf-8")),
         reason=run.reason,
-        failures=tuple(calls.failures),
+        failures=made.failures,
         flags=run.flags,
-        contained=contained,
-        cause=cause,
+        contained=made.contained,
+        cause=made.cause,
     )
     return response, record
 

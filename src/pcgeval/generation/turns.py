@@ -20,7 +20,9 @@ from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.requirements import RequirementsError
 
 
-def generate_in_turn(params: Params, model: str, report: Report, *, trust_programs: bool = False) -> list[PcgevalError]:
+def generate_in_turn(
+    params: Params, model: str, report: Report, *, trust_programs: bool = False, scheduler: str | None = None
+) -> list[PcgevalError]:
     """Do every trial that is not yet finished, one letter of each team after the other.
 
     Args:
@@ -28,6 +30,7 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
         model: The model's key in params.
         report: Called after each trial, finished before or just now.
         trust_programs: Run a program without a sandbox where there is none.
+        scheduler: The address of a Dask cluster that does the trials.
 
     Returns:
         What went wrong. A team whose trials cannot be done is left out; its stage says so again. After three teams
@@ -55,7 +58,15 @@ def generate_in_turn(params: Params, model: str, report: Report, *, trust_progra
                 if _is_done(part, model, submission, folder, report):
                     continue
                 generate_stage(
-                    part, model, submission, backend, folder, report, trust_programs=trust_programs, keep_others=True
+                    part,
+                    model,
+                    submission,
+                    backend,
+                    folder,
+                    report,
+                    trust_programs=trust_programs,
+                    keep_others=True,
+                    scheduler=scheduler,
                 )
                 faults_in_a_row = 0
             except TrialFaultError as error:
