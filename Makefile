@@ -62,11 +62,11 @@ bench: $(READY)  ## measure the speeds and accuracies that the README quotes, on
 	@for script in bench/*.py; do $(BIN)/python $$script || exit 1; done
 
 VERIFIERS := .venv-verifiers
-environments: $(READY)  ## test the verifiers environments and run them for real, in a venv of their own; needs the network
+environments:  ## test the verifiers environments and run them for real, in a venv of their own; needs the network
 	$(PYTHON) -m venv $(VERIFIERS)
 	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
-	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[classifier,local-llm,verifiers]' --editable environments/pcgeval_levels --editable environments/pcgeval_papers
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[classifier,local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 
