@@ -32,7 +32,7 @@ from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import Prediction, classify_stage, prediction_file
+from pcgeval.similarity.stage import Prediction, classify_stage, made_by, prediction_file
 from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
@@ -206,7 +206,7 @@ def fate(trial, text):
 
 def predict(images, team, every, settings: Similarity, likeness):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
-    classifier = resolve_source(settings.model, settings.revision).sha256
+    maker = made_by(resolve_source(settings.model, settings.revision), settings)
     for trial in every:
         path = trial_file(images, "images", team, trial)
         if path.exists():
@@ -216,7 +216,7 @@ def predict(images, team, every, settings: Similarity, likeness):
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            prediction.write(prediction_file(Path(".cache"), classifier, sha256_file(path)))
+            prediction.write(prediction_file(Path(".cache"), maker, sha256_file(path)))
 
 
 def tree(root):

@@ -12,6 +12,7 @@ from classifiers_for_tests import save_vit
 from PIL import Image, ImageDraw
 
 from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import ClassifierError
 
 EMBEDDED = Path(__file__).parents[2] / "data" / "classifier"
@@ -48,6 +49,15 @@ def letter(strokes: list[tuple[int, int, int, int]]) -> Image.Image:
     return image
 
 
+@pytest.fixture(params=["numpy", "torch"])
+def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Either of the two that compute a small ViT in double precision; a large one only torch does."""
+    if request.param == "torch":
+        monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("network")
 def test_agrees_with_transformers_by_hand(tiny_classifier: Path) -> None:
     import torch
     from transformers import AutoImageProcessor, AutoModelForImageClassification
@@ -63,6 +73,69 @@ def test_agrees_with_transformers_by_hand(tiny_classifier: Path) -> None:
         assert np.allclose(found.probabilities[row], torch.softmax(output.logits, -1)[0], atol=1e-7)
         assert np.allclose(found.embeddings[row], output.hidden_states[-1][0, 0], atol=1e-5)
     assert np.allclose(found.probabilities.sum(1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
+def test_numpy_and_torch_give_the_same_bytes(
+    folder: Path | None, tiny_classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = [picture(seed) for seed in range(6)] + [letter(strokes) for strokes in STROKES.values()]
+    small = Classifier.load(folder or tiny_classifier).predict(images)
+    monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+    large = Classifier.load(folder or tiny_classifier).predict(images)
+    assert np.array_equal(small.probabilities, large.probabilities)
+    assert np.array_equal(small.embeddings, large.embeddings)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "RGB", "P", "RGBA", "LA"])
+@pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["ViT", "DeiT"])
+def test_pictures_are_prepared_as_transformers_does(folder: Path | None, tiny_classifier: Path, mode: str) -> None:
+    from transformers import AutoImageProcessor
+
+    noise = np.random.default_rng(1).integers(0, 256, (90, 110, 4), dtype=np.uint8)
+    images = [Image.fromarray(noise).convert(mode), picture(1).convert(mode)]
+    processor = AutoImageProcessor.from_pretrained(folder or tiny_classifier, backend="pil")
+    settings = Preprocessing.of_folder(folder or tiny_classifier)
+    expected = processor(images=[each.convert("RGB") for each in images], return_tensors="np")["pixel_values"]
+    assert settings is not None
+    assert np.array_equal(settings.pixels(images), expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"do_resize": False},
+        {"size": {"shortest_edge": 48}},
+        {"image_processor_type": "BeitImageProcessor"},
+        {"resample": 9},
+    ],
+)
+def test_other_ways_to_prepare_pictures_are_left_to_transformers(
+    change: dict[str, object], tiny_classifier: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(tiny_classifier, tmp_path / "copy")
+    values = json.loads((copy / "preprocessor_config.json").read_text("utf-8"))
+    (copy / "preprocessor_config.json").write_text(json.dumps({**values, **change}), "utf-8")
+    assert Preprocessing.of_folder(copy) is None
+
+
+def test_single_precision_is_close(tiny_classifier: Path) -> None:
+    images = [picture(seed) for seed in range(4)]
+    exact = Classifier.load(tiny_classifier).predict(images)
+    single = Classifier.load(tiny_classifier, precision="float32").predict(images)
+    assert np.abs(exact.probabilities - single.probabilities).max() < 1e-5
+    assert np.abs(exact.embeddings - single.embeddings).max() < 1e-3
+
+
+@pytest.mark.usefixtures("network")
+def test_batches_come_in_order(tiny_classifier: Path) -> None:
+    classifier = Classifier.load(tiny_classifier)
+    images = [picture(seed) for seed in range(11)]
+    batches = [images[start : start + 2] for start in range(0, 11, 2)]
+    parts = list(classifier.predict_batches(batches, lambda each: each))
+    assert [len(part.probabilities) for part in parts] == [2, 2, 2, 2, 2, 1]
+    expected = classifier.predict(images)
+    assert np.array_equal(np.concatenate([part.embeddings for part in parts]), expected.embeddings)
 
 
 def test_labels_may_stand_in_any_order(tiny_classifier: Path, tmp_path: Path) -> None:
@@ -98,6 +171,7 @@ def test_no_pictures(tiny_classifier: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
+@pytest.mark.usefixtures("network")
 def test_same_bytes_for_other_batches_and_threads(folder: Path | None, tiny_classifier: Path) -> None:
     import torch
 
@@ -143,6 +217,7 @@ def test_refuses_a_missing_file(name: str, tiny_classifier: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
+@pytest.mark.usefixtures("network")
 def test_refuses_cut_off_weights(share: float, tiny_classifier: Path, tmp_path: Path) -> None:
     weights = shutil.copytree(tiny_classifier, tmp_path / "copy") / "model.safetensors"
     content = weights.read_bytes()
@@ -151,6 +226,7 @@ def test_refuses_cut_off_weights(share: float, tiny_classifier: Path, tmp_path: 
         Classifier.load(tmp_path / "copy")
 
 
+@pytest.mark.usefixtures("network")
 def test_refuses_weights_that_lack_a_part(tiny_classifier: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -162,6 +238,7 @@ def test_refuses_weights_that_lack_a_part(tiny_classifier: Path, tmp_path: Path)
         Classifier.load(copy)
 
 
+@pytest.mark.usefixtures("network")
 def test_refuses_weights_that_are_no_numbers(tiny_classifier: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -6,6 +6,7 @@ import struct
 import zlib
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from pcgeval.core.params import Similarity
 from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
-from pcgeval.similarity.stage import PACKAGES, classify_stage
+from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 
 TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
@@ -77,13 +78,13 @@ def predicted(drawn: Path, folders: Folders) -> Folders:
 def inferred(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that reach the real network."""
     sizes: list[int] = []
-    predict = Classifier.predict
+    answer = Classifier._answer
 
-    def counted(self: Classifier, images: list[Image.Image]) -> Predictions:
-        sizes.append(len(images))
-        return predict(self, images)
+    def counted(self: Classifier, pixels: Any) -> Predictions:
+        sizes.append(len(pixels))
+        return answer(self, pixels)
 
-    monkeypatch.setattr(Classifier, "predict", counted)
+    monkeypatch.setattr(Classifier, "_answer", counted)
     return sizes
 
 
@@ -104,7 +105,7 @@ def test_writes_the_official_file(folders: Folders) -> None:
         assert entry["cls_embedding"] == embedding.tolist()
     named = json.loads((folders.root / "similarity" / "classifier.json").read_text("utf-8"))
     packages = {name: version(name).split("+")[0] for name in PACKAGES}
-    made_by = {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256}
+    made_by = {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256, "precision": "float64"}
     assert named == {**made_by, "packages": packages}
 
 
@@ -120,6 +121,16 @@ def test_another_classifier_shares_nothing(predicted: Folders, inferred: list[in
     predicted.settings = Similarity(model=str(save_vit(tmp_path / "other", width=32)))
     predicted.run("other_similarity")
     assert sum(inferred) == 5
+
+
+def test_another_precision_shares_nothing_and_is_recorded(folders: Folders, inferred: list[int]) -> None:
+    folders.run()
+    folders.settings = folders.settings.model_copy(update={"precision": "float32"})
+    folders.run("single")
+    assert sum(inferred) == 10
+    named = json.loads((folders.root / "single" / "classifier.json").read_text("utf-8"))
+    assert named["precision"] == "float32"
+    assert list(named["packages"]) == sorted(TORCH_PACKAGES)
 
 
 def test_another_version_of_a_package_shares_nothing(

@@ -325,6 +325,7 @@ class ClassifierFile(StageFile):
     name: str
     revision: str | None = None
     sha256: str
+    precision: str = "float64"
     packages: dict[str, str] = {}
 
 

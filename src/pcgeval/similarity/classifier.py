@@ -1,27 +1,35 @@
-"""The letter classifier: a vision transformer through transformers' Auto classes.
+"""The letter classifier: a vision transformer, the small default one in numpy, any other through torch.
 
 The forward pass runs in double precision. Results are rounded to 7 and 5 decimals; in single precision their noise
 reaches the last of these digits, so another batch size or number of threads would write other bytes.
 
-torch and transformers take seconds to import; only loading a classifier does so.
+torch and transformers take seconds to import; only loading a classifier that needs them does so.
 """
 
 import functools
+import os
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from pcgeval.core.packages import packages_for
+from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig, softmax
+from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
 PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
+Precision = Literal["float64", "float32", "bfloat16"]
+_Pixels = NDArray[np.float32]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,29 +45,49 @@ class Predictions:
     embeddings: NDArray[np.float64]
 
 
+class Network(Protocol):
+    """A loaded network with the preprocessing of its pictures; several threads may use it at once."""
+
+    device: str
+    width: int  # of an embedding
+
+    def pixels(self, images: Sequence[Image.Image]) -> _Pixels:
+        """Return pictures as the network reads them, shape (n, 3, height, width)."""
+
+    def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return softmax, shape (n, 26), in the order of the network's outputs, and the CLS token of the last layer."""
+
+
 class Classifier:
     """One loaded classifier; `labels` are the letters in the order of the probabilities' columns."""
 
     labels = LABELS
 
-    def __init__(self, source: Source, processor: Any, model: Any, device: str) -> None:
+    def __init__(self, source: Source, network: Network) -> None:
         """Take what `load` has loaded."""
         self.name = source.name
         self.sha256 = source.sha256
-        self.device = device
+        self.device = network.device
         self._columns = letter_columns(source.folder)
-        self._processor = processor
-        self._model = model
+        self._network = network
 
     @classmethod
-    def load(cls, source: str | Path | None = None, revision: str | None = None, device: str = "auto") -> "Classifier":
+    def load(
+        cls,
+        source: str | Path | None = None,
+        revision: str | None = None,
+        device: str = "auto",
+        precision: Precision = "float64",
+    ) -> "Classifier":
         """Load a classifier.
 
         Args:
             source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id; by default
                 pcgeval's own classifier, which the package contains.
             revision: The commit of a hub id; required there, since a name alone does not pin the bytes.
-            device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one.
+            device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one and the network is not a small one.
+            precision: Of the arithmetic. Only float64 gives the same bytes whatever the machine and the batches;
+                bfloat16 needs a GPU.
 
         Raises:
             ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
@@ -67,46 +95,11 @@ class Classifier:
             MissingPackageError: The extra `classifier` is not installed.
         """
         files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
-        with packages_for("the classifier"):
-            import torch  # noqa: PLC0415
-            from safetensors import SafetensorError  # noqa: PLC0415
-            from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
-            from transformers.utils import logging  # noqa: PLC0415
+        if runs_in_numpy(files.folder, device, precision):
+            return cls(files, _SmallVit(files.folder))
+        from pcgeval.similarity.torch_network import TorchNetwork  # noqa: PLC0415
 
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-        try:
-            torch.empty(0, device=chosen)
-        except (RuntimeError, AssertionError) as error:  # the latter from a build without CUDA
-            reason = str(error).strip().split("\n")[0]
-            raise ClassifierError(
-                f"similarity.device: {chosen!r} cannot be used here ({reason}). Set it to cpu."
-            ) from error
-        try:
-            processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
-                files.folder, local_files_only=True, trust_remote_code=False
-            )
-            model, loading = AutoModelForImageClassification.from_pretrained(
-                files.folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float64,
-                output_loading_info=True,
-            )
-            model = model.to(chosen).eval()
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise ClassifierError(
-                f"{files.folder}: is no image classifier that transformers can load ({reason}). "
-                "Restore its files, or name another classifier in similarity.model."
-            ) from error
-        if loading["missing_keys"]:  # transformers would go on with random numbers in their place
-            raise ClassifierError(
-                f"{files.folder / 'model.safetensors'}: lacks {len(loading['missing_keys'])} weights "
-                f"({min(loading['missing_keys'])}, ...). Save the whole model with `save_pretrained`."
-            )
-        return cls(files, processor, model, chosen)
+        return cls(files, TorchNetwork(files.folder, device, precision))
 
     def predict(self, images: Sequence[Image.Image]) -> Predictions:
         """Classify pictures of any mode and size; one picture's result does not depend on the others.
@@ -114,27 +107,99 @@ class Classifier:
         Raises:
             ClassifierError: The network answers with something else than numbers, or has no CLS token.
         """
-        import torch  # noqa: PLC0415
-
         if not images:
-            width = int(self._model.config.hidden_size)
-            return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, width)))
-        pixels = self._processor(images=[image.convert("RGB") for image in images], return_tensors="np")["pixel_values"]
-        with torch.inference_mode():
-            values = torch.from_numpy(np.asarray(pixels)).to(self.device, torch.float64)
-            output = self._model(pixel_values=values, output_hidden_states=True)
-            probabilities = torch.softmax(output.logits, dim=-1)[:, self._columns]
-            embeddings = output.hidden_states[-1][:, 0]  # before the final normalisation, as the official script does
-        if embeddings.ndim != 2 or not (torch.isfinite(probabilities).all() and torch.isfinite(embeddings).all()):
+            return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
+        return self._answer(self._network.pixels(images))
+
+    def predict_batches(
+        self, batches: Sequence[Sequence[Item]], opened: Callable[[Item], Image.Image]
+    ) -> Iterator[Predictions]:
+        """Yield the predictions of each batch in order; the next batches are prepared while the network computes.
+
+        Args:
+            batches: Pictures, or what they are opened from.
+            opened: Opens a picture; called in several threads.
+
+        Raises:
+            ClassifierError: As for `predict`.
+        """
+        threads = os.cpu_count() or 1
+
+        def prepared(batch: Sequence[Item]) -> _Pixels:
+            return self._network.pixels([opened(each) for each in batch])
+
+        def classified(batch: Sequence[Item]) -> Predictions:  # numpy uses one core
+            return self._answer(prepared(batch))
+
+        is_small = isinstance(self._network, _SmallVit)
+        with ThreadPoolExecutor(threads) as pool:
+            under_way: deque[Future[Any]] = deque()
+            for batch in [*batches, *[None] * (threads + 1)]:
+                if batch is not None:
+                    under_way.append(pool.submit(classified if is_small else prepared, batch))
+                if under_way and (batch is None or len(under_way) > threads + 1):
+                    done = under_way.popleft().result()
+                    yield done if is_small else self._answer(done)
+
+    def _answer(self, pixels: _Pixels) -> Predictions:
+        probabilities, embeddings = self._network(pixels)
+        if embeddings.ndim != 2 or not (np.isfinite(probabilities).all() and np.isfinite(embeddings).all()):
             raise ClassifierError(
                 f"classifier {self.name}: its answers are not finite numbers, or it is no vision transformer with a "
                 "CLS token. Restore its weights, or name another classifier in similarity.model."
             )
         return Predictions(
-            np.round(probabilities.cpu().numpy(), PROBABILITY_DECIMALS),
+            np.round(probabilities[:, self._columns], PROBABILITY_DECIMALS),
             # adding zero turns -0.0, whose sign depends on noise, into 0.0
-            np.round(embeddings.cpu().numpy(), EMBEDDING_DECIMALS) + 0.0,
+            np.round(embeddings, EMBEDDING_DECIMALS) + 0.0,
         )
+
+
+class _SmallVit:
+    """A small ViT in numpy, with its own preprocessing."""
+
+    device = "cpu"
+
+    def __init__(self, folder: Path) -> None:
+        with packages_for("the classifier"):
+            from safetensors import SafetensorError  # noqa: PLC0415
+            from safetensors.numpy import load_file  # noqa: PLC0415
+
+        config, settings = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
+        assert config is not None and settings is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
+        self.width, self._preprocessing = config.hidden_size, settings
+        try:
+            self._network = NumpyVit(config, load_file(folder / "model.safetensors"))
+        except KeyError as error:
+            raise ClassifierError(
+                f"{folder / 'model.safetensors'}: lacks {len(error.args)} weights ({', '.join(error.args)}). "
+                "Save the whole model with `save_pretrained`."
+            ) from error
+        except (OSError, ValueError, SafetensorError) as error:
+            raise unloadable(folder, error) from error
+
+    def pixels(self, images: Sequence[Image.Image]) -> _Pixels:
+        return self._preprocessing.pixels(images)
+
+    def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        logits, embeddings = self._network(pixels)
+        return softmax(logits), embeddings
+
+
+def runs_in_numpy(folder: Path, device: str, precision: Precision) -> bool:
+    """Tell whether a classifier is a small ViT, which numpy computes; its results are then torch's, byte for byte."""
+    if device not in {"auto", "cpu"} or precision != "float64":
+        return False
+    return VitConfig.of_folder(folder) is not None and Preprocessing.of_folder(folder) is not None
+
+
+def unloadable(folder: Path, error: Exception) -> ClassifierError:
+    """Return the error about a classifier whose files cannot be loaded."""
+    reason = str(error).strip().split("\n")[0]
+    return ClassifierError(
+        f"{folder}: is no image classifier that can be loaded ({reason}). "
+        "Restore its files, or name another classifier in similarity.model."
+    )
 
 
 _loading = threading.Lock()

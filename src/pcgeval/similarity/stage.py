@@ -1,10 +1,8 @@
 """The stage classify: from the pictures of one model and team to the official similarity files."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -30,12 +28,14 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.similarity.classifier import Classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 # Predictions are kept by the hashes of classifier and picture and by the versions of packages, so that no picture is
 # inferred twice: outside the outputs, as teams, models and runs share them, and it can be deleted any time.
 CACHE = Path(".cache") / "predictions"
-PACKAGES = ("numpy", "pillow", "safetensors", "torch", "transformers")  # that a prediction comes from
+PACKAGES = ("numpy", "pillow", "safetensors")  # that a prediction of a small classifier comes from
+TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and of any other
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
 
@@ -47,10 +47,9 @@ class Prediction(StageFile):
     embedding: tuple[float, ...] = Field(min_length=1)
 
 
-def prediction_file(cache: Path, classifier_sha256: str, picture_sha256: str) -> Path:
-    """Return where the prediction of a classifier about a picture is kept."""
-    made_by = sha256_json([classifier_sha256, installed_versions(*PACKAGES)])
-    return cache / made_by / picture_sha256[:2] / f"{picture_sha256}.json"
+def prediction_file(cache: Path, maker: str, picture_sha256: str) -> Path:
+    """Return where a prediction about a picture is kept; its maker by `made_by`."""
+    return cache / maker / picture_sha256[:2] / f"{picture_sha256}.json"
 
 
 @dataclass(frozen=True)
@@ -87,29 +86,40 @@ def classify_stage(
     wanted = list(trials)
     before = read_outcomes(images)
     source = resolve_source(settings.model, settings.revision, root)
+    packages = installed_versions(*packages_of(source, settings))
     classifier = ClassifierFile(
-        name=source.name, revision=source.revision, sha256=source.sha256, packages=installed_versions(*PACKAGES)
+        name=source.name,
+        revision=source.revision,
+        sha256=source.sha256,
+        precision=settings.precision,
+        packages=packages,
     )
-    outcomes: list[TrialOutcome] = []
+    fates: dict[Trial, TrialOutcome] = {}
     pictures: dict[Trial, _Picture] = {}
     for trial in wanted:
-        outcome = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
-        if outcome.reason is None:
+        fates[trial] = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
+        if fates[trial].reason is None:
             found = _read_picture(trial_file(images, "images", team, trial))
             if isinstance(found, _Picture):
                 pictures[trial] = found
-                outcome = succeeded(trial)
             else:
-                outcome = failed(trial, "classify", found)
-        outcomes.append(outcome)
-    kept = partial(prediction_file, cache_root, classifier.sha256)
-    predictions = _predict(source, settings, pictures.values(), kept)
+                fates[trial] = failed(trial, "classify", found)
+    predictions = _predict(source, settings, pictures.values(), cache_root)
+    for trial, picture in pictures.items():
+        answer = predictions[picture.sha256]
+        fates[trial] = (
+            failed(trial, "classify", f"{picture.path.name} {answer}")
+            if isinstance(answer, str)
+            else (succeeded(trial))
+        )
     empty_folder(similarity, keep=images)
     for letter in sorted({trial.letter for trial in wanted}):
-        found_here = [picture for trial, picture in pictures.items() if trial.letter == letter]
-        rows = [(picture.path.name, predictions[picture.sha256]) for picture in found_here]
+        of_letter = [picture for trial, picture in pictures.items() if trial.letter == letter]
+        answers = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter]
+        rows = [(name, answer) for name, answer in answers if isinstance(answer, Prediction)]
         similarity_file(letter, rows).write(letter_file(similarity, letter))
     classifier.write(similarity / CLASSIFIER_FILE)
+    outcomes = [fates[trial] for trial in wanted]
     write_outcomes(similarity, outcomes)
     return outcomes
 
@@ -124,46 +134,69 @@ def predict_pictures(
     """
     source = resolve_source(settings.model, settings.revision, root)
     pictures = [found for found in map(_read_picture, paths) if isinstance(found, _Picture)]
-    _predict(source, settings, pictures, partial(prediction_file, cache_root, source.sha256))
+    _predict(source, settings, pictures, cache_root)
+
+
+def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
+    """Return the packages that a prediction comes from."""
+    return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
+
+
+def made_by(source: Source, settings: Similarity) -> str:
+    """Return one hash over all that decides a prediction beside the picture."""
+    return sha256_json([source.sha256, settings.precision, installed_versions(*packages_of(source, settings))])
 
 
 def _read_picture(path: Path) -> _Picture | str:
-    """Return the picture, or the reason why it cannot be classified."""
+    """Return the bytes of a picture, or the reason why it cannot be classified."""
     try:
         content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
         return f"{path.name} {error.reason}"
-    try:
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-            if image.size != (PICTURE_SIDE, PICTURE_SIDE):
-                return f"{path.name} is {image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
-            image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"{path.name} is a broken PNG ({error})"
     return _Picture(path, sha256_bytes(content), content)
 
 
+def _fault(picture: _Picture) -> str | None:
+    """Return why the bytes are no picture of a level, in words that follow its name."""
+    try:
+        with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
+            if image.size != (PICTURE_SIDE, PICTURE_SIDE):
+                return f"is {image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
+            image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return f"is a broken PNG ({error})"
+    return None
+
+
 def _predict(
-    source: Source, settings: Similarity, pictures: Iterable[_Picture], kept: Callable[[str], Path]
-) -> dict[str, Prediction]:
-    """Return the prediction of each distinct picture; the network is loaded only if some are new."""
-    found: dict[str, Prediction] = {}
+    source: Source, settings: Similarity, pictures: Iterable[_Picture], cache_root: Path
+) -> dict[str, Prediction | str]:
+    """Return the prediction of each distinct picture by its hash, or why there is none.
+
+    The network is loaded only if some are new.
+    """
+    maker = made_by(source, settings)
+    found: dict[str, Prediction | str] = {}
     new: dict[str, _Picture] = {}
     for picture in pictures:
+        if picture.sha256 in found or picture.sha256 in new:
+            continue
         try:
-            found[picture.sha256] = Prediction.read(kept(picture.sha256))
+            found[picture.sha256] = Prediction.read(prediction_file(cache_root, maker, picture.sha256))
         except FileError:  # missing, or damaged
-            new[picture.sha256] = picture
+            if fault := _fault(picture):
+                found[picture.sha256] = fault
+            else:
+                new[picture.sha256] = picture
     if new:
-        from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415 - torch takes seconds to import
-
-        classifier = Classifier.load(source.folder, device=settings.device)
-        queue = iter(new.values())
-        while batch := list(islice(queue, settings.batch)):
-            answer = classifier.predict([Image.open(io.BytesIO(picture.content)) for picture in batch])
+        classifier = Classifier.load(source.folder, device=settings.device, precision=settings.precision)
+        queue = list(new.values())
+        batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
+        answers = classifier.predict_batches(batches, lambda each: Image.open(io.BytesIO(each.content)))
+        for batch, answer in zip(batches, answers, strict=True):
             for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
                 prediction = Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
-                prediction.write(kept(picture.sha256))
+                prediction.write(prediction_file(cache_root, maker, picture.sha256))
                 found[picture.sha256] = prediction
     return found
 

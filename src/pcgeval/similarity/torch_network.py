@@ -1,0 +1,80 @@
+"""Any image classifier that transformers loads, on any device of torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from pcgeval.core.packages import packages_for
+from pcgeval.similarity.classifier import Precision, unloadable
+from pcgeval.similarity.preprocessing import Preprocessing
+from pcgeval.similarity.source import ClassifierError
+
+
+class TorchNetwork:
+    """One loaded network with the preprocessing of its pictures."""
+
+    def __init__(self, folder: Path, device: str, precision: Precision) -> None:
+        """Load it; the arguments and errors are those of `Classifier.load`."""
+        with packages_for("the classifier"):
+            import torch  # noqa: PLC0415
+            from safetensors import SafetensorError  # noqa: PLC0415
+            from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
+            from transformers.utils import logging  # noqa: PLC0415
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        self.device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+        self._dtype: torch.dtype = getattr(torch, precision)
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:  # the latter from a build without CUDA
+            reason = str(error).strip().split("\n")[0]
+            raise ClassifierError(
+                f"similarity.device: {self.device!r} cannot be used here ({reason}). Set it to cpu."
+            ) from error
+        self._preprocessing = Preprocessing.of_folder(folder)
+        self._processor: Any = None
+        try:
+            if self._preprocessing is None:
+                self._processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                    folder, local_files_only=True, trust_remote_code=False
+                )
+            model, loading = AutoModelForImageClassification.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=self._dtype,
+                output_loading_info=True,
+            )
+            self._model: Any = model.to(self.device).eval()
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+            raise unloadable(folder, error) from error
+        if loading["missing_keys"]:  # transformers would go on with random numbers in their place
+            raise ClassifierError(
+                f"{folder / 'model.safetensors'}: lacks {len(loading['missing_keys'])} weights "
+                f"({min(loading['missing_keys'])}, ...). Save the whole model with `save_pretrained`."
+            )
+        self.width = int(self._model.config.hidden_size)
+
+    def pixels(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
+        """Return pictures as the network reads them, shape (n, 3, height, width)."""
+        if self._preprocessing is not None:
+            return self._preprocessing.pixels(images)
+        converted = [image.convert("RGB") for image in images]
+        return np.asarray(self._processor(images=converted, return_tensors="np")["pixel_values"])
+
+    def __call__(self, pixels: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return softmax and the CLS token of the last layer, before the final normalisation, as officially."""
+        import torch  # noqa: PLC0415
+
+        with torch.inference_mode():
+            output = self._model(
+                pixel_values=torch.from_numpy(pixels).to(self.device, self._dtype), output_hidden_states=True
+            )
+            probabilities = torch.softmax(output.logits.double(), dim=-1)
+            embeddings = output.hidden_states[-1][:, 0].double()
+        return probabilities.cpu().numpy(), embeddings.cpu().numpy()
