@@ -69,11 +69,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_the_data_of_the_checkout(installed: Path) -> None:
-    for folder in DATA:
+def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path) -> None:
+    for folder in ("src/pcgeval", *DATA):
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
-                assert (installed / "pcgeval" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
+                place = Path("pcgeval") / path.relative_to(ROOT) if folder in DATA else path.relative_to(ROOT / "src")
+                assert (installed / place).read_bytes() == path.read_bytes()
 
 
 def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
