@@ -117,7 +117,9 @@ def measured(found: Answers) -> dict[str, Any]:
     of_letter = found.of_letter()[found.right()]
     return share | {
         "calibration": calibration(found),
-        "confusions": dict(sorted(confused.items(), key=lambda pair: (-pair[1], pair[0]))[:12]),
+        "confusions": [
+            f"{pair}: {n}" for pair, n in sorted(confused.items(), key=lambda each: (-each[1], each[0]))[:12]
+        ],
         "similarity_where_right": quantiles(of_letter),
     }
 

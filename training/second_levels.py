@@ -3,9 +3,10 @@
     python second_levels.py designs      # draw the designs and sheets of them, for a person to look at
     python second_levels.py real         # simulate what models answered in data/recordings, and sheets of them
     python second_levels.py write        # take what the person wrote down, simulate, write levels.jsonl.gz
+    python second_levels.py left-out     # afterwards: how the classifier names the designs that the person could not
 
-This was done once, before any picture was classified (second/RULES.md). The file holds where each block came to rest,
-so that a later change of the physics cannot change the set.
+The first three were done once, before any picture was classified (second/RULES.md). The file holds where each block
+came to rest, so that a later change of the physics cannot change the set.
 """
 
 import gzip
@@ -27,9 +28,10 @@ from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.extraction import extract_code
 from pcgeval.levels.xml import LevelError, level_xml
+from pcgeval.similarity.classifier import Classifier
 from second_fonts import FONTS, SHEETS
 from second_set import LEVELS, REAL, UNNAMED, Picture, picture_of, pixels_sha256
-from settings import HERE, LETTERS, load_settings
+from settings import HERE, INSTALLED, LETTERS, load_settings
 
 RECORDINGS = HERE.parent / "data" / "recordings"
 LAYOUTS = HERE / "second" / "layouts.txt"
@@ -204,6 +206,17 @@ def real_pictures() -> Iterator[Picture]:
         yield Picture("real", sha256[:16], letters, levels[sha256].blocks)
 
 
+def classify_left_out() -> None:
+    """Print how many of the designs that the person left out the classifier names as they were meant."""
+    unnamed = set(UNNAMED.read_text("utf-8").split())
+    left_out = [design for design in designs() if design.name in unnamed]
+    choice = np.random.default_rng(SEED)
+    pictures = [render(as_designed(take_apart(design.cells, choice))) for design in left_out]
+    named = Classifier.load(INSTALLED, device="cpu").predict(pictures).probabilities.argmax(1).tolist()
+    right = sum(LETTERS[top] == design.letter for top, design in zip(named, left_out, strict=True))
+    print(f"{right} of {len(left_out)} designs left out are named as they were meant")
+
+
 def sheet(name: str, pictures: list[Image.Image], columns: int, side: int) -> None:
     """Write numbered pictures in rows."""
     rows = math.ceil(len(pictures) / columns)
@@ -241,12 +254,16 @@ def write_real_sheets() -> None:
 
 
 def main() -> None:
-    """Do one of the three steps."""
+    """Do one of the four steps."""
     SHEETS.mkdir(parents=True, exist_ok=True)
     if sys.argv[1:] == ["designs"]:
         write_design_sheets()
     elif sys.argv[1:] == ["real"]:
         write_real_sheets()
+    elif sys.argv[1:] == ["left-out"]:
+        classify_left_out()
+    elif sys.argv[1:] != ["write"]:
+        sys.exit(__doc__)
     else:
         rows = [*design_pictures(), *real_pictures()]
         lines = "".join(json.dumps(row.line(), separators=(",", ":")) + "\n" for row in rows)

@@ -75,9 +75,16 @@ def pixels_sha256(image: Image.Image) -> str:
 
 
 def second_set() -> Iterator[tuple[str, str, Image.Image]]:
-    """Yield part, letters and picture of the whole set in a fixed order."""
+    """Yield part, letters and picture of the whole set in a fixed order.
+
+    Raises:
+        ChangedSetError: The fonts have not been drawn.
+    """
     for kind in FONT_KINDS:
-        with zipfile.ZipFile(DATA / f"second_fonts_{kind}.zip") as archive:
+        drawn = DATA / f"second_fonts_{kind}.zip"
+        if not drawn.is_file():
+            raise ChangedSetError(f"{drawn}: is missing. Run fetch_fonts.py, then second_fonts.py, in training.")
+        with zipfile.ZipFile(drawn) as archive:
             for name in archive.namelist():
                 yield f"fonts_{kind}", name[0], Image.open(BytesIO(archive.read(name)))
     with gzip.open(LEVELS, "rt", encoding="utf-8", newline="\n") as lines:
