@@ -12,21 +12,22 @@ from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_f
 from distributed import Client, LocalCluster
 from levels_for_tests import dropped
 from slow_ollama import SlowOllama
-from soak import SOAK
 
 from pcgeval.bulk.evaluate import evaluate
 from pcgeval.core import cluster
 from pcgeval.core.cluster import ClusterError
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import to_json, write_text
-from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.params import PhysicsParams
+from pcgeval.core.layout import PACKAGED_DATA, Trial, trial_file
+from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.spread import folder_here, spread
 from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.similarity.stage import classify_stage
 
 pytestmark = pytest.mark.slow  # starts processes
 LOADS = itertools.count()  # of this process
+SIMILARITY = Similarity(model=str(PACKAGED_DATA / "classifier"))
 FAST = PhysicsParams(trials=1, seconds=0.2)
 
 
@@ -98,7 +99,7 @@ def test_a_lost_worker_changes_no_byte(address, tmp_path):
         for n in range(200)
     ]
     write_text(tmp_path / "in.jsonl", "".join(to_json(row, indent=None) + "\n" for row in rows))
-    settings = {"classify": SOAK, "physics": FAST, "rows_per_part": 20}
+    settings = {"physics": FAST, "rows_per_part": 20}
     with Client(address) as client:
         pids = sorted(client.run(os.getpid).values())
 
@@ -113,7 +114,7 @@ def test_a_lost_worker_changes_no_byte(address, tmp_path):
     assert contents(tmp_path / "far") == contents(tmp_path / "here")
 
 
-def test_the_stage_simulate_writes_the_same_bytes(address, tmp_path):
+def test_the_stages_write_the_same_bytes(address, tmp_path):
     trials = [Trial("I", number) for number in range(1, 4)]
     for trial in trials:
         xml = dropped([("b11", trial.number)]) if trial.number < 3 else "<Level"
@@ -122,6 +123,8 @@ def test_the_stage_simulate_writes_the_same_bytes(address, tmp_path):
     for name, scheduler in (("far", address), ("here", None)):
         folders = tmp_path / name / "stability", tmp_path / name / "images"
         simulate_stage(tmp_path / "levels", *folders, "team", trials, physics=FAST, processes=1, scheduler=scheduler)
+        similarity, cache = tmp_path / name / "similarity", tmp_path / f"{name}-cache"
+        classify_stage(folders[1], similarity, "team", trials, SIMILARITY, cache, scheduler=scheduler)
     assert contents(tmp_path / "far") == contents(tmp_path / "here")
 
 

@@ -76,7 +76,6 @@ def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "out" / SUMMARY).read_text())["rows"] == 7
 
 
-@pytest.mark.slow  # torch is loaded
 def test_the_figures_are_those_of_score_level(tmp_path):
     similarity = Similarity(model="data/classifier")
     classifier = loaded_classifier("data/classifier")

@@ -32,6 +32,7 @@ from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.xml import level_xml
 from pcgeval.similarity.source import resolve_source
+from pcgeval.similarity.stage import packages_of
 
 SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begins so
 LOCK = ".evaluate.lock"
@@ -141,13 +142,15 @@ def evaluate(
     physics = physics or PhysicsParams()
     source = resolve_source(similarity.model, similarity.revision) if classify else None
     folder_of, sha256 = (source.folder, source.sha256) if source else (None, "")
-    measure = Measure(physics, folder_of, sha256, similarity.device, embeddings)
+    measure = Measure(physics, folder_of, sha256, similarity, embeddings)
     settings = {
         "engine": installed_engine(physics),
         "packages": installed_packages(physics),
         "physics": physics.model_dump(mode="json"),
         "parquet": installed_versions("pyarrow"),
         "classifier": sha256 or None,
+        "precision": similarity.precision if source else None,
+        "classifier_packages": installed_versions(*packages_of(source, similarity)) if source else {},
         "embeddings": embeddings,
         "read_as": read_as,
         "rows_per_part": rows_per_part,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from pcgeval.core.params import PhysicsParams
+from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.spread import folder_here
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.image import render
@@ -36,14 +36,14 @@ class Measure:
         physics: The settings of the simulation.
         classifier: The folder of the classifier; None measures stability alone.
         classifier_sha256: The hash of its files.
-        device: Where the classifier runs.
+        similarity: Where and with what precision the classifier computes.
         embeddings: Whether to keep the classifier's embeddings.
     """
 
     physics: PhysicsParams
     classifier: Path | None
     classifier_sha256: str
-    device: str
+    similarity: Similarity
     embeddings: bool
 
     def __call__(self, levels: Sequence[str]) -> list[MeasuredLevel]:
@@ -60,7 +60,9 @@ class Measure:
                 measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
         if self.classifier is not None and pictures:
             folder = folder_here(self.classifier, self.classifier_sha256)
-            found = loaded_classifier(folder, device=self.device).predict(list(pictures.values()))
+            settings = self.similarity
+            classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
+            found = classifier.predict(list(pictures.values()))
             rows = zip(pictures, found.probabilities.tolist(), found.embeddings.tolist(), strict=True)
             for number, probabilities, embedding in rows:
                 kept = tuple(embedding) if self.embeddings else None

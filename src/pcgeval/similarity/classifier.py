@@ -206,7 +206,10 @@ _loading = threading.Lock()
 
 
 def loaded_classifier(
-    source: str | Path | None = None, revision: str | None = None, device: str = "auto"
+    source: str | Path | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    precision: Precision = "float64",
 ) -> Classifier:
     """Return what `Classifier.load` does, loaded once in a process and shared by its threads.
 
@@ -215,9 +218,9 @@ def loaded_classifier(
         MissingPackageError: The extra `classifier` is not installed.
     """
     with _loading:
-        return _loaded(None if source is None else str(source), revision, device)
+        return _loaded(None if source is None else str(source), revision, device, precision)
 
 
 @functools.cache
-def _loaded(source: str | None, revision: str | None, device: str) -> Classifier:
-    return Classifier.load(source, revision, device)
+def _loaded(source: str | None, revision: str | None, device: str, precision: Precision) -> Classifier:
+    return Classifier.load(source, revision, device, precision)

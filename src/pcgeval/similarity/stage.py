@@ -1,8 +1,9 @@
 """The stage classify: from the pictures of one model and team to the official similarity files."""
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
@@ -13,6 +14,7 @@ from pcgeval.core.files import empty_folder, sha256_bytes, sha256_json
 from pcgeval.core.layout import CLASSIFIER_FILE, Trial, letter_file, trial_file
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.params import Similarity
+from pcgeval.core.spread import folder_here, spread
 from pcgeval.core.stage_files import (
     ClassifierFile,
     LabelProbability,
@@ -28,7 +30,7 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
-from pcgeval.similarity.classifier import Classifier, runs_in_numpy
+from pcgeval.similarity.classifier import Classifier, Predictions, loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 # Predictions are kept by the hashes of classifier and picture and by the versions of packages, so that no picture is
@@ -67,6 +69,7 @@ def classify_stage(
     settings: Similarity,
     cache_root: Path = CACHE,
     root: Path = Path(),
+    scheduler: str | None = None,
 ) -> list[TrialOutcome]:
     """Classify every picture of a team once; write the official files, `trials.json` and `classifier.json`.
 
@@ -78,9 +81,11 @@ def classify_stage(
         settings: Which classifier, and how many pictures at once.
         cache_root: Where predictions of earlier runs lie.
         root: The folder that a classifier's folder is relative to.
+        scheduler: The address of a Dask cluster that classifies instead.
 
     Raises:
         ClassifierError: The classifier cannot be fetched.
+        ClusterError: The cluster cannot be used.
         FileError: `trials.json` of the pictures is missing.
     """
     wanted = list(trials)
@@ -104,7 +109,7 @@ def classify_stage(
                 pictures[trial] = found
             else:
                 fates[trial] = failed(trial, "classify", found)
-    predictions = _predict(source, settings, pictures.values(), cache_root)
+    predictions = _predict(source, settings, pictures.values(), cache_root, scheduler)
     for trial, picture in pictures.items():
         answer = predictions[picture.sha256]
         fates[trial] = (
@@ -134,7 +139,7 @@ def predict_pictures(
     """
     source = resolve_source(settings.model, settings.revision, root)
     pictures = [found for found in map(_read_picture, paths) if isinstance(found, _Picture)]
-    _predict(source, settings, pictures, cache_root)
+    _predict(source, settings, pictures, cache_root, None)
 
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
@@ -169,7 +174,7 @@ def _fault(picture: _Picture) -> str | None:
 
 
 def _predict(
-    source: Source, settings: Similarity, pictures: Iterable[_Picture], cache_root: Path
+    source: Source, settings: Similarity, pictures: Iterable[_Picture], cache_root: Path, scheduler: str | None
 ) -> dict[str, Prediction | str]:
     """Return the prediction of each distinct picture by its hash, or why there is none.
 
@@ -189,16 +194,46 @@ def _predict(
             else:
                 new[picture.sha256] = picture
     if new:
-        classifier = Classifier.load(source.folder, device=settings.device, precision=settings.precision)
         queue = list(new.values())
         batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
-        answers = classifier.predict_batches(batches, lambda each: Image.open(io.BytesIO(each.content)))
-        for batch, answer in zip(batches, answers, strict=True):
-            for picture, row, embedding in zip(batch, answer.probabilities, answer.embeddings, strict=True):
-                prediction = Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
-                prediction.write(prediction_file(cache_root, maker, picture.sha256))
-                found[picture.sha256] = prediction
+        for batch, answers in zip(batches, _answers(source, settings, batches, scheduler), strict=True):
+            for picture, answer in zip(batch, answers, strict=True):
+                if answer is not None:
+                    answer.write(prediction_file(cache_root, maker, picture.sha256))
+                found[picture.sha256] = answer or "ended every worker that classified it"
     return found
+
+
+def _answers(
+    source: Source, settings: Similarity, batches: Sequence[Sequence[_Picture]], scheduler: str | None
+) -> Iterator[Sequence[Prediction | None]]:
+    """Yield the predictions of each batch, of this machine or of a cluster."""
+    if scheduler is None:
+        classifier = Classifier.load(source.folder, device=settings.device, precision=settings.precision)
+        yield from map(_predictions, classifier.predict_batches(batches, lambda picture: _opened(picture.content)))
+        return
+    sha256 = source.sha256
+    work = partial(_classify_there, folder=source.folder, sha256=sha256, settings=settings)
+    contents = ([picture.content for picture in batch] for batch in batches)
+    yield from spread(work, contents, 1, scheduler, {sha256: source.folder})
+
+
+def _classify_there(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
+    """Classify pictures on a worker of a cluster, which loads the classifier once."""
+    folder = folder_here(folder, sha256)
+    classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
+    return _predictions(classifier.predict([_opened(each) for each in contents]))
+
+
+def _opened(content: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(content))
+
+
+def _predictions(found: Predictions) -> list[Prediction]:
+    return [
+        Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
+        for row, embedding in zip(found.probabilities, found.embeddings, strict=True)
+    ]
 
 
 def similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
