@@ -21,6 +21,7 @@ class ScriptedEndpoint(ThreadedServer):
         limit: The context in tokens.
         least_room: An answer with less room is cut off.
         lists: The models that it lists; None: it offers no list.
+        ranked: Its answer to which files to look at.
     """
 
     def __init__(
@@ -32,10 +33,11 @@ class ScriptedEndpoint(ThreadedServer):
         limit: int = 10**9,
         least_room: int = 0,
         lists: list[str] | None = None,
+        ranked: str | None = None,
     ) -> None:
         super().__init__(_Handler)
         self.refuses, self.usage, self.thinks, self.limit = refuses or {}, usage, thinks, limit
-        self.least_room, self.lists = least_room, lists
+        self.least_room, self.lists, self.ranked = least_room, lists, ranked
         self.asked: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
         self.prompts: list[str] = []
@@ -95,7 +97,10 @@ class _Handler(BaseHTTPRequestHandler):
         schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
         room = next((body[name] for name in ("max_tokens", "max_completion_tokens") if name in body), 10**9)
         is_cut = room < server.least_room
-        text = server.thinks + ("" if is_cut else answer(schema, body["messages"][-1]["content"]))
+        text = answer(schema, body["messages"][-1]["content"])
+        if server.ranked is not None and schema is not None and "files" in schema["properties"]:
+            text = server.ranked
+        text = server.thinks + ("" if is_cut else text)
         reply: dict[str, Any] = {
             "id": "1",
             "object": "chat.completion",

@@ -8,8 +8,10 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric
 
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
 from pcgeval.judge.leaf import LeafJudge
+from pcgeval.judge.prompts import ContextFitter
 from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import CallError, ChatReply
+from pcgeval.llm.tokens import JudgeTokens
 
 RUBRIC = rubric(
     node(
@@ -122,7 +124,12 @@ class Dead:
 
 def sent(call, context=4096, counter=PLAIN):
     """All that a call says, as one text."""
-    return "\n".join(message.content for message in call.messages(context, counter))
+    return "\n".join(message.content for message in fitted(call, context, counter).messages)
+
+
+def fitted(call, context=4096, counter=PLAIN, answer_tokens=0):
+    """Fit a call as the first of its grading."""
+    return ContextFitter(context, JudgeTokens(counter, is_exact=True)).fit(call, answer_tokens)
 
 
 def outside_tags(text):

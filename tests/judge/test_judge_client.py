@@ -141,8 +141,9 @@ class Wordy(Scripted):
 
     def chat(self, request, timeout):
         reply = super().chat(request, timeout)
-        stated = request.messages[-1].content.partition("# Score\n")[2][:1]
-        text = f"I read it so. Score: {stated}" if stated.isdigit() else reply.text
+        prompt = request.messages[-1].content
+        is_parse = "Copy the number" in prompt
+        text = f"I read it so. Score: {prompt.partition('# Score')[2].strip()[0]}" if is_parse else reply.text
         return ChatReply(text, 10, 5, "stop", 0.1)
 
 

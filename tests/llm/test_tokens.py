@@ -1,6 +1,7 @@
 import base64
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ from soak import SOAK
 from pcgeval.llm import tokens
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
-from pcgeval.llm.protocol import ChatRequest, LlmError, Message
-from pcgeval.llm.tokens import MESSAGE_OVERHEAD, EstimatedTokens, OwnTokens, shortened, token_counter
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message
+from pcgeval.llm.tokens import MESSAGE_OVERHEAD, EstimatedTokens, JudgeTokens, OwnTokens, judge_tokens
 
 ESTIMATE = EstimatedTokens()
 CHANCE = random.Random(4)
@@ -74,7 +75,7 @@ def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # n
     if not MODELS[name].is_file():
         pytest.skip(f"{name} is not fetched")
     model = LlamaCpp(MODELS[name], context=64, threads=1)
-    own = token_counter(model)
+    own = judge_tokens(model, None).counter
     try:
         counts = {kind: (ESTIMATE.count(text), own.count(text)) for kind, text in KINDS.items()}
     finally:
@@ -88,8 +89,8 @@ def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # n
 
 @pytest.mark.llm
 def test_a_model_s_own_count_is_the_one_of_its_prompts(smollm):
-    own = token_counter(smollm)
-    assert isinstance(token_counter(None), EstimatedTokens)
+    own = judge_tokens(smollm, None).counter
+    assert isinstance(judge_tokens(None, None).counter, EstimatedTokens)
     assert own.count("") == 0
 
     def prompt(text):
@@ -118,50 +119,38 @@ def test_the_estimate_bears_any_text(text):
     assert 0 <= ESTIMATE.count(text) <= len(text.encode("utf-8", "surrogatepass")) + 1
 
 
-class Characters:
-    """A tokenizer of one token a character."""
-
-    def __init__(self):
-        self.counted = 0
-
-    def count(self, text):
-        self.counted += len(text)
-        return len(text)
+REPLY = ChatReply("", 0, 0, "stop", 1.0)
 
 
-@given(st.text("ab \n", max_size=400), st.integers(0, 200), st.floats(0, 1))
-def test_a_shortened_text_fits_and_keeps_both_ends(text, most, tail):
-    found = shortened(text, most, Characters(), tail=tail)
-    if len(text) <= most:
-        assert found == text
-    elif found:
-        assert len(found) <= most
-        start, _, rest = found.partition("\n[... ")
-        count, _, end = rest.partition(" characters left out ...]\n")
-        assert text.startswith(start)
-        assert text.endswith(end)
-        assert int(count) == len(text) - len(start) - len(end)
-        assert abs(len(end) - tail * (len(start) + len(end))) <= 1
-    else:
-        assert most <= len(f"\n[... {len(text)} characters left out ...]\n")
+def test_the_scale_of_an_estimate_is_learned_from_the_endpoint():
+    tokens = JudgeTokens(ESTIMATE, is_exact=False)
+    tokens.learn(100, replace(REPLY, prompt_tokens=10))  # too short to tell
+    tokens.learn(1000, replace(REPLY, prompt_tokens=1))  # nothing that can be true
+    assert (tokens.scale, tokens.is_settled) == (1.0, False)
+    tokens.learn(1000, replace(REPLY, prompt_tokens=500))
+    assert tokens.is_settled
+    assert 0.5 <= tokens.scale < 0.52
+    tokens.learn(1000, replace(REPLY, prompt_tokens=700))
+    assert tokens.scale >= 0.7
+    before = tokens.scale
+    tokens.raise_scale()
+    assert tokens.scale == 1.25 * before
 
 
-@pytest.mark.parametrize("most", [0, 5, 20, 100, 3000])
-@pytest.mark.parametrize("kind", ["English", "digits", "spaces", "Chinese", "emoji", "broken bytes", "controls"])
-def test_texts_of_every_kind_are_shortened_by_estimate(kind, most):
-    found = shortened(KINDS[kind], most, ESTIMATE, tail=0.5)
-    assert ESTIMATE.count(found) <= most
-    assert found == KINDS[kind] or "left out" in found or most <= 20
+def test_without_a_report_the_scale_is_the_usual_one():
+    tokens = JudgeTokens(ESTIMATE, is_exact=False)
+    tokens.learn(1000, replace(REPLY, estimated=True))
+    assert 0.6 < tokens.scale < 0.8
 
 
-def test_a_long_text_is_not_counted_to_its_end():
-    counter = Characters()
-    assert len(shortened("word " * 2_000_000, 5000, counter, tail=0.3)) in range(4990, 5001)
-    assert counter.counted < 200_000
-
-
-@pytest.mark.llm
-def test_a_model_s_own_tokenizer_shortens_too(smollm):
-    own = OwnTokens(smollm)
-    found = shortened(KINDS["log"] * 20, 300, own, tail=0.7)
-    assert 290 <= own.count(found) <= 300
+def test_a_tokenizer_may_be_named(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "?": 2}, unk_token="?"))  # noqa: S106
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    found = judge_tokens(None, str(tmp_path / "tokenizer.json"))
+    assert (found.counter.count("a b, a"), found.is_settled) == (4, True)
+    (tmp_path / "other.json").write_text("[]")
+    with pytest.raises(LlmError, match=r"other\.json: no tokenizer that can be read"):
+        judge_tokens(None, str(tmp_path / "other.json"))
+    assert isinstance(judge_tokens(None, "nobodys_encoding").counter, EstimatedTokens)

@@ -145,6 +145,11 @@ class PaperEvidence:
     reason: str | None = None
     blacklist: tuple[str, ...] = ()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether we ran reproduce.sh, or tried to, so that the log is not the submission's own."""
+        return self.exit_code is not None or self.reason is not None
+
 
 class Undecided(Exception):  # noqa: N818 - it is no error: a judge turns it into a leaf without a grade
     """The evidence does not say whether the criterion is met."""

@@ -205,6 +205,7 @@ class RubricParams(_Section):
         official_invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
         votes: How often each leaf is graded; several need a temperature.
         context: Tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000.
+        prompts: The family of prompts: our own, or one that asks PaperBench's questions with its strictness.
         call_seconds: Time limit of one call.
         deadline: Time limit of a grading in seconds; leaves not asked by then have no grade.
         papers_dir: The papers; may be those of a checkout of PaperBench.
@@ -222,6 +223,7 @@ class RubricParams(_Section):
     model: Model | None = None
     votes: int = Field(1, ge=1, le=99)
     context: int | None = Field(None, ge=1024, le=2**24)
+    prompts: Literal["pcgeval", "paperbench"] = "pcgeval"
     call_seconds: float = Field(600.0, gt=0)
     deadline: float | None = Field(None, gt=0)
     papers_dir: str = "data/papers"

@@ -7,7 +7,7 @@ and only a call whose criterion, files, model or prompt changed is made again.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,22 @@ from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
-from pcgeval.judge.prompts import CALL_KINDS, JudgeCall
+from pcgeval.judge.prompts import CALL_KINDS, ContextFitter, FittedCall, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option
-from pcgeval.llm.tokens import TokenCounter, token_counter
+from pcgeval.llm.protocol import (
+    Backend,
+    CallError,
+    ChatReply,
+    ChatRequest,
+    ContextExceededError,
+    LlmError,
+    Option,
+)
+from pcgeval.llm.tokens import JudgeTokens, judge_tokens
 
 OpenBackend = Callable[[Model], Backend]
+_LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
@@ -117,7 +126,8 @@ class JudgeClient:
         self._context = {"num_ctx": settings.context_tokens} if settings.model.backend in _OWN_CONTEXT else {}
         self._open_backend = open_backend
         self._lock = threading.Lock()
-        self._backend: tuple[Backend, TokenCounter] | None = None
+        self._backend: tuple[Backend, JudgeTokens, ContextFitter] | None = None
+        self.shown: dict[tuple[str, str], float] = {}  # the share of each part that was cut, by its leaf and name
         self._called: set[str] = set()
         self.digest = settings.model.digest
         self.stopped: str | None = None  # why no call is made any more
@@ -149,6 +159,7 @@ class JudgeClient:
             raise
         if logged.reply is None:
             raise CallError(logged.reason or "the call failed")
+        self.shown |= {(call.leaf, name): share for name, share in (logged.shown or {}).items()}
         return logged.reply
 
     def _key(self, call: JudgeCall) -> str:
@@ -187,11 +198,11 @@ class JudgeClient:
         usual = self._settings.answer_tokens
         if usual is None or call.rooms == 1:
             return usual
-        if (most := min(call.rooms * usual, self._settings.context_tokens // 2)) <= usual:
+        if (most := min(call.rooms * usual, self._settings.context_tokens // 2)) < 1.5 * usual:
             raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
         return most
 
-    def _open(self) -> tuple[Backend, TokenCounter]:
+    def _open(self) -> tuple[Backend, JudgeTokens, ContextFitter]:
         """Open the backend once and check its digest."""
         with self._lock:
             self._check_running()
@@ -212,35 +223,20 @@ class JudgeClient:
                     )
                     raise LlmError(self.stopped)
                 self.digest = found
-                self._backend = backend, token_counter(backend)
+                tokens = judge_tokens(backend, self._profile.tokenizer)
+                self._backend = backend, tokens, ContextFitter(self._settings.context_tokens, tokens)
             return self._backend
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        backend, counter = self._open()
+        self._open()
         self._called.add(call.leaf)
         sent = reply = reason = None
+        shown: Mapping[str, float] = {}
         try:
-            room = self._room(call)
-            messages = call.messages(self._settings.context_tokens, counter, room or 0)
-            sent = sha256_json([[message.role, message.content] for message in messages])
-            options = {**self._options(call), **self._context}
-            if room is not None:
-                options["num_predict"] = room
-            request = ChatRequest(
-                self.model.name,
-                self.digest or "",
-                messages,
-                options,
-                call.schema if self._profile.structured_output else None,
-                schema_required=False,  # an answer in words can be parsed too
-                adaptable=True,
-            )
-            self._check_running()
-            seconds = self._settings.call_seconds
-            if self._ends is not None:
-                seconds = max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
-            reply = backend.chat(request, seconds)
+            fitted, reply = self._reply(call)
+            sent = sha256_json([[message.role, message.content] for message in fitted.messages])
+            shown = fitted.shown
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
             reason = str(error)
@@ -254,7 +250,45 @@ class JudgeClient:
             vote=call.vote,
             attempt=call.attempt,
             sent=sent,
+            shown=dict(shown) or None,
         )
+
+    def _reply(self, call: JudgeCall) -> tuple[FittedCall, ChatReply]:
+        """Ask the model, with less if the endpoint finds the prompt too long."""
+        backend, tokens, fitter = self._open()
+        room = self._room(call)
+        options = {**self._options(call), **self._context}
+        for is_last in (False, False, False, True):
+            fitted = fitter.fit(call, room or 0)
+            if room is not None:
+                options["num_predict"] = room
+            request = ChatRequest(
+                self.model.name,
+                self.digest or "",
+                fitted.messages,
+                options,
+                call.schema if self._profile.structured_output else None,
+                schema_required=False,  # an answer in words can be parsed too
+                adaptable=True,
+            )
+            self._check_running()
+            seconds = self._settings.call_seconds
+            if self._ends is not None:
+                seconds = max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
+            try:
+                reply = backend.chat(request, seconds)
+            except ContextExceededError as error:
+                if is_last:
+                    raise
+                if error.context is not None and _LEAST_CONTEXT <= error.context < fitter.context:
+                    fitter.context = error.context
+                    room = room and min(room, error.context // 2)
+                else:
+                    tokens.raise_scale()
+            else:
+                tokens.learn(fitted.counted, reply)
+                return fitted, reply
+        raise AssertionError("the last try returns or raises")
 
     def _check_running(self) -> None:
         if self._ends is not None and time.monotonic() >= self._ends:

@@ -15,17 +15,20 @@ from stat import S_ISLNK
 from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_start, walk
 from pcgeval.rubric.record import RefusedFile
 
-_CODE = (
-    "bash c cc cfg cpp cu cuh cxx f90 go h hpp hs ini ipynb java jl js kt lua m ml php pl py pyx r rb rmd rs scala sh "
-    "sql swift toml ts yaml yml"
+_CODE = (  # configuration among it, as in PaperBench
+    "bash c cc cfg conf config cpp cu cuh cxx f90 go h hpp hs hxx ini ipynb java jl js json kt lua m ml php pl py pyx "
+    "r rb rmd rs scala sh sql swift toml ts yaml yml"
 )
-_TABLES = "csv htm html json jsonl psv tex tsv xml yaml yml"
+_TABLES = "arff csv htm html json jsonl libsvm psv svm tex toml tsv xml yaml yml"
 DOCUMENTS = frozenset({".md", ".txt", ".rst"})  # PaperBench's
 CODE = frozenset(f".{name}" for name in _CODE.split())
 TABLES = frozenset(f".{name}" for name in _TABLES.split())
 _NAMES = {"readme": ".md", "makefile": ".sh", "dockerfile": ".sh"}  # files without a suffix, and their kind
 # not the submitter's own work; .pcgeval is where pcgeval keeps its own
-SKIPPED_FOLDERS = frozenset({".git", ".pcgeval", ".venv", "venv", "node_modules", "__pycache__"})
+SKIPPED_FOLDERS = frozenset(
+    {".env", ".git", ".github", ".pcgeval", ".venv", "__pycache__", "node_modules", "venv", "wandb"}
+)
+_BUILT = ".egg-info"  # how the names of such folders end, too
 MAX_OFFERED = 1000
 MAX_VISITED = 100_000  # files and folders; also within one folder
 MAX_NAME = 300  # characters, as shown
@@ -60,6 +63,7 @@ class SubmissionFile:
     path: Path
     suffix: str
     written: float  # seconds since 1970
+    size: int = 0  # bytes
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
     found: list[SubmissionFile] = []
     refused: list[RefusedFile] = []
-    for entry in walk(folder, limit=MAX_VISITED, enter=lambda name: name.rpartition("/")[2] not in SKIPPED_FOLDERS):
+    for entry in walk(folder, limit=MAX_VISITED, enter=_is_own_work):
         base = PurePosixPath(entry.name.casefold())
         suffix = _NAMES.get(base.name) or base.suffix
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
@@ -96,7 +100,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         if not reason and len(found) == MAX_OFFERED:
             name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
         if not reason and entry.status is not None:
-            found.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime))
+            found.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
         elif len(refused) < MAX_REFUSED:
             name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
             refused.append(RefusedFile(name=name, reason=reason))
@@ -104,6 +108,11 @@ def list_files(folder: Path) -> SubmissionFiles:
             break
     found.sort(key=lambda file: os.fsencode(file.path))
     return SubmissionFiles(tuple(found), tuple(sorted(refused, key=lambda each: each.name)))
+
+
+def _is_own_work(folder: str) -> bool:
+    base = folder.rpartition("/")[2]
+    return base not in SKIPPED_FOLDERS and not base.endswith(_BUILT)
 
 
 def shown_name(path: str) -> str:

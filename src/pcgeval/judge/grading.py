@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,6 +23,8 @@ from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
+_LITTLE = 0.5  # of a text
+_MOST_WARNINGS = 10
 REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
 VerdictOf = Callable[[TaskNode], Verdict]
 
@@ -109,7 +111,7 @@ def _grade_by_model(
     open_backend: OpenBackend,
 ) -> JudgeOutput:
     client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend)
-    judge = LeafJudge(task, client, votes=settings.votes, code_only=settings.code_only)
+    judge = LeafJudge(task, client, votes=settings.votes, code_only=settings.code_only, prompts=settings.prompts)
 
     def verdict_of(leaf: TaskNode) -> Verdict:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
@@ -135,16 +137,34 @@ def _grade_by_model(
     if len(records) < len(graded) and not any(each.usage.grade.calls or each.check for each in records):
         has_run = task.run is not None and task.run.exit_code == 0
         output = heuristic_output(tree, has_reproduced=has_run and (task.folder / REPRODUCE_SCRIPT).is_file())
-    warnings = [*output.warnings, f"The grading ended early: {client.stopped}"] if client.stopped else output.warnings
+    warnings = [*output.warnings, *([f"The grading ended early: {client.stopped}"] if client.stopped else [])]
+    if task.run is not None and task.run.log is not None and not task.run.is_ours and not settings.code_only:
+        warnings.append("reproduce.log came with the submission: reproduce.sh was not run for this grading.")
     return replace(
         output,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *_cut_warnings(client.shown)),
+        prompts=settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
-        prompt_version=prompt_version(),
+        prompt_version=prompt_version(settings.prompts),
         votes=settings.votes,
         price=client.model.known_profile.price,
     )
+
+
+def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
+    """Return a warning for each text of which less than half was shown, with the leaves that saw so little of it."""
+    leaves_of: dict[str, dict[str, float]] = {}
+    for (leaf, name), share in sorted(shown.items()):
+        if share < _LITTLE and name not in {"earlier-criteria", "files", "answer"}:
+            leaves_of.setdefault(name, {})[leaf] = share
+    warnings = [
+        f"Less than half of {name} was shown ({min(found.values()):.0%}, {len(found)} "
+        f"{'leaf' if len(found) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`, or --context)."
+        for name, found in leaves_of.items()
+    ]
+    more = len(warnings) - _MOST_WARNINGS
+    return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]
 
 
 def heuristic_output(tree: GradedTaskNode, *, has_reproduced: bool) -> JudgeOutput:

@@ -16,32 +16,50 @@ from pcgeval.judge.answers import (
     without_thinking,
 )
 from pcgeval.judge.client import JudgeClient
-from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, SubmissionFile, clean, list_files, read_file, reduced
-from pcgeval.judge.prompts import CallKind, JudgeCall, PromptPart, filled, phrase, prompt_version
+from pcgeval.judge.files import (
+    CODE,
+    DOCUMENTS,
+    MAX_HEAD,
+    MAX_TAIL,
+    TABLES,
+    SubmissionFile,
+    clean,
+    list_files,
+    read_file,
+    reduced,
+)
+from pcgeval.judge.prompts import CallKind, GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
 from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, leaves, prior_nodes
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, TaskNode, prior_nodes
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 CUT_OFF = ("length", "max_tokens")  # why an answer ended that had no more room
 ATTEMPTS = 2  # the second after an unparsable answer, with the reason
-RANK_TOKENS, GRADE_TOKENS, PARSE_TOKENS = 256, 400, 256  # of the answers
 MAX_OFFERED_SHOWN = 50  # names in the record of a leaf
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
 MAX_EARLIER = 40  # criteria before the one to be judged that are shown
-MAX_SUB_CRITERIA = 100
 _FILES_KEPT = 64  # texts in memory, each of at most half a megabyte
+_PARTS_KEPT = 256
 _Parsed = TypeVar("_Parsed")
 
 
 class LeafJudge:
     """Judges the leaves of one submission by a model; several threads may use it at once."""
 
-    def __init__(self, task: GradingTask, client: JudgeClient, *, votes: int = 1, code_only: bool = False) -> None:
-        """List the submission's files, and prepare the parts of the prompts that all leaves share.
+    def __init__(
+        self,
+        task: GradingTask,
+        client: JudgeClient,
+        *,
+        votes: int = 1,
+        code_only: bool = False,
+        prompts: str = "pcgeval",
+    ) -> None:
+        """List the submission's files, and prepare what the prompts of all leaves share.
 
         The rubric of the task is cut already to the leaves that are graded. With `code_only` neither reproduce.sh nor
         its log is shown.
@@ -49,12 +67,13 @@ class LeafJudge:
         self._task, self._client, self._votes = task, client, votes
         self.files = list_files(task.folder)
         self.file_text = lru_cache(_FILES_KEPT)(lambda file: read_file(file.path))
-        self._shared_parts = tuple(
-            PromptPart(name, clean(text).strip(), tail=0.1, weight=weight)
+        self._file_part = lru_cache(_PARTS_KEPT)(self._made_file_part)
+        self._background = tuple(
+            PromptPart(name, clean(text).strip(), tail=0.1, weight=weight, is_data=task.run is None)
             for name, text, weight in (
                 ("paper" if task.run else "rules", task.paper, 3.0),
-                ("addendum", task.addendum, 1.0),
-                ("notes", task.judge_addendum, 1.0),
+                ("addendum", task.addendum, 2.0),
+                ("notes", task.judge_addendum, 2.0),
             )
             if text.strip()
         )
@@ -64,9 +83,24 @@ class LeafJudge:
             text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
             log = "(reproduce.sh was not run)" if task.run.log is None else reduced(task.run.log)
             self._run_parts = (
-                PromptPart(REPRODUCE_SCRIPT, text, tail=0.3, weight=1.5),
-                PromptPart(REPRODUCE_LOG, log, tail=0.7, weight=4.0),
+                PromptPart(REPRODUCE_SCRIPT, text, tail=0.3, weight=1.0),
+                PromptPart(REPRODUCE_LOG, log, tail=0.7, weight=2.0),
             )
+        self.prompt = self._common_prompt(prompts, code_only=code_only)
+
+    def _common_prompt(self, family: str, *, code_only: bool) -> GradingPrompt:
+        run, parts = self._task.run, (*self._background, *self._run_parts)
+        largest = sum(sorted(min(file.size, MAX_HEAD + MAX_TAIL) for file in self.files.files)[-MAX_PICKED:])
+        if run is None:
+            return GradingPrompt(family, "competition", parts=parts, file_characters=largest)
+        if code_only:
+            how = "code only"
+        elif run.is_ours:
+            how = "ours"
+        else:
+            how = "none" if run.log is None else "brought"
+        key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
+        return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts, largest)
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none.
@@ -146,40 +180,28 @@ class LeafJudge:
             name["enum"] = names
         schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
         parts = (PromptPart("files", "\n".join(names), tail=0.3, weight=1.0), *self._own_parts(leaf))
-        return JudgeCall("rank", leaf.path, 0, 0, prompt_version(), parts, schema, RANK_TOKENS)
+        shared = self._shown_names() if self._task.run else ()
+        return JudgeCall("rank", leaf.path, 0, 0, self.prompt, shared, parts, schema)
 
     def grade_call(
         self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0, attempt: int = 0, problem: str = ""
     ) -> JudgeCall:
         """Ask for Expectations, Reality and Score, shown the files in the order of their rank."""
-        shown = []
-        for place, file in enumerate(files):
-            text = self.file_text(file)
-            text_with_name = f"{file.name}{f' ({text.note})' if text.note else ''}\n{text.text.rstrip()}"
-            shown.append(PromptPart("file", text_with_name, tail=0.3, weight=6.0 / (1 + place)))
+        shown = [self._file_part(file, place) for place, file in enumerate(files)]
         if not shown:
             shown = [PromptPart("file", "(the submission has no file of the kinds that count here)", weight=1.0)]
         before = prior_nodes(self._task.rubric, leaf.path)
         if len(before) > MAX_EARLIER:
             before = (before[0], *before[1 - MAX_EARLIER :])
-        criteria = {
-            "earlier-criteria": before,
-            "sub-criteria": [each for task in leaf.merged for each in leaves(task)][:MAX_SUB_CRITERIA],
-        }
+        earlier = "\n".join(f"- {' '.join(each.requirements.split())}" for each in before)
         # the log says nothing about mere code
         run = self._run_parts[:1] if leaf.task_category == CODE_DEVELOPMENT else self._run_parts
         parts = (
-            *self._shared_parts,
-            *(
-                PromptPart(name, "\n".join(f"- {' '.join(each.requirements.split())}" for each in nodes), 0.7, 1.0)
-                for name, nodes in criteria.items()
-                if nodes
-            ),
-            *run,
+            *([PromptPart("earlier-criteria", earlier, 0.7, 1.0, is_data=self._task.run is None)] if before else []),
             *shown,
             *self._own_parts(leaf, problem),
         )
-        return JudgeCall("grade", leaf.path, vote, attempt, prompt_version(), parts, None, GRADE_TOKENS)
+        return JudgeCall("grade", leaf.path, vote, attempt, self.prompt, self._shown_names(run), parts, None)
 
     def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0, attempt: int = 0, problem: str = "") -> JudgeCall:
         """Ask for the verdict that an answer holds."""
@@ -191,10 +213,19 @@ class LeafJudge:
             explanation={"type": "string"},
         )
         parts = (PromptPart("answer", clean(answer), tail=0.8, weight=1.0), *self._own_parts(leaf, problem, "parse"))
-        return JudgeCall("parse", leaf.path, vote, attempt, prompt_version(), parts, schema, PARSE_TOKENS)
+        return JudgeCall("parse", leaf.path, vote, attempt, self.prompt, (), parts, schema)
+
+    def _shown_names(self, more: Sequence[PromptPart] = ()) -> tuple[str, ...]:
+        return tuple(part.name for part in (*self._background, *more))
+
+    def _made_file_part(self, file: SubmissionFile, place: int) -> PromptPart:
+        text = self.file_text(file)
+        text_with_name = f"{file.name}{f' ({text.note})' if text.note else ''}\n{text.text.rstrip()}"
+        return PromptPart("file", text_with_name, tail=0.3, weight=6.0 / (1 + place))
 
     def _own_parts(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> tuple[PromptPart, ...]:
-        """Return our own text, which is never cut."""
+        """Return what is never cut: the criterion, of a node with all that it stands for, and our own text."""
+        family = self.prompt.family
         if is_continuous(leaf):
             question = "whole"
         elif self._task.run is None or leaf.task_category is None:
@@ -202,11 +233,10 @@ class LeafJudge:
         else:
             question = leaf.task_category
         return (
-            PromptPart("about", phrase("about paper" if self._task.run else "about competition")),
-            PromptPart("criterion", leaf.requirements.strip()),
-            PromptPart("question", phrase(f"question {question}")),
-            PromptPart("scale", phrase(f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}")),
-            PromptPart("problem", filled(phrase("retry"), {"problem": problem}) if problem else ""),
+            PromptPart("criterion", outline(leaf) if is_continuous(leaf) else leaf.requirements.strip()),
+            PromptPart("question", section(family, f"question {question}")),
+            PromptPart("scale", section(family, f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}")),
+            PromptPart("problem", filled(section(family, "retry"), {"problem": problem}) if problem else ""),
         )
 
     def _zero_reason(self, leaf: TaskNode, offered: Sequence[SubmissionFile]) -> str | None:
@@ -290,6 +320,12 @@ def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdi
 def is_continuous(leaf: TaskNode) -> bool:
     """Whether a leaf stands for several criteria, so that it may be met in part."""
     return bool(leaf.merged)
+
+
+def outline(task: TaskNode, level: int = 0) -> str:
+    """Return a node and all below it, a line each, indented by level and with its weight, as PaperBench shows them."""
+    line = f"{'| ' * level}{' '.join(task.requirements.split())} (weight: {task.weight:g})"
+    return "\n".join([line, *(outline(each, level + 1) for each in (*task.sub_tasks, *task.merged))])
 
 
 def _object_schema(**properties: Any) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class LoggedCall(BaseModel):
         vote: The vote's number, from 0.
         attempt: 1 for the second attempt, after an answer that could not be parsed.
         sent: SHA-256 of the messages after they were cut to the model's context.
+        shown: The share of each part of the prompt that was cut, by its name.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
@@ -77,6 +78,7 @@ class LoggedCall(BaseModel):
     vote: int | None = None
     attempt: int | None = None
     sent: str | None = None
+    shown: dict[str, float] | None = None
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:

@@ -110,7 +110,7 @@ class LlamaCpp:
 
         async def whole() -> Completion:
             part: str | Completion = ""
-            async for part in self.stream(completion_body(request)):
+            async for part in self.stream(completion_body(request), reuse_prefix=request.adaptable):
                 if self._on_text and isinstance(part, str):
                     self._on_text(part)
             assert isinstance(part, Completion)  # noqa: S101 - as `stream` promises
@@ -137,8 +137,11 @@ class LlamaCpp:
         except (httpx.HTTPError, ValueError, KeyError) as error:
             raise LlmError(f"{self.path}: llama.cpp does not count tokens ({error!r}).") from error
 
-    async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[str | Completion]:
+    async def stream(self, body: Mapping[str, Any], *, reuse_prefix: bool = False) -> AsyncIterator[str | Completion]:
         """Yield the pieces of an answer to a body with `messages`, or with an untemplated `prompt`, then its whole.
+
+        With `reuse_prefix`, what the prompt has in common with the one before is not read again; that may change a
+        text.
 
         Raises:
             PromptTooLongError: The prompt does not fit.
@@ -150,7 +153,8 @@ class LlamaCpp:
         usage: Mapping[str, Any] = {}
         timings: Mapping[str, Any] = {}
         path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
-        async with self.post(path, {**body, "stream": True, "stream_options": {"include_usage": True}}) as answer:
+        asked = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        async with self.post(path, asked, reuse_prefix=reuse_prefix) as answer:
             async for line in answer.aiter_lines():
                 if not line.startswith("data: {"):
                     continue
@@ -176,9 +180,11 @@ class LlamaCpp:
         )
 
     @asynccontextmanager
-    async def post(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx.Response]:
-        """Post a body to llama.cpp without its cache of prompts; hanging up ends its work. Raises as `stream` does."""
-        content = json.dumps({**body, "cache_prompt": False})
+    async def post(
+        self, path: str, body: Mapping[str, Any], *, reuse_prefix: bool = False
+    ) -> AsyncIterator[httpx.Response]:
+        """Post a body to llama.cpp; hanging up ends its work. The arguments and errors are those of `stream`."""
+        content = json.dumps({**body, "cache_prompt": reuse_prefix})
         try:
             async with (
                 httpx.AsyncClient(timeout=None, trust_env=False, verify=certificates()) as client,  # noqa: S113

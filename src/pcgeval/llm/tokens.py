@@ -1,21 +1,27 @@
-"""Count tokens, so that a prompt fits, and shorten texts that do not.
+"""Count tokens, so that a prompt fits.
 
 A model in this process counts with its own tokenizer. For all others there is an estimate that is meant to be too high:
 a tokenizer that works on bytes has no token shorter than one. The tokenizers of the local models needed fewer tokens
 for every text of human language, code or data that was tried.
 """
 
+import json
 import math
 import re
-from bisect import bisect_right
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pcgeval.core.untrusted import well_formed
-from pcgeval.llm.protocol import Backend
+from pcgeval.llm.protocol import Backend, ChatReply, LlmError
 
 MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most; a default system message included
-_CHUNK = 4000  # characters that are counted at a time
-_SEAM = 8  # tokens by which the sum of the counts of two halves may be above the whole's
+_LEAST_LEARNED = 300  # tokens of a prompt from which something is learned
+_USUAL_SCALE = 0.7  # of the estimate, where an endpoint reports nothing
+_SCALES = (0.25, 2.0)  # that can be believed
+_SCALE_MARGIN = 1.02
 _WORD = re.compile(rb" ?(?:[A-Z]?[a-z]+|[A-Z]+)")  # with the space before it, as in GPT-2's tokenizer
 _SPACES = re.compile(rb" +")
 _USUAL_BYTES = 4  # of a token
@@ -42,9 +48,78 @@ class HasTokenizer(Protocol):
         """Return how many tokens a text has within a message."""
 
 
-def token_counter(backend: Backend) -> TokenCounter:
-    """Return the best counter for a backend: its own tokenizer's where that is in this process, else the estimate."""
-    return OwnTokens(backend) if isinstance(backend, HasTokenizer) else EstimatedTokens()
+class JudgeTokens:
+    """The tokens of one grading's prompts: counted exactly, or estimated and corrected by what the endpoint reports.
+
+    A prompt has `scale` times as many tokens as `counter` says. Once that `is_settled` it changes little.
+    """
+
+    def __init__(self, counter: TokenCounter, *, is_exact: bool) -> None:
+        """Take a counter; the scale of an inexact one is 1, rather too high, until a reply tells."""
+        self.counter, self._is_exact = counter, is_exact
+        self.scale, self.is_settled = 1.0, is_exact
+
+    def learn(self, counted: int, reply: ChatReply) -> None:
+        """Compare a prompt's tokens as counted with those that its reply reports, if both can be believed."""
+        if self._is_exact or counted < _LEAST_LEARNED:
+            return
+        ratio = _USUAL_SCALE if reply.estimated else reply.prompt_tokens / counted
+        if not _SCALES[0] <= ratio <= _SCALES[1]:  # a server's fancy, or a prompt of which it dropped the beginning
+            return
+        if not self.is_settled:
+            self.scale = ratio * _SCALE_MARGIN
+        elif not reply.estimated:
+            self.scale = max(ratio * _SCALE_MARGIN, 0.8 * self.scale + 0.2 * ratio)
+        self.is_settled = True
+
+    def raise_scale(self) -> None:
+        """Take a quarter more tokens for true, after a prompt that was too long."""
+        self.scale, self.is_settled = self.scale * 1.25, True
+
+
+def judge_tokens(backend: Backend, tokenizer: str | None) -> JudgeTokens:
+    """Return the best count for a model: its own tokenizer's, one that is named, or the estimate.
+
+    Args:
+        backend: The model's; one in this process counts itself.
+        tokenizer: The path of a `tokenizer.json`, or a tiktoken encoding, which is used where that is installed.
+
+    Raises:
+        LlmError: The file is no tokenizer.
+    """
+    if isinstance(backend, HasTokenizer):
+        return JudgeTokens(OwnTokens(backend), is_exact=True)
+    if tokenizer is not None and tokenizer.endswith(".json"):
+        return JudgeTokens(_FileTokens(tokenizer), is_exact=True)
+    if tokenizer is not None and find_spec("tiktoken"):
+        with suppress(OSError, ValueError):  # its file is fetched from the network once
+            return JudgeTokens(_TiktokenTokens(tokenizer), is_exact=True)
+    return JudgeTokens(EstimatedTokens(), is_exact=False)
+
+
+class _FileTokens:
+    """Count with a tokenizer.json as Hugging Face has it."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            text = Path(path).read_text("utf-8")
+            json.loads(text)["model"]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise LlmError(f"{path}: no tokenizer that can be read ({error}). Correct profile.tokenizer.") from error
+        self._encode = import_module("tokenizers").Tokenizer.from_str(text).encode
+
+    def count(self, text: str) -> int:
+        return len(self._encode(well_formed(text), add_special_tokens=False).ids)
+
+
+class _TiktokenTokens:
+    """Count with an encoding of tiktoken."""
+
+    def __init__(self, encoding: str) -> None:
+        self._encode = import_module("tiktoken").get_encoding(encoding).encode_ordinary
+
+    def count(self, text: str) -> int:
+        return len(self._encode(well_formed(text)))
 
 
 class OwnTokens:
@@ -73,58 +148,3 @@ class EstimatedTokens:
         rest = _WORD.sub(b"", rest)
         spaces: list[int] = [1 + math.ceil((len(run) - 1) / _MERGED_SPACES) for run in _SPACES.findall(rest)]
         return math.ceil((len(words) + 2 * letters) / 3) + sum(spaces) + len(rest) - rest.count(b" ")
-
-
-def shortened(text: str, most: int, counter: TokenCounter, *, tail: float) -> str:
-    """Cut out of a text's middle so that it has at most `most` tokens; a text that fits is returned as it is.
-
-    A line says how many characters are left out. Only about `most` tokens are counted, however long the text is.
-
-    Args:
-        text: The text.
-        most: Its tokens at most; where not even the line fits, nothing is left of the text.
-        counter: What counts them.
-        tail: The share of what is kept that comes from the end, 0 to 1.
-    """
-    if _fits(text, most, counter):
-        return text
-    room = most - counter.count(_left_out(len(text)))
-    while room > 0:
-        at_end = round(room * tail)
-        start = _longest(text, room - at_end, counter, from_end=False)
-        end = min(_longest(text, at_end, counter, from_end=True), len(text) - start - 1)
-        kept = text[:start] + _left_out(len(text) - start - end) + text[len(text) - end :]
-        excess = counter.count(kept) - most
-        if excess <= 0:
-            return kept
-        room -= excess
-    return ""
-
-
-def _left_out(characters: int) -> str:
-    return f"\n[... {characters} characters left out ...]\n"
-
-
-def _fits(text: str, most: int, counter: TokenCounter) -> bool:
-    """Tell whether a text has at most `most` tokens; a long one is not counted to its end."""
-    least = 0
-    for place in range(0, len(text), _CHUNK):
-        least += counter.count(text[place : place + _CHUNK]) - _SEAM
-        if least > most:
-            return False
-    return counter.count(text) <= most
-
-
-def _longest(text: str, budget: int, counter: TokenCounter, *, from_end: bool) -> int:
-    """Return how many characters from a text's start, or from its end, have `budget` tokens at most."""
-
-    def part(begin: int, end: int) -> str:
-        return text[max(len(text) - end, 0) : len(text) - begin] if from_end else text[begin:end]
-
-    place = 0
-    while place < len(text) and (tokens := counter.count(part(place, place + _CHUNK))) <= budget:
-        budget -= tokens
-        place += _CHUNK
-    lengths = range(1, min(_CHUNK, len(text) - place) + 1)
-    fitting = bisect_right(lengths, budget, key=lambda characters: counter.count(part(place, place + characters)))
-    return min(place + fitting, len(text))

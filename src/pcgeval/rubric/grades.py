@@ -152,6 +152,7 @@ class JudgeOutput:
         team: The team of the competition that was graded, if it was one.
         rubric: The rubric of the competition.
         price: The price of the model, where it is known.
+        prompts: The family of the judge's prompts.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
@@ -167,6 +168,7 @@ class JudgeOutput:
     team: str | None = None
     rubric: RubricIdentity | None = None
     price: Price | None = None
+    prompts: str | None = None
 
     @property
     def cost(self) -> float | None:
@@ -232,6 +234,8 @@ class JudgeOutput:
             values["team"] = self.team
         if self.rubric is not None:
             values["rubric"] = asdict(self.rubric)
+        if self.prompts is not None:
+            values["prompts"] = self.prompts
         if self.price is not None:
             values |= {"price": self.price.model_dump(), "cost": self.cost}
         return values

@@ -22,7 +22,8 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     lines.append(one_line(line + (f" with the model {output.model}" if output.model else "")))
     if output.model:
         votes = f", {output.votes} votes a leaf" if output.votes > 1 else ""
-        digest, prompts = output.model_digest or "unknown", output.prompt_version or "unknown"
+        digest = output.model_digest or "unknown"
+        prompts = " ".join(filter(None, (output.prompts, output.prompt_version or "unknown")))
         lines.append(one_line(f"model digest {digest}, prompts {prompts}{votes}"))
     lines.append(
         f"{output.num_leaf_nodes} leaves: {counts['passed']} passed, {counts['failed']} failed "
