@@ -58,7 +58,7 @@ def download(packages: list[str], folder: Path) -> None:
     for client, command in clients.items():
         wanted = [package for package in packages if registry(package) == client]
         if wanted and subprocess.run([*command, *wanted], cwd=folder, check=False).returncode:
-            raise FontError(f"{client} lacks one of these packages. Run `apt-get update` on Debian 12 (bookworm).")
+            raise FontError(f"{client} lacks one of the packages. For Debian's, run `apt-get update` on Debian 12.")
 
 
 def unpack(archive: Path, sha256: str, folder: Path) -> None:

@@ -131,7 +131,7 @@ def quantiles(values: Floats) -> dict[str, float]:
 
 
 def letterless(found: Answers) -> dict[str, Any]:
-    """Return how sure the classifier is of pictures in which a person sees no letter."""
+    """Return how sure the classifier is of pictures in which the judge saw no letter."""
     top = found.probabilities.max(1)
     return {
         "n": len(top),

@@ -1,6 +1,6 @@
 """Draw the fonts of the second test set; with --candidates, find families that the first set has not.
 
-`second/families.csv` names one face of each new family, and what a person who saw its letters, without predictions,
+`second/families.csv` names one face of each new family, and what a judge who saw its letters, without predictions,
 sorted it as: text, hand, display, or out with the reason (second/RULES.md).
 """
 
@@ -58,7 +58,7 @@ def write_sheets(faces: list[Face]) -> None:
 
 
 def candidates() -> None:
-    """Write the new faces and their sheets for a person to sort."""
+    """Write the new faces and their sheets for a judge to sort."""
     faces = new_faces()
     write_sheets(faces)
     with (SHEETS / "families.csv").open("w", encoding="utf-8", newline="") as file:

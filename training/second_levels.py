@@ -1,9 +1,9 @@
 """Make the block letters and the real levels of the second test set: `second/levels.jsonl.gz`, a picture a line.
 
-    python second_levels.py designs      # draw the designs and sheets of them, for a person to look at
+    python second_levels.py designs      # draw the designs and sheets of them, for a judge to look at
     python second_levels.py real         # simulate what models answered in data/recordings, and sheets of them
-    python second_levels.py write        # take what the person wrote down, simulate, write levels.jsonl.gz
-    python second_levels.py left-out     # afterwards: how the classifier names the designs that the person could not
+    python second_levels.py write        # take what the judge wrote down, simulate, write levels.jsonl.gz
+    python second_levels.py left-out     # afterwards: how the classifier names the designs that the judge could not
 
 The first three were done once, before any picture was classified (second/RULES.md). The file holds where each block
 came to rest, so that a later change of the physics cannot change the set.
@@ -164,7 +164,7 @@ def as_designed(blocks: list[Block]) -> Stability:
 
 
 def design_pictures() -> Iterator[Picture]:
-    """Yield each design that a person could name, as designed and, where it stands, simulated."""
+    """Yield each design that the judge could name, as designed and, where it stands, simulated."""
     resemblance = load_settings().blocks.resemblance
     unnamed = set(UNNAMED.read_text("utf-8").split())
     for number, design in enumerate(designs()):
@@ -199,7 +199,7 @@ def real_levels() -> dict[str, Picture]:
 
 
 def real_pictures() -> Iterator[Picture]:
-    """Yield the real levels with the letters that the person wrote down."""
+    """Yield the real levels with the letters that the judge wrote down."""
     levels = real_levels()
     for line in REAL.read_text("utf-8").splitlines()[1:]:
         sha256, letters = line.split(",")
@@ -207,7 +207,7 @@ def real_pictures() -> Iterator[Picture]:
 
 
 def classify_left_out() -> None:
-    """Print how many of the designs that the person left out the classifier names as they were meant."""
+    """Print how many of the designs that the judge left out the classifier names as they were meant."""
     unnamed = set(UNNAMED.read_text("utf-8").split())
     left_out = [design for design in designs() if design.name in unnamed]
     choice = np.random.default_rng(SEED)

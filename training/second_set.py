@@ -32,7 +32,7 @@ class ChangedSetError(PcgevalError):
 
 @dataclass(frozen=True)
 class Picture:
-    """A level at rest and the letters that a person would name: `A`, `IL`, or none.
+    """A level at rest and the letters that the judge named: `A`, `IL`, or none.
 
     Attributes:
         part: The part of the set, such as `terminal_simulated`.
@@ -87,6 +87,11 @@ def second_set() -> Iterator[tuple[str, str, Image.Image]]:
         with zipfile.ZipFile(drawn) as archive:
             for name in archive.namelist():
                 yield f"fonts_{kind}", name[0], Image.open(BytesIO(archive.read(name)))
+    yield from second_levels()
+
+
+def second_levels() -> Iterator[tuple[str, str, Image.Image]]:
+    """Yield part, letters and picture of what is built of blocks, which needs no fonts."""
     with gzip.open(LEVELS, "rt", encoding="utf-8", newline="\n") as lines:
         for row in map(json.loads, lines):
             picture = Picture(row["part"], row["name"], row["letters"], tuple(map(tuple, row["blocks"])))
