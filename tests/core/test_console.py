@@ -103,3 +103,11 @@ def test_a_status_is_one_line_on_a_terminal_and_now_and_then_a_line_elsewhere(
         status.clear()
         lines = text.getvalue().split("\r" if terminal else "\n")
         assert [line.rstrip() for line in lines[:-1]] == expected
+
+
+def test_nothing_is_written_over_the_last_words(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+    text = spoken(monkeypatch, terminal=True)
+    with StatusLine() as status:
+        status.show("asking I1", ": 57 tokens so far")
+    status.show("asking I1", ": 58 tokens so far")  # a thread that still runs
+    assert [line.rstrip() for line in text.getvalue().split("\r")] == ["asking I1: 57 tokens so far", "", ""]

@@ -62,55 +62,21 @@ def try_command(
     The trials are those of the competition: the same seeds, requests and limits. Ctrl-C stops it, and the same command
     goes on; another run in the same folder keeps the replies and pictures of other letters.
     """
-    print_stderr(f"checking {program}")
+    print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
-    from pcgeval.cli.output_folder import OutputFolder
-    from pcgeval.cli.try_output import TryDisplay, print_summary, to_json
-    from pcgeval.cli.try_preparation import checked_submission, opened_model, ready_classifier
-    from pcgeval.cli.try_submission import baseline_summary, summary, try_submission
-    from pcgeval.core.errors import PcgevalError
+    from pcgeval.cli.try_output import TryDisplay
+    from pcgeval.cli.try_run import run_try
+    from pcgeval.core.console import StatusLine
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
-    competition_params = settings.load_params_or_default()
-    asked = settings.find_model_to_ask(competition_params, model, host, base_url)
-    key = settings.model_key(asked)
-    params = settings.params_for_try(competition_params, asked, letters, trials)
-    display = TryDisplay(len(letters) * trials, json=json)
-    submission = checked_submission(program, params, display)
-    folder = out or Path("rehearsals") / submission.team / key
-    OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
-    classifier = ready_classifier(submission, params, display, trust_programs=trust_programs)
-    backend = opened_model(competition_params, asked, model, display)
-    full_trials = len(competition_params.competition.characters) * competition_params.competition.trials
-
-    def finish() -> None:
-        display.clear()
-        own = summary(submission.team, display.tried, params.diversity.vectors)
-        baseline = baseline_summary(competition_params, asked, letters)
-        if json:
-            print_json(to_json(display.tried, own, baseline, full_trials))
-        else:
-            print_summary(display.tried, own, baseline, full_trials)
-        print_stderr(f"all files are in {folder}")
-
-    try:
-        try_submission(
-            params,
-            key,
-            submission,
-            backend,
-            classifier,
-            folder,
-            display.scored,
-            observer=display,
-            trust_programs=trust_programs,
-        )
-    except PcgevalError:
-        if display.tried:
-            finish()
-        raise
-    finish()
+    competition = settings.load_params_or_default()
+    wanted = settings.params_for_try(
+        competition, settings.find_model_to_ask(competition, model, host, base_url), letters, trials
+    )
+    with StatusLine(every=10) as status:
+        display = TryDisplay(status, len(letters) * trials, json=json)
+        run_try(program, competition, wanted, model, out, display, trust_programs=trust_programs)
 
 
 def _time(text: str) -> datetime:

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from pcgeval.cli.level_output import level_lines
-from pcgeval.cli.options import print_table
+from pcgeval.cli.options import print_json, print_table
 from pcgeval.cli.try_submission import LetterSummary, TriedTrial
 from pcgeval.core.console import StatusLine, duration, print_stderr
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.untrusted import printable_line, printable_text
 
-_SHOWN_LINES = 20  # of what a program printed
-_SHOWN_WIDTH = 160  # characters of such a line
+_SHOWN_WIDTH = 160  # characters of a line of a program or model
 
 
 class TryDisplay:
@@ -24,16 +23,16 @@ class TryDisplay:
         tried: The trials that have ended, in this order.
     """
 
-    def __init__(self, total: int, *, json: bool) -> None:
+    def __init__(self, status: StatusLine, total: int, *, json: bool) -> None:
         """Show nothing yet.
 
         Args:
+            status: Where activities are shown.
             total: The number of trials.
             json: Print nothing on stdout but the whole at the end, as JSON.
         """
         self.tried: list[TriedTrial] = []
-        self._total, self._json = total, json
-        self._status = StatusLine(every=10)
+        self._status, self._total, self._json = status, total, json
         self._lock = threading.Lock()
         self._calls: dict[Trial, int] = {}  # of the trials under way
         self._pieces = 0  # of replies, since no other trial was under way
@@ -76,9 +75,19 @@ class TryDisplay:
             sys.stdout.write(f"{printable_text(trial_text(each))}\n\n")
             sys.stdout.flush()
 
-    def clear(self) -> None:
-        """Remove the activity, so that other output can follow."""
+    def finish(self, own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int) -> None:
+        """Print the means, or everything as JSON.
+
+        Args:
+            own: The means of the letters.
+            baseline: Those of the competition's baseline; may be empty.
+            full_trials: The trials of a whole evaluation with this model.
+        """
         self._status.clear()
+        if self._json:
+            print_json(to_json(self.tried, own, baseline, full_trials))
+        else:
+            _print_summary(self.tried, own, baseline, full_trials)
 
     def _show(self) -> None:
         with self._lock:
@@ -108,28 +117,30 @@ def trial_text(each: TriedTrial) -> str:
     lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.record.flags]
     if each.level and each.level.simulated:
         lines += [f"    {line}".rstrip() for line in level_lines(each.level)]
+    elif each.level:  # there is a response, and no level in it: its end shows why
+        lines += ["  the response ends:", *(f"  | {line}" for line in _last_lines(read_text(each.response), 6))]
     if cut := [one.reply.output_tokens for one in each.record.exchanges if one.reply.done_reason == "length"]:
         lines.append(f"  the model's reply was cut off after {cut[-1]} tokens, the model's num_predict or num_ctx")
     if each.printed:
-        lines += [f"  printed, {each.printed}:", *(f"  | {line}" for line in _last_lines(read_text(each.printed)))]
+        lines += [f"  printed, {each.printed}:", *(f"  | {line}" for line in _last_lines(read_text(each.printed), 20))]
     lines += [f"  {path}" for path in (each.response, each.picture) if path and path.stat().st_size]
     return "\n".join(lines)
 
 
-def _last_lines(text: str) -> list[str]:
-    """Return the last lines of a text: an error stands at the end."""
+def _last_lines(text: str, most: int) -> list[str]:
+    """Return the last lines of a text, where an error stands, each cut to a width."""
     lines = text.splitlines()
-    left_out = len(lines) - _SHOWN_LINES
-    shown = [line if len(line) <= _SHOWN_WIDTH else f"{line[:_SHOWN_WIDTH]}..." for line in lines[-_SHOWN_LINES:]]
+    left_out = len(lines) - most
+    shown = [line if len(line) <= _SHOWN_WIDTH else f"{line[:_SHOWN_WIDTH]}..." for line in lines[-most:]]
     return [*([f"[{left_out} lines before these]"] if left_out > 0 else []), *shown]
 
 
-def seconds_of_full_run(tried: Sequence[TriedTrial], full_trials: int) -> float:
+def _seconds_of_full_run(tried: Sequence[TriedTrial], full_trials: int) -> float:
     """Return the model's time for so many trials, at the mean of those that were tried."""
     return full_trials * sum(each.seconds for each in tried) / len(tried)
 
 
-def print_summary(
+def _print_summary(
     tried: Sequence[TriedTrial], own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int
 ) -> None:
     """Print the means of each letter, with those of the baseline below them, and the time of a full run."""
@@ -146,12 +157,15 @@ def print_summary(
     )
     rows = [_row(each) for one in own for each in (one, *(other for other in baseline if other.letter == one.letter))]
     print_table(columns, rows)
+    if not baseline:
+        note = "the baseline's results with this model are shown in the folder of a competition that has evaluated them"
+        sys.stdout.write(f"{note}\n")
     failed = sum(each.reason is not None for each in tried)
-    seconds = seconds_of_full_run(tried, full_trials)
+    seconds = _seconds_of_full_run(tried, full_trials)
     sys.stdout.write(
         "means of all trials, a failed one counts 0; a letter's weight comes on top of it in a competition\n"
-        f"{len(tried)} trials, {failed} failed; a full run with this model, {full_trials} trials, takes about "
-        f"{duration(seconds)} at this pace\n"
+        f"{len(tried)} trial{'' if len(tried) == 1 else 's'}, {failed} failed; a full run with this model, "
+        f"{full_trials} trials, takes about {duration(seconds)} at this pace\n"
     )
 
 
@@ -197,5 +211,5 @@ def to_json(
         ],
         "letters": [asdict(each) for each in own],
         "baseline": [asdict(each) for each in baseline],
-        "full_run": {"trials": full_trials, "seconds": round(seconds_of_full_run(tried, full_trials), 1)},
+        "full_run": {"trials": full_trials, "seconds": round(_seconds_of_full_run(tried, full_trials), 1)},
     }

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Self
 
 import psutil
 
@@ -90,19 +91,32 @@ def _end_with_dvc() -> None:
 class StatusLine:
     """Show on stderr what is under way: on a terminal in one line that is rewritten, elsewhere in lines now and then.
 
-    Several threads may use it.
+    Several threads may use it. As a context manager, it removes its line at the end, and threads that still run show
+    nothing more.
     """
 
     def __init__(self, *, every: float = 5.0) -> None:
         """Show nothing yet; `every` is the shortest time between lines about the same activity, in seconds."""
         self.every = every
-        self._activity, self._printed, self._is_open = "", 0.0, False
+        self._activity, self._printed, self._is_open, self._has_ended = "", 0.0, False, False
         self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Show nothing more."""
+        with self._lock:
+            self._has_ended = True
+        self.clear()
 
     def show(self, activity: str, detail: str = "") -> None:
         """Show an activity, and how far it is; other words for the activity are shown at once."""
         is_terminal, now = sys.stderr.isatty(), time.monotonic()
         with self._lock:
+            if self._has_ended:
+                return
             if activity == self._activity and now - self._printed < (0.1 if is_terminal else self.every):
                 return
             self._activity, self._printed, self._is_open = activity, now, is_terminal

@@ -1,12 +1,16 @@
-"""Everything that can be found out before `pcgeval try` asks a model for the first time."""
+"""`pcgeval try` from its first check to its summary: nothing is asked before all that can be checked is."""
 
 from pathlib import Path
 
 import typer
 
+from pcgeval.cli.output_folder import OutputFolder
 from pcgeval.cli.settings import SettingsError, known_model, load_submission_or_file
 from pcgeval.cli.try_output import TryDisplay
+from pcgeval.cli.try_submission import baseline_summary, summary, try_submission
 from pcgeval.core.console import EXIT_CHECK_FAILED
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.layout import trials
 from pcgeval.core.params import Model, Params
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.llm.backends import open_backend, pinned_digest
@@ -19,7 +23,64 @@ from pcgeval.submissions.load import Program, Submission
 from pcgeval.submissions.validate import validate, work_findings
 
 
-def checked_submission(path: Path, params: Params, display: TryDisplay) -> Submission:
+def run_try(
+    path: Path,
+    competition: Params,
+    wanted: Params,
+    name: str,
+    out: Path | None,
+    display: TryDisplay,
+    *,
+    trust_programs: bool,
+) -> None:
+    """Check a submission and all that its trials need, run them, and show each and the means.
+
+    Args:
+        path: The submission's folder, the file that starts a program, or a prompt.
+        competition: The params of the competition.
+        wanted: The same, with the one model, the letters and the number of trials to run.
+        name: The name that the model was asked for by.
+        out: Where the files go; default: below `rehearsals`.
+        display: Shows it.
+        trust_programs: Run a program without a sandbox where there is none.
+
+    Raises:
+        typer.Exit: The submission has errors.
+        PcgevalError: Something that is needed is missing, or failed; the trials that ended are shown and kept.
+    """
+    ((key, model),) = wanted.models.items()
+    submission = _checked_submission(path, wanted, display)
+    folder = out or Path("rehearsals") / submission.team / key
+    OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
+    classifier = _ready_classifier(submission, wanted, display, trust_programs=trust_programs)
+    backend = _opened_model(competition, model, name, display)
+
+    def finish() -> None:
+        own = summary(submission.team, display.tried, wanted.diversity.vectors)
+        baseline = baseline_summary(competition, model, wanted.competition.characters)
+        display.finish(own, baseline, len(list(trials(competition))))
+        display.message(f"all files are in {folder}")
+
+    try:
+        try_submission(
+            wanted,
+            key,
+            submission,
+            backend,
+            classifier,
+            folder,
+            display.scored,
+            observer=display,
+            trust_programs=trust_programs,
+        )
+    except PcgevalError:
+        if display.tried:
+            finish()
+        raise
+    finish()
+
+
+def _checked_submission(path: Path, params: Params, display: TryDisplay) -> Submission:
     """Return a submission that passes the checks of `pcgeval validate`; every finding is told.
 
     What the rules ask for and a trial does not need, such as a README, stops nothing.
@@ -43,7 +104,7 @@ def checked_submission(path: Path, params: Params, display: TryDisplay) -> Submi
     return submission
 
 
-def ready_classifier(
+def _ready_classifier(
     submission: Submission, params: Params, display: TryDisplay, *, trust_programs: bool
 ) -> Classifier:
     """Return the classifier, once a program's packages are installed and its sandbox is known to work.
@@ -63,7 +124,7 @@ def ready_classifier(
     return loaded_classifier(similarity.model, similarity.revision, similarity.device)
 
 
-def opened_model(params: Params, model: Model, name: str, display: TryDisplay) -> Backend:
+def _opened_model(params: Params, model: Model, name: str, display: TryDisplay) -> Backend:
     """Open a model's backend and look whether the model is there.
 
     Args:
