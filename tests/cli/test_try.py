@@ -15,7 +15,7 @@ from pcgeval.cli.settings import (
     SettingsError,
     default_params,
     find_model_to_ask,
-    load_submission_or_file,
+    load_submission_file,
     model_key,
     params_for_try,
 )
@@ -201,18 +201,16 @@ def test_without_a_competition_the_default_params_hold() -> None:
     assert model_key(find_model_to_ask(params, "a/b:c", None)) == "a-b-c"
 
 
-def test_a_folder_a_program_and_a_prompt_can_be_tried(tmp_path: Path) -> None:
+def test_a_program_and_a_prompt_can_be_tried(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("print()", encoding="utf-8")
     (tmp_path / "other.txt").write_text("Build <OBJECT>.", encoding="utf-8")
-    assert load_submission_or_file(tmp_path / "main.py").work == Program(tmp_path, "main.py")
-    assert load_submission_or_file(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
-    assert load_submission_or_file(ROOT / "data/submissions" / TEAM).team == TEAM
+    assert load_submission_file(tmp_path / "main.py").work == Program(tmp_path, "main.py")
+    assert load_submission_file(tmp_path / "other.txt").work == Prompt("Build <OBJECT>.")
     with pytest.raises(SettingsError, match="no such submission"):
-        load_submission_or_file(tmp_path / "nothing")
-    for name in ("README.md", "submission.zip"):
-        (tmp_path / name).write_text("Build <OBJECT>.")
-        with pytest.raises(SettingsError, match="Name the submission's folder"):
-            load_submission_or_file(tmp_path / name)
+        load_submission_file(tmp_path / "nothing")
+    (tmp_path / "README.md").write_text("Build <OBJECT>.")
+    with pytest.raises(SettingsError, match="Name the submission's folder"):
+        load_submission_file(tmp_path / "README.md")
 
 
 def all_files(folder: Path) -> dict[str, bytes]:

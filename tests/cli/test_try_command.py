@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 import pytest
-from handed_in_for_tests import PROMPT_FILES, README, write_folder
+from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
 from slow_ollama import SlowOllama
 
 from pcgeval.cli.main import main
@@ -102,7 +102,7 @@ def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
         assert server.asked == []
     out = capsys.readouterr().out
     assert "I1: 0, failed in generate: gave no answer: it printed more than 64 MB" in out
-    assert "lines before these]" in out
+    assert "[lines before these: " in out
     assert len(out) < 10_000
     assert "\x07" not in out
     kept = (here / "rehearsals/mine/m-1/printed/I/mine_I_1.txt").read_text()
@@ -157,6 +157,16 @@ def test_formal_faults_are_told_and_stop_nothing(here: Path, capsys: pytest.Capt
     err = capsys.readouterr().err
     assert "has no README.md" in err
     assert err.count("U+00E9") == 2
+
+
+def test_a_zip_file_is_tried_as_it_will_be_handed_in(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_zip(here / "mine.zip", {f"inner/{name}": each for name, each in program("print('ran')").items()})
+    with SlowOllama(0) as server:
+        assert main(words(server, "mine.zip")) == 0
+        write_folder(here / "mine", program("print('ran')"))
+        assert main(words(server)) == 0
+        assert len(server.asked) == 1, "the same submission"
+    assert "| ran" in capsys.readouterr().out
 
 
 def test_what_is_missing_here_is_found_before_the_first_call(

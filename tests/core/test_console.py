@@ -105,7 +105,7 @@ def test_a_status_is_one_line_on_a_terminal_and_now_and_then_a_line_elsewhere(
         assert [line.rstrip() for line in lines[:-1]] == expected
 
 
-def test_nothing_is_written_over_the_last_words(monkeypatch: pytest.MonkeyPatch, clock: list[float]):
+def test_nothing_is_written_over_the_last_words(monkeypatch: pytest.MonkeyPatch):
     text = spoken(monkeypatch, terminal=True)
     with StatusLine() as status:
         status.show("asking I1", ": 57 tokens so far")

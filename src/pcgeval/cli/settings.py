@@ -11,7 +11,7 @@ from pcgeval.core.params import Model, Params, load_params, parse_params
 from pcgeval.core.untrusted import printable_name
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import LOCAL_MODELS, find_model, full_name
-from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt, load_submission
+from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
 
 _NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
 # the limits of LLMs4PCG 2025, and the demo's seed and models, for a participant who has only the package: the same
@@ -57,20 +57,20 @@ def default_params() -> Params:
     return parse_params(_DEFAULT_PARAMS, "the default params").model_copy(update={"teams": ()})
 
 
-def load_submission_or_file(path: Path) -> Submission:
-    """Read a submission's folder, the file that starts a program, or a prompt.
+def load_submission_file(path: Path) -> Submission:
+    """Read the file that starts a program, or a prompt.
 
     Raises:
-        SettingsError: There is no such file or folder, or it is a file of another kind.
-        SubmissionError: It cannot be read, or is none of them.
+        SettingsError: There is no such file, or it is one of another kind.
+        SubmissionError: It cannot be read.
     """
     path = path.resolve()
     if not path.exists():
-        raise SettingsError(f"{path}: there is no such submission. Name its folder, its .py file or its prompt.txt.")
-    if path.is_dir():
-        return load_submission(path)
+        raise SettingsError(
+            f"{path}: there is no such submission. Name its folder or zip file, its .py file or its prompt.txt."
+        )
     if path.suffix not in {".py", ".txt"}:
-        remedy = "Unpack a zip file. Name the submission's folder, its .py file or its prompt.txt."
+        remedy = "Name the submission's folder or zip file, its .py file or its prompt.txt."
         raise SettingsError(f"{path}: is neither a program nor the text of a prompt. {remedy}")
     folder = path.parent
     is_program = path.suffix == ".py" and path.is_file()

@@ -38,7 +38,7 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
 @app.command("try")
 def try_command(
     program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="The submission's folder, .py file or prompt.txt.")
+        Path, typer.Argument(metavar="PROGRAM", help="The submission's folder, zip file, .py file or prompt.txt.")
     ],
     model: Annotated[
         str,

@@ -132,7 +132,7 @@ def _last_lines(text: str, most: int) -> list[str]:
     lines = text.splitlines()
     left_out = len(lines) - most
     shown = [line if len(line) <= _SHOWN_WIDTH else f"{line[:_SHOWN_WIDTH]}..." for line in lines[-most:]]
-    return [*([f"[{left_out} lines before these]"] if left_out > 0 else []), *shown]
+    return [*([f"[lines before these: {left_out}]"] if left_out > 0 else []), *shown]
 
 
 def _seconds_of_full_run(tried: Sequence[TriedTrial], full_trials: int) -> float:
@@ -161,11 +161,12 @@ def _print_summary(
         note = "the baseline's results with this model are shown in the folder of a competition that has evaluated them"
         sys.stdout.write(f"{note}\n")
     failed = sum(each.reason is not None for each in tried)
-    seconds = _seconds_of_full_run(tried, full_trials)
+    pace = ""
+    if seconds := _seconds_of_full_run(tried, full_trials):
+        pace = f"; a full run with this model, {full_trials} trials, takes about {duration(seconds)} at this pace"
     sys.stdout.write(
         "means of all trials, a failed one counts 0; a letter's weight comes on top of it in a competition\n"
-        f"{len(tried)} trial{'' if len(tried) == 1 else 's'}, {failed} failed; a full run with this model, "
-        f"{full_trials} trials, takes about {duration(seconds)} at this pace\n"
+        f"{len(tried)} trial{'' if len(tried) == 1 else 's'}, {failed} failed{pace}\n"
     )
 
 

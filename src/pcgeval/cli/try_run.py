@@ -1,11 +1,12 @@
 """`pcgeval try` from its first check to its summary: nothing is asked before all that can be checked is."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import typer
 
 from pcgeval.cli.output_folder import OutputFolder
-from pcgeval.cli.settings import SettingsError, known_model, load_submission_or_file
+from pcgeval.cli.settings import SettingsError, known_model, load_submission_file
 from pcgeval.cli.try_output import TryDisplay
 from pcgeval.cli.try_submission import baseline_summary, summary, try_submission
 from pcgeval.core.console import EXIT_CHECK_FAILED
@@ -20,7 +21,7 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.submissions.findings import FORMAL_CODES, printable_findings
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.validate import validate, work_findings
+from pcgeval.submissions.validate import check, opened, work_findings
 
 
 def run_try(
@@ -36,7 +37,7 @@ def run_try(
     """Check a submission and all that its trials need, run them, and show each and the means.
 
     Args:
-        path: The submission's folder, the file that starts a program, or a prompt.
+        path: The submission's folder or zip file, the file that starts a program, or a prompt.
         competition: The params of the competition.
         wanted: The same, with the one model, the letters and the number of trials to run.
         name: The name that the model was asked for by.
@@ -49,57 +50,67 @@ def run_try(
         PcgevalError: Something that is needed is missing, or failed; the trials that ended are shown and kept.
     """
     ((key, model),) = wanted.models.items()
-    submission = _checked_submission(path, wanted, display)
-    folder = out or Path("rehearsals") / submission.team / key
-    OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
-    classifier = _ready_classifier(submission, wanted, display, trust_programs=trust_programs)
-    backend = _opened_model(competition, model, name, display)
+    with TemporaryDirectory(prefix="pcgeval-try-") as unpacked:
+        submission = _checked_submission(path, wanted, display, Path(unpacked))
+        folder = out or Path("rehearsals") / submission.team / key
+        OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
+        classifier = _ready_classifier(submission, wanted, display, trust_programs=trust_programs)
+        backend = _opened_model(competition, model, name, display)
 
-    def finish() -> None:
-        own = summary(submission.team, display.tried, wanted.diversity.vectors)
-        baseline = baseline_summary(competition, model, wanted.competition.characters)
-        display.finish(own, baseline, len(list(trials(competition))))
-        display.message(f"all files are in {folder}")
+        def finish() -> None:
+            own = summary(submission.team, display.tried, wanted.diversity.vectors)
+            baseline = baseline_summary(competition, model, wanted.competition.characters)
+            display.finish(own, baseline, len(list(trials(competition))))
+            display.message(f"all files are in {folder}")
 
-    try:
-        try_submission(
-            wanted,
-            key,
-            submission,
-            backend,
-            classifier,
-            folder,
-            display.scored,
-            observer=display,
-            trust_programs=trust_programs,
-        )
-    except PcgevalError:
-        if display.tried:
-            finish()
-        raise
-    finish()
+        try:
+            try_submission(
+                wanted,
+                key,
+                submission,
+                backend,
+                classifier,
+                folder,
+                display.scored,
+                observer=display,
+                trust_programs=trust_programs,
+            )
+        except PcgevalError:
+            if display.tried:
+                finish()
+            raise
+        finish()
 
 
-def _checked_submission(path: Path, params: Params, display: TryDisplay) -> Submission:
+def _checked_submission(path: Path, params: Params, display: TryDisplay, unpacked: Path) -> Submission:
     """Return a submission that passes the checks of `pcgeval validate`; every finding is told.
 
     What the rules ask for and a trial does not need, such as a README, stops nothing.
+
+    Args:
+        path: The submission.
+        params: What the competition allows.
+        display: Tells the findings.
+        unpacked: An empty folder for the contents of a zip file.
 
     Raises:
         typer.Exit: It has errors.
         PcgevalError: There is no such submission.
     """
-    if path.is_dir():
-        found = validate(path.resolve(), params.limits)
-        findings, work = found.findings, found.work
-        submission = Submission(path.resolve().name, work) if work else None
+    path = path.resolve()
+    submission: Submission | None
+    if path.is_dir() or path.suffix.lower() == ".zip":
+        with opened(path) as listing:
+            found = check(listing, params.limits, unpacked, in_place=path if path.is_dir() else None)
+        findings = found.findings
+        submission = Submission(path.stem if path.is_file() else path.name, found.work) if found.work else None
     else:
-        submission = load_submission_or_file(path)
+        submission = load_submission_file(path)
         findings = tuple(work_findings(submission.work, params.limits))
     for line in printable_findings(findings):
         display.message(line)
     if submission is None or any(each.severity == "error" and each.code not in FORMAL_CODES for each in findings):
-        display.message(f"{path}: fix the errors above; nothing was asked")
+        display.message(f"{path.name}: fix the errors above; nothing was asked")
         raise typer.Exit(EXIT_CHECK_FAILED)
     return submission
 
