@@ -66,7 +66,7 @@ environments:  ## test the verifiers environments and run them for real, in a ve
 	$(PYTHON) -m venv $(VERIFIERS)
 	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
-	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[classifier,local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
+	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 

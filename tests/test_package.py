@@ -131,19 +131,21 @@ response = "```\\ndrop_block('b31', 7)\\n```"
 assert render(simulate(level_xml(extract_code(response)))).size == (1024, 1024)
 level = score_level(response, "I")
 assert level.stability == 1 and level.svg() and level.image() and level.to_dict()
+classified = score_level(response, "I", pcgeval.Classifier.load())
+assert classified.score == classified.similarity > 0
 assert abs(diversity([[1.0, 0.0], [0.0, 1.0]], 2) - 1) < 1e-9
 for name in dir(pcgeval):
     getattr(pcgeval, name)
 from pcgeval.core.layout import PACKAGED_DATA
 assert load_rubric(PACKAGED_DATA / "rubrics/competition/rubric.json").sub_tasks
 try:
-    pcgeval.Classifier.load()
+    pcgeval.Classifier.load(device="cuda")
 except pcgeval.PcgevalError as error:
     print(error)
 """
     done = run(blocked(EXTRAS, code), tmp_path, ROOT / "src")
     assert done.returncode == 0, done.stderr
-    needed = "the classifier needs the package torch, which is not installed."
+    needed = "this classifier needs the package torch, which is not installed."
     assert done.stdout == f"{needed} Run `pip install 'pcgeval[classifier]'`.\n"
 
 
@@ -177,7 +179,8 @@ COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (["classify", "level.txt"], "classifier"),
+        (["classify", "level.txt", "--classifier", "somebody/some-classifier", "--revision", "0" * 40], "classifier"),
+        (["evaluate", "responses.jsonl", "--out", "scores"], "parquet"),
         (["run"], "pipeline"),
         (["audit"], "pipeline"),
         (["serve-local"], "local-llm"),
@@ -185,9 +188,8 @@ COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
 )
 def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str, tmp_path: Path) -> None:
     (tmp_path / "level.txt").write_text("drop_block('b31', 7)\n")
+    (tmp_path / "responses.jsonl").write_text("")
     shutil.copy(ROOT / "params.yaml", tmp_path)
-    if extra == "classifier":
-        (tmp_path / "params.yaml").unlink()
     done = run([*blocked(EXTRAS, COMMAND), *words], tmp_path, ROOT / "src")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()

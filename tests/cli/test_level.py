@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from lxml import etree
 from PIL import Image
 from soak import SOAK
@@ -87,8 +88,11 @@ def test_elsewhere_the_packages_own_classifier_is_loaded(files, capsys):
     assert capsys.readouterr().out == own.out
 
 
-def test_where_torch_is_not_installed_the_level_is_simulated(files, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_where_the_classifier_needs_an_extra_that_is_missing_the_level_is_simulated(files, capsys, monkeypatch):
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["similarity"] = {"model": "somebody/some-classifier", "revision": "0" * 40}
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["level", files[0], "--letter", "T"]) == 0
     said = capsys.readouterr()
     assert "pip install 'pcgeval[classifier]'" in said.err

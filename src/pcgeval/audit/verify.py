@@ -48,6 +48,7 @@ from pcgeval.core.stage_files import RankingFile, ResultHash, SimilarityFile
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.core.untrusted import printable_name, read_bounded
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
+from pcgeval.similarity.classifier import runs_in_numpy
 from pcgeval.similarity.source import FILES, Source, check_folder
 
 PARAMS = "params.yaml"
@@ -254,8 +255,8 @@ class _Verifying:
     def recompute(self, classifier: Path | None, sample: int | None, seed: int) -> None:
         """Recompute the ranking."""
         repeated = sample is None or sample > 0
-        has_classifier = repeated and self._has_classifier(classifier)
         has_physics = repeated and self._has_physics()
+        has_classifier = repeated and self._has_classifier(classifier) and has_physics  # which draws the pictures
         try:
             self._check_numbers_of_vectors()
             self._log_replies()
@@ -296,7 +297,7 @@ class _Verifying:
 
     def _has_physics(self) -> bool:
         if not _is_installed("pymunk"):
-            self.not_recomputed.append("the simulations: pymunk is not installed")
+            self.not_recomputed.append("the simulations, and so the classifications: pymunk is not installed")
             return False
         return True
 
@@ -317,7 +318,7 @@ class _Verifying:
             self.not_recomputed.append(
                 f"the classifications: give the folder of the classifier {printable_name(name)} with --classifier"
             )
-        elif not _is_installed("torch") or not _is_installed("transformers"):
+        elif not self._can_classify(folder):
             self.not_recomputed.append("the classifications: torch or transformers is not installed")
         elif not place.resolve().is_relative_to(self.root.resolve()) or place.exists():
             self.not_recomputed.append("the classifications: params.yaml names a classifier outside the competition")
@@ -326,6 +327,11 @@ class _Verifying:
             place.symlink_to(folder.resolve())
             return True
         return False
+
+    def _can_classify(self, folder: Path) -> bool:
+        settings = self.params.similarity
+        is_small = runs_in_numpy(folder, settings.device, settings.precision)
+        return is_small or (_is_installed("torch") and _is_installed("transformers"))
 
     def _log_replies(self) -> None:
         """Make a call log of the replies in the trials' records, for the models that have no recording.

@@ -18,7 +18,6 @@ EXTRAS = {
     "huggingface_hub": "classifier",
     "openai": "openai",
     "pyarrow": "parquet",
-    "safetensors": "classifier",
     "starlette": "local-llm",
     "torch": "classifier",
     "transformers": "classifier",

@@ -59,7 +59,7 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
 
         Raises:
             ClassifierError: The classifier cannot be loaded; the attempt then has no reward.
-            MissingPackageError: The extra `classifier` is not installed; nor has it one then.
+            MissingPackageError: It needs torch, and the extra `classifier` is not installed; nor has it one then.
         """
         reply, letter, config = trace.last_reply, self.data.letter, self.config
         source = config.similarity

@@ -19,8 +19,9 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
-from pcgeval.core.packages import packages_for
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig, softmax
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
@@ -92,7 +93,7 @@ class Classifier:
         Raises:
             ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
                 such device.
-            MissingPackageError: The extra `classifier` is not installed.
+            MissingPackageError: It needs torch, and the extra `classifier` is not installed.
         """
         files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
         if runs_in_numpy(files.folder, device, precision):
@@ -161,10 +162,6 @@ class _SmallVit:
     device = "cpu"
 
     def __init__(self, folder: Path) -> None:
-        with packages_for("the classifier"):
-            from safetensors import SafetensorError  # noqa: PLC0415
-            from safetensors.numpy import load_file  # noqa: PLC0415
-
         config, settings = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
         assert config is not None and settings is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
         self.width, self._preprocessing = config.hidden_size, settings
@@ -215,7 +212,7 @@ def loaded_classifier(
 
     Raises:
         ClassifierError: It cannot be loaded.
-        MissingPackageError: The extra `classifier` is not installed.
+        MissingPackageError: It needs torch, and the extra `classifier` is not installed.
     """
     with _loading:
         return _loaded(None if source is None else str(source), revision, device, precision)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
 from pcgeval.similarity.classifier import Precision, unloadable
@@ -19,9 +20,8 @@ class TorchNetwork:
 
     def __init__(self, folder: Path, device: str, precision: Precision) -> None:
         """Load it; the arguments and errors are those of `Classifier.load`."""
-        with packages_for("the classifier"):
+        with packages_for("this classifier"):
             import torch  # noqa: PLC0415
-            from safetensors import SafetensorError  # noqa: PLC0415
             from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
             from transformers.utils import logging  # noqa: PLC0415
 
