@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from levels_for_tests import dropped
 from PIL import Image
 
-from pcgeval.evaluator.image import SUBPIXELS, _fill_polygon, png_bytes, render
+from pcgeval.evaluator.image import SUBPIXELS, _fill_polygon, level_png, png_bytes, render
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stability import Stability
 
@@ -104,10 +104,10 @@ def test_a_positive_angle_turns_counter_clockwise():
 
 
 def test_a_centre_on_an_edge_is_black_on_the_left_and_the_top_only():
-    view = np.full((5, 5), 255, dtype=np.uint8)
+    view = np.zeros((5, 5), dtype=np.bool_)
     low, high = int(1.5 * SUBPIXELS), int(3.5 * SUBPIXELS)  # the centres of the pixels 1 and 3
     _fill_polygon(view, [(low, low), (high, low), (high, high), (low, high)])
-    black = np.argwhere(view == 0).tolist()
+    black = np.argwhere(view).tolist()
     assert black == [[1, 1], [1, 2], [2, 1], [2, 2]]
 
 
@@ -142,7 +142,9 @@ def test_png_holds_exactly_the_pixels(pixels):
 
 
 def test_png_holds_nothing_else():
-    png = png_bytes(render(simulate(dropped([("b31", 5), ("b11", 5)]))))
+    found = simulate(dropped([("b31", 5), ("b11", 5)]))
+    png = png_bytes(render(found))
+    assert level_png(found) == png
     names, at = [], 8
     while at < len(png):
         (length,) = struct.unpack(">I", png[at : at + 4])

@@ -12,24 +12,36 @@ from PIL import Image
 from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
 from pcgeval.evaluator.stability import Stability
 
-BLACK, WHITE = 0, 255
+SIZE, MARGIN = 1024, 100  # pixels
+WHITE = 255  # black is 0
 PNG_FILTER_UP = 2
 SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
 
 
-def render(stability: Stability, size: int = 1024, margin: int = 100) -> Image.Image:
+def render(stability: Stability, size: int = SIZE, margin: int = MARGIN) -> Image.Image:
     """Draw the living blocks black (0) on white (255) as a grey image (mode `L`) of `size` x `size` pixels.
 
     A square camera on the middle of the bounding box of all living colliders, as wide as the longer side of that box,
     fills the square inside the margin; sprites are a little larger than colliders and are cut off at that square. A
     pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
     """
+    return Image.fromarray((~_blackened(stability, size, margin)).view(np.uint8) * np.uint8(WHITE))
+
+
+def level_png(stability: Stability) -> bytes:
+    """Return `png_bytes` of what `render` draws, without the detour of a grey image."""
+    black = _blackened(stability, SIZE, MARGIN)
+    return _png(~np.packbits(black, axis=1), black.shape, bits=1)
+
+
+def _blackened(stability: Stability, size: int, margin: int) -> NDArray[np.bool_]:
+    """Return which pixels are black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
         raise ValueError(
             f"size {size} leaves no picture inside a margin of {margin}; size must exceed twice the margin"
         )
-    canvas = np.full((size, size), WHITE, dtype=np.uint8)
+    canvas = np.zeros((size, size), dtype=np.bool_)
     living = [
         (kind, place)
         for kind, place, dead in zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
@@ -41,7 +53,7 @@ def render(stability: Stability, size: int = 1024, margin: int = 100) -> Image.I
         inner = canvas[margin : margin + view, margin : margin + view]
         for kind, place in living:
             _fill_polygon(inner, camera.pixels(corners(SPRITES[kind], *place)))
-    return Image.fromarray(canvas)
+    return canvas
 
 
 def png_bytes(image: Image.Image) -> bytes:
@@ -58,11 +70,16 @@ def png_bytes(image: Image.Image) -> bytes:
     grey = np.asarray(image)
     two_valued = int((grey + np.uint8(1)).max()) <= 1  # 255 + 1 is 0 in eight bits
     rows = np.packbits(grey, axis=1) if two_valued else grey
+    return _png(rows, grey.shape, bits=1 if two_valued else 8)
+
+
+def _png(rows: NDArray[np.uint8], shape: tuple[int, ...], *, bits: int) -> bytes:
     filtered = np.full((rows.shape[0], rows.shape[1] + 1), PNG_FILTER_UP, dtype=np.uint8)
     filtered[:, 1:] = np.diff(rows, axis=0, prepend=np.uint8(0))
     compressor = zlib.compressobj(strategy=zlib.Z_RLE)
     pixels = compressor.compress(filtered.tobytes()) + compressor.flush()
-    header = struct.pack(">IIBBBBB", image.width, image.height, 1 if two_valued else 8, 0, 0, 0, 0)
+    height, width = shape
+    header = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
 
 
@@ -86,7 +103,7 @@ class _Camera:
         return [(round((p.x - self._left) * self._scale), round((self._top - p.y) * self._scale)) for p in points]
 
 
-def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> None:
+def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:
     """Blacken a convex polygon, given by its corners in subpixels of the view: in each row, what lies between edges."""
     height, width = view.shape
     top = max(_first_pixel(min(y for _, y in ring)), 0)
@@ -111,7 +128,7 @@ def _fill_polygon(view: NDArray[np.uint8], ring: Sequence[tuple[int, int]]) -> N
         columns = np.arange(left, right, dtype=np.int32)
         inside = columns >= starts.astype(np.int32)[:, None]
         inside &= columns < ends.astype(np.int32)[:, None]
-        view[top:bottom, left:right][inside] = BLACK
+        view[top:bottom, left:right] |= inside
 
 
 def _first_pixel(subpixel: int) -> int:

@@ -17,6 +17,7 @@ from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block, level_blocks
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
+LOST_BELOW = 2  # times the distance from which on a block counts as moved: from there none climbs back to its place
 INSIDE_DISTANCE = 0.2  # metres: blocks whose centres are nearer than this lie in each other, however they are turned
 ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine
 MAX_INSIDE = 5000  # pairs of such blocks; the work of a step grows with them, and the grid allows next to none
@@ -31,8 +32,9 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
 
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
     y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
-    which nothing moves ends the search; of equal trials the first is kept. `physics.starts` more trials, each with a
-    jitter of its own, do not count: their scores tell how fragile the level is.
+    which nothing moves ends the search, and one that cannot become the best ends early; of equal trials the first is
+    kept. `physics.starts` more trials, each with a jitter of its own, do not count: their scores tell how fragile the
+    level is.
 
     Raises:
         LevelError: The text is no level.
@@ -45,7 +47,7 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
     for trial in range(2, physics.trials + 1):
         if best.moving_blocks == 0:
             break
-        other = _trial(blocks, trial, physics)
+        other = _trial(blocks, trial, physics, to_beat=best.moving_blocks)
         if other[0].score > best.score:
             best, recording = other
     more = range(physics.trials + 1, physics.trials + 1 + physics.starts)
@@ -93,7 +95,13 @@ def _check_overlaps(blocks: Sequence[Block]) -> None:
         )
 
 
-def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> tuple[Stability, Recording]:
+def _trial(
+    blocks: Sequence[Block], trial: int, physics: PhysicsParams, to_beat: float = math.inf
+) -> tuple[Stability, Recording]:
+    """Simulate a trial, to its end unless so many blocks moved in a better one as are lost here.
+
+    A block is lost if it broke, or lies so far below its place that it would have to climb to be counted as staying.
+    """
     world = build_world(_start(blocks, trial, physics), physics)
     recording, step = Recording(world), 0
     recording.add(0)
@@ -101,6 +109,8 @@ def _trial(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> tuple
     for step in _steps(world, physics):
         if step % between == 0:
             recording.add(step * physics.step)
+            if recording.lost(LOST_BELOW * physics.moved_distance) >= to_beat:
+                break
     if step % between:
         recording.add(step * physics.step)
     return _stability(blocks, world, trial, physics), recording

@@ -31,6 +31,9 @@ BAUMGARTE = 0.2  # share of the remaining overlap that Box2D removes in one step
 SLEEP_SECONDS = 0.5
 SLEEP_SPEED = 0.01  # m/s
 SLEEP_TURN = math.radians(2)  # per second
+_PLACES = BodyFields.BODY_ID | BodyFields.POSITION | BodyFields.ANGLE
+_TURNING = BodyFields.BODY_ID | BodyFields.ANGULAR_VELOCITY
+_set_turning = vars(pymunk.Body)["angular_velocity"].fset  # an assignment looks at the name first, which takes longer
 
 
 class PymunkWorld(World):
@@ -75,10 +78,8 @@ class PymunkWorld(World):
 
     @property
     def places(self) -> list[tuple[float, float, float]]:
-        self._buffer.clear()
-        get_space_bodies(self._space, BodyFields.BODY_ID | BodyFields.POSITION | BodyFields.ANGLE, self._buffer)
-        values = memoryview(self._buffer.float_buf()).cast("d").tolist()
-        for number, each in enumerate(memoryview(self._buffer.int_buf()).cast("P").tolist()):
+        values, ids = self._read(_PLACES)
+        for number, each in enumerate(ids):
             if (index := self._index_of_id.get(each)) is not None:  # not the ground
                 x, y, angle = values[3 * number : 3 * number + 3]
                 self._places[index] = (x, y, angle)
@@ -89,10 +90,19 @@ class PymunkWorld(World):
 
         Slow turning is left alone: to set a velocity is to wake a body, and Box2D lets bodies sleep below this speed.
         """
-        for body in self._living:
-            turning = body.angular_velocity
-            if abs(turning) > SLEEP_TURN and not body.is_sleeping:
-                body.angular_velocity = turning * self._turning_given_back
+        turning, ids = self._read(_TURNING)
+        for each, speed in zip(ids, turning, strict=True):
+            if abs(speed) > SLEEP_TURN:
+                body = self._bodies[self._index_of_id[each]]
+                if not body.is_sleeping:
+                    _set_turning(body, speed * self._turning_given_back)
+
+    def _read(self, fields: BodyFields) -> tuple[list[float], list[int]]:
+        """Return what the fields say of the bodies in the space, the ground among them, and the bodies' ids."""
+        self._buffer.clear()
+        get_space_bodies(self._space, fields, self._buffer)
+        values = list(memoryview(self._buffer.float_buf()).cast("d"))
+        return values, memoryview(self._buffer.int_buf()).cast("P").tolist()
 
     def _begin_contact(self, arbiter: pymunk.Arbiter, _space: pymunk.Space, _data: object) -> None:
         """Make both bodies of a new contact lose as much life as their relative speed."""

@@ -1,6 +1,6 @@
 """The ways that the blocks of a level took: recorded while it is simulated, kept as few key frames of those that moved.
 
-It is for show: nothing that is measured follows from it.
+The ways are for show: nothing that is measured follows from them.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,11 @@ class Recording:
         self._times.append(round(1000 * seconds))
         self._places.append(self._world.places)
         self._dead.append(self._world.dead)
+
+    def lost(self, depth: float) -> int:
+        """Return how many blocks broke or are `depth` metres or more below where they were in the first frame."""
+        blocks = zip(self._places[0], self._places[-1], self._dead[-1], strict=True)
+        return sum(is_dead or start[1] - now[1] >= depth for start, now, is_dead in blocks)
 
     def paths(self) -> tuple[BlockPath, ...]:
         """Return the ways of the blocks that moved visibly or broke, in the order of the level's blocks."""

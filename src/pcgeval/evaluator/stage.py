@@ -25,7 +25,7 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
-from pcgeval.evaluator.image import png_bytes, render
+from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, SimulationError, simulate
 from pcgeval.evaluator.stability import Stability, stability_file
 from pcgeval.levels.errors import LevelError
@@ -137,7 +137,7 @@ def _evaluate_one(level: bytes | str, physics: PhysicsParams) -> _Evaluation | s
         return error.reason
     except SimulationError as error:
         return str(error)
-    return _Evaluation(stability, png_bytes(render(stability)))
+    return _Evaluation(stability, level_png(stability))
 
 
 def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
