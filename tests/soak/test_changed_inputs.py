@@ -101,10 +101,9 @@ def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path
         competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=TRIALS)
         evaluation = started(competition, server)
         server.seconds = 60  # it is still running when the submission is handed in, however slow this machine is
-        refused = competition.command(*submit)
-        _, said = refused.communicate(timeout=300)
+        code, said = competition.run_and_fail(*submit)
         server.seconds = 0
-        assert refused.returncode == 2
+        assert code == 2
         assert f"data/submissions/alpha: process {evaluation.pid} " in said
         assert f"kill {evaluation.pid}" in said
         assert "submit again" in said
