@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -68,40 +67,6 @@ SLOW = {
 }
 
 
-# modules that import torch or need the small competition, which is classified: one process runs them, the first of all
-TORCH = {
-    "audit/test_bundle.py",
-    "audit/test_recompute.py",
-    "audit/test_replies.py",
-    "audit/test_verify.py",
-    "bulk/test_cluster.py",
-    "bulk/test_evaluate.py",
-    "cli/test_check.py",
-    "cli/test_level.py",
-    "cli/test_try.py",
-    "cli/test_try_command.py",
-    "end_to_end/test_forged_results.py",
-    "evaluator/test_level_score.py",
-    "similarity/test_classifier.py",
-    "similarity/test_classify_stage.py",
-}
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each process whole modules, and all that import torch to one: the import takes as long as many tests."""
-    if config.option.dist != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class LoadModules(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.split("::", 1)[0]
-            return "torch" if module.removeprefix(f"{TESTS.name}/") in TORCH else module
-
-    return LoadModules(config, log)
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow modules where none of their tests is wanted: the first result comes sooner."""
     is_slow = collection_path.relative_to(TESTS).as_posix() in SLOW if collection_path.is_relative_to(TESTS) else False
@@ -110,14 +75,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests and put them first, so that no process is left with them at the end."""
-    order = {}
     for item in items:
         path = item.path.relative_to(TESTS)
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
             item.add_marker("slow")
-        marks = {mark.name for mark in item.iter_markers()}
-        order[item] = ("e2e" not in marks, path.as_posix() not in TORCH, "slow" not in marks)
-    items.sort(key=order.__getitem__)
+    items.sort(key=lambda item: (item.get_closest_marker("e2e") is None, item.get_closest_marker("slow") is None))
 
 
 def pytest_collection_finish() -> None:

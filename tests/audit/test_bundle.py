@@ -40,7 +40,7 @@ def test_it_holds_each_file_that_the_ranking_follows_from(competition: Path, bun
     files = dict(unpack(bundle))
     listed = {name for name in files if name.startswith(("data/", "results/"))}
     there = {path.relative_to(competition).as_posix() for path in competition.rglob("*") if path.is_file()}
-    left_out = ("data/images/", "data/classifier/", "results/report/")
+    left_out = ("data/images/", "data/replays/", "data/classifier/", "results/report/")
     assert listed == {
         name for name in there if name.startswith(("data/", "results/")) and not name.startswith(left_out)
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from classifiers_for_tests import save_vit
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from handed_in_for_tests import write_folder
 from slow_ollama import SlowOllama
@@ -33,16 +32,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier that is loaded in no time."""
-    return save_vit(tmp_path_factory.mktemp("classifier"))
-
-
 @pytest.fixture
-def competition(
-    tmp_path: Path, server: SlowOllama, cache: Path, classifier: Path, monkeypatch: pytest.MonkeyPatch
-) -> CompetitionFolder:
+def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder:
     """A program and a prompt with one live model, and an index without packages."""
     for name, value in {
         "PCGEVAL_CACHE": cache,
@@ -54,7 +45,7 @@ def competition(
     made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
     monkeypatch.chdir(made.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
-    change(similarity={"model": str(classifier)})
+    change(similarity={"model": str(ROOT / "data/classifier")})
     add_team("beta", PROMPT)
     return made
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from lxml import etree
 from PIL import Image
-from soak import SOAK
 
 from pcgeval.cli.main import main
 from pcgeval.evaluator.image import png_bytes
@@ -19,8 +18,6 @@ from pcgeval.evaluator.level_score import score_level
 ROOT = Path(__file__).parents[2]
 CLASSIFIER = ["--classifier", str(ROOT / "data/classifier")]
 CALLS = "drop_block('b31', 5)\ndrop_block('b13', 5)\ndrop_block('b31', 6)\ndrop_block('b31', 7)\n"
-
-WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from pcgeval.cli.main import main; main()"
 
 pytestmark = pytest.mark.slow  # torch is loaded
 
@@ -134,8 +131,7 @@ def test_what_is_neither_a_picture_nor_a_level_is_called_so(tmp_path, capsys):
 def test_a_file_is_scored_again_when_it_changes(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(CALLS)
-    how = ["-m", "pcgeval"] if SOAK else ["-c", WITHOUT_TORCH]
-    words = [sys.executable, *how, "level", str(path), "--letter", "T", "--watch", "--json"]
+    words = [sys.executable, "-m", "pcgeval", "level", str(path), "--letter", "T", *CLASSIFIER, "--watch", "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, cwd=tmp_path, text=True, env=dict(os.environ), **pipes) as process:
         first = json.loads(process.stdout.readline())
