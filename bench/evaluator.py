@@ -42,6 +42,8 @@ def main() -> None:
         physics = PhysicsParams(engine="box2d", trials=1)
         print_agreement("box2d", [simulate(xml, physics) for xml in levels], golden)
         print(f"evaluator.box2d_mix_one_trial {rate(levels, physics):.0f} levels/cpu_s")
+        print_fragility("box2d", levels)
+    print_fragility("pymunk", levels)
 
 
 def rate(levels: list[str], physics: PhysicsParams) -> float:
@@ -68,6 +70,15 @@ def print_agreement(engine: str, ours: list[Stability], box2d: list[dict[str, An
     differences = [abs(mine.score - its["score"]) for mine, its in zip(ours, box2d, strict=True)]
     print(f"evaluator.{engine}_verdicts {100 * sum(verdicts) / len(verdicts):.1f} % of {len(verdicts)}")
     print(f"evaluator.{engine}_score_difference {sum(differences) / len(differences):.4f} of 1")
+
+
+def print_fragility(engine: str, levels: list[str]) -> None:
+    """Print how many levels end otherwise when their blocks start 0.1 mm beside, and how far stabilities spread."""
+    physics = PhysicsParams(engine=engine, trials=1, starts=8)
+    spreads = [max(starts) - min(starts) for starts in (simulate(xml, physics).starts for xml in levels)]
+    fragile = [spread for spread in spreads if spread]
+    print(f"evaluator.{engine}_fragile {100 * len(fragile) / len(levels):.0f} % of {len(levels)} levels, 8 starts each")
+    print(f"evaluator.{engine}_spread {sum(fragile) / len(fragile):.2f} of 1, on average over these")
 
 
 if __name__ == "__main__":
