@@ -16,6 +16,7 @@ from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.stage import classify_stage
 
 CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
+SECOND_SET = Path(__file__).parents[1] / "training" / "second" / "metrics.json"  # the untouched test
 TEAM = "bench"
 TRIALS = [Trial(letter, number) for letter in "ABCD" for number in range(1, 17)]
 
@@ -34,6 +35,10 @@ def main() -> None:
     for name, value in json.loads((CLASSIFIER / "metrics.json").read_text("utf-8")).items():
         if name != "classifier_sha256":
             print(f"similarity.{name} {100 * value['accuracy']:.1f} % of {value['n']} pictures")
+    for name, value in json.loads(SECOND_SET.read_text("utf-8"))["parts"].items():
+        accuracy = f"{100 * value['accuracy']:.1f} ({100 * value['low']:.1f} to {100 * value['high']:.1f}) %"
+        error = value["calibration"]["expected_calibration_error"]
+        print(f"similarity.second_{name} {accuracy} of {value['n']} pictures, calibration error {error:.3f}")
 
 
 def picture(seed: int) -> Image.Image:
