@@ -5,12 +5,14 @@ worker computes with must be what this machine has, or it refuses: the same pcge
 the batches of a lost worker elsewhere.
 """
 
-import functools
+import math
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from functools import cache, partial
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from pcgeval.core.files import sha256_file, sha256_json, write_bytes
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.spread import AHEAD, RECEIVED, Item, Result, Work, one_by_one
 
+ROOM_SECONDS = 1.0  # between two looks at how many workers there are
 CONNECT_SECONDS = 30  # for the scheduler to answer, and for it to have a worker
 # the packages that a result is computed with, where they are installed
 PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetensors", "torch", "transformers")
@@ -31,7 +34,7 @@ class ClusterError(PcgevalError):
     """A Dask cluster cannot be reached, has no workers, or has workers that would compute something else."""
 
 
-@functools.cache
+@cache
 def environment() -> dict[str, str]:
     """Return what a result is computed with: the versions of Python and packages, and a hash of pcgeval's modules."""
     package = Path(__file__).parents[1]
@@ -105,6 +108,10 @@ class _SentFolder(WorkerPlugin):
         RECEIVED[self.sha256] = folder
 
 
+def _is_finished(each: tuple[Sequence[Item], "Future[Any] | None"]) -> bool:
+    return each[1] is None or each[1].status == "finished"
+
+
 def _threads(client: Client) -> int:
     return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
 
@@ -122,25 +129,39 @@ def spread_over_cluster(
         for sha256, folder in folders.items():
             client.register_plugin(_SentFolder(sha256, folder))
 
-        def alone(batch: Sequence[Item]) -> Sequence[Result] | None:
-            try:
-                found: Sequence[Result] = submit(client, work, batch).result()
-            except KilledWorker:
-                return None
-            return found
-
         waiting = iter(batches)
         under_way: deque[tuple[Sequence[Item], Future[Any] | None]] = deque()
+        room, asked_at = 0, -math.inf
         while True:
-            room = AHEAD * max(1, _threads(client)) - len(under_way)
-            for batch in islice(waiting, max(0, room)):
+            if time.monotonic() > asked_at + ROOM_SECONDS:
+                room, asked_at = AHEAD * max(1, _threads(client)), time.monotonic()
+            for batch in islice(waiting, max(0, room - len(under_way))):
                 under_way.append((batch, submit(client, work, batch) if batch else None))
             if not under_way:
                 return
-            batch, future = under_way.popleft()
+            if finished := [future for _, future in takewhile(_is_finished, under_way)]:
+                results = _gathered(client, [future for future in finished if future])  # in one message
+                for future in finished:
+                    under_way.popleft()
+                    yield next(results) if future else []
+                continue
+            batch, first = under_way.popleft()
+            assert first is not None  # noqa: S101 - else it would be finished
             try:
-                yield future.result() if future else []
+                yield first.result()
             except KilledWorker:  # Dask also blames batches that only waited on the workers that ended
                 suspects = [batch, *(each for each, _ in under_way)]
                 under_way.clear()
-                yield from one_by_one(alone, suspects)
+                yield from one_by_one(partial(_alone, client, work), suspects)
+
+
+def _alone(client: Client, work: Work[Item, Result], batch: Sequence[Item]) -> Sequence[Result] | None:
+    try:
+        found: Sequence[Result] = submit(client, work, batch).result()
+    except KilledWorker:
+        return None
+    return found
+
+
+def _gathered(client: Client, futures: Sequence[Future[Any]]) -> Iterator[Any]:
+    return iter(client.gather(futures))  # type: ignore[no-untyped-call]
