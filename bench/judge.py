@@ -1,96 +1,161 @@
-"""How long `pcgeval grade` takes for a rubric of 361 leaves, with each judge; the whole command, one figure a line.
+"""What a grading by a model costs: tokens, cacheable prefix, price, own CPU, and how much of the paper is shown.
 
-Run as `python bench/judge.py [RUBRIC.json]`; without a file it takes PaperBench's `rice` where that lies, else a rubric
-that is made up. The model judge replays a recording, which is made here with replies that are made up, and the paper
-and the submission have the sizes that are usual: 80 kB of text, 120 files of 4 kB.
+Run as `python bench/judge.py`. One scripted endpoint, in a process of its own, answers every call in the form that it
+asks for and counts a token for each four characters, so that figures are of our prompts and not of a model. The rubrics
+are PaperBench's rice and semantic-self-consistency where they lie in the reference folder, else one that is made up;
+paper (80 kB) and submissions (12 and 120 files of 4 kB, of which any ten are shown for a leaf) have usual sizes, and
+their words are made up.
 """
 
 import json
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import yaml
-
-from pcgeval.core.files import write_text
+from pcgeval.core.files import sha256_text, write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.protocol import ChatReply, ChatRequest
+from pcgeval.rubric.grades import JudgeOutput
 from rubric import made_up_rubric
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", ROOT.parent / "shared" / "reference"))
-RICE = REFERENCE / "paperbench/papers/rice/rubric.json"
-MODEL = {"backend": "ollama", "name": "made-up:1", "digest": "ab" * 32}
+PAPERS = ("rice", "semantic-self-consistency")
 GRADE = "# Expectations\nIt is there.\n# Reality\nIt is there, in main.py, as the criterion asks.\n# Score\n1\n"
 SENTENCE = "The agent is trained for a million steps, and its reward is the mean of five seeds.\n"
+FILES = (12, 120)  # of a small and of a large submission
 
 
-class MadeUpModel:
-    """Answers every call in the form that it asks for."""
+class Endpoint(BaseHTTPRequestHandler):
+    """Answers, counts tokens, and knows how much of a prompt began an earlier one."""
 
-    def digest(self) -> str:
-        return MODEL["digest"]
+    protocol_version = "HTTP/1.1"
+    earlier: tuple[str, ...] = ()
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        del timeout
+    def do_GET(self) -> None:
+        self.send(404, {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        prompt = "\n".join(message["content"] for message in body["messages"])
         text = GRADE
-        if request.schema is not None:
-            parsed = {"valid_score": True, "score": 1, "explanation": "It is there."}
-            text = json.dumps({"files": ["README.md"]} if "files" in request.schema["properties"] else parsed)
-        return ChatReply(text, 3000, 60, "stop", 1.0)
+        if "Name at most ten" in prompt or "at most ten as they stand" in prompt:
+            offered = re.findall(r"^part-\d/file-\d+\.py$", prompt, re.MULTILINE)
+            criterion = prompt.rpartition("Criterion")[2]
+            offered.sort(key=lambda name: sha256_text(name + criterion))
+            text = json.dumps({"files": offered[:10] or ["README.md"]})
+        elif "Copy the number" in prompt:
+            text = json.dumps({"valid_score": True, "score": 1, "explanation": "It is there."})
+        # the longest prefix that an earlier prompt had, in characters
+        common = (
+            bisect_left(range(len(prompt)), 1, key=lambda at, each=each: prompt[: at + 1] != each[: at + 1])
+            for each in Endpoint.earlier
+        )
+        cached = max(common, default=0)
+        Endpoint.earlier = (*Endpoint.earlier[-8:], prompt)
+        usage = {
+            "prompt_tokens": len(prompt) // 4,
+            "completion_tokens": len(text) // 4,
+            "prompt_tokens_details": {"cached_tokens": cached // 4},
+        }
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        self.send(200, {"id": "1", "model": body["model"], "choices": [choice], "usage": usage})
+
+    def send(self, status: int, value: object) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
-def write_inputs(folder: Path, rubric: Path | None) -> None:
-    """Write a paper, a submission and params.yaml with a judge that replays."""
-    paper = folder / "data/papers/rice"
-    write_text(paper / "rubric.json", rubric.read_text() if rubric else json.dumps(made_up_rubric()))
-    write_text(paper / "paper.md", SENTENCE * 1000)
-    for number in range(120):
-        write_text(folder / f"submission/part-{number % 7}/file-{number}.py", f"# {number}\n" + SENTENCE * 50)
+def write_inputs(folder: Path, paper: str, files: int) -> None:
+    """Write a paper and a submission whose reproduce.sh was run."""
+    rubric = REFERENCE / "paperbench/papers" / paper / "rubric.json"
+    target = folder / "papers" / paper
+    write_text(target / "rubric.json", rubric.read_text() if rubric.is_file() else json.dumps(made_up_rubric()))
+    write_text(target / "paper.md", "".join(f"{number} {SENTENCE}" for number in range(930)))
+    for number in range(files):
+        write_text(folder / f"submission/part-{number % 7}/file-{number}.py", f"# {number}\n" + SENTENCE * 48)
     write_text(folder / "submission/README.md", SENTENCE)
-    write_text(folder / "submission/reproduce.log", SENTENCE * 100)
-    shutil.copytree(ROOT / "data/submissions", folder / "data/submissions")
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["rubric"] = {"judge": "simple", "model": {**MODEL, "backend": "recorded"}}
-    write_text(folder / "params.yaml", yaml.safe_dump(params))
+    write_text(folder / "submission/results.csv", "seed,reward\n1,2\n")
+    write_text(folder / "submission/reproduce.log", "".join(f"{number} {SENTENCE}" for number in range(100)))
+
+
+def graded(folder: Path, paper: str, url: str, context: int | None = None, max_depth: int | None = None) -> JudgeOutput:
+    """Grade the submission."""
+    settings = JudgeSettings(
+        judge="simple",
+        model=Model(backend="openai", name="o3-mini", base_url=url),
+        papers_dir=str(folder / "papers"),
+        context=context,
+        max_depth=max_depth,
+    )
+    return grade_submission(folder / "submission", paper, settings, calls=CallFiles(log=folder / f"log-{context}"))
+
+
+def report(folder: Path, paper: str, url: str, files: int) -> None:
+    """Print the figures of one whole grading."""
+    started, cpu = time.perf_counter(), time.process_time()
+    output = graded(folder, paper, url)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - started
+    total, leaves, name = output.token_usage.total, output.num_leaf_nodes, f"judge.{paper}.{files}_files"
+    print(
+        f"{name}.leaves\t{leaves}, {output.num_invalid_leaf_nodes} without a grade, {total.calls} calls in {wall:.0f} s"
+    )
+    print(f"{name}.input_tokens\t{total.prompt_tokens}")
+    print(f"{name}.cacheable\t{total.cached_tokens / total.prompt_tokens:.1%} of the input (at least 85 %)")
+    print(f"{name}.price\t{output.cost:.2f} US dollars at the price of o3-mini; real answers are longer")
+    print(f"{name}.cpu_per_leaf\t{cpu / leaves:.3f} CPU s (at most 0.05)", flush=True)
+
+
+def report_context(folder: Path, paper: str, url: str, context: int) -> None:
+    """Print how much of a context is used by a full prompt with the room for its answer, and what is shown."""
+    output = graded(folder, paper, url, context, 2)
+    usage = output.token_usage.grade
+    model = Model(backend="openai", name="o3-mini", base_url=url)
+    room = JudgeSettings(judge="simple", model=model, context=context).answer_tokens or 0
+    used = (usage.prompt_tokens / usage.calls + room) / context
+    warning = next((each for each in output.warnings if "of paper" in each), "more than half of the paper is shown")
+    print(f"judge.context_{context}\t{used:.0%} used; {warning.partition(' Judge')[0]}")
 
 
 def main() -> None:
-    rubric = Path(sys.argv[1]) if sys.argv[1:] else (RICE if RICE.is_file() else None)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_inputs(folder, rubric)
-        submission, kept = folder / "submission", folder / "kept.jsonl"
-        started = time.perf_counter()
-        output = grade_submission(
-            submission,
-            "rice",
-            JudgeSettings(judge="simple", model=Model(**MODEL), papers_dir=str(folder / "data/papers")),
-            calls=CallFiles(log=None, export=kept),
-            open_backend=lambda _: MadeUpModel(),
-        )
-        seconds = time.perf_counter() - started
-        print(f"judge.simple_asking {seconds:.2f} s for {output.token_usage.total.calls} calls that take no time")
-        for judge, most in (("dummy", 2), ("random", 2), ("checks", 2), ("simple", 10)):
-            command = ["pcgeval", "grade", str(submission), "--paper", "rice", "--judge", judge, "--json"]
-            wall = time.perf_counter()
-            done = subprocess.run(
-                [sys.executable, "-m", *command, "--recording", str(kept)],
-                cwd=folder,
-                check=True,
-                capture_output=True,
-            )
-            seconds, found = time.perf_counter() - wall, json.loads(done.stdout)
-            leaves, invalid = found["num_leaf_nodes"], found["num_invalid_leaf_nodes"]
-            print(f"judge.{judge} {seconds:.2f} s for {leaves} leaves, {leaves - invalid} graded (below {most})")
+    server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
+    try:
+        port = server.stdout.readline().strip() if server.stdout else ""
+        url = f"http://127.0.0.1:{port}/v1"
+        for files in FILES:
+            for paper in PAPERS:
+                with tempfile.TemporaryDirectory() as name:
+                    write_inputs(Path(name), paper, files)
+                    report(Path(name), paper, url, files)
+        with tempfile.TemporaryDirectory() as name:
+            write_inputs(Path(name), PAPERS[1], FILES[1])
+            for context in (8_192, 32_768, 128_000):
+                report_context(Path(name), PAPERS[1], url, context)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def serve() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        print(server.server_address[1], flush=True)
+        server.serve_forever()
 
 
 if __name__ == "__main__":
-    main()
+    serve() if sys.argv[1:] == ["serve"] else main()

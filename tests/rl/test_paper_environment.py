@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 from scripted_chat import in_order
+from scripted_endpoint import ScriptedEndpoint
 from scripted_judge import DIGEST, SlowJudgeServer
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
 import pcgeval  # noqa: E402
+from pcgeval.core.errors import PcgevalError  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
 from pcgeval.judge.client import CallFiles  # noqa: E402
 from pcgeval.judge.run import grade_submission  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
-from pcgeval.rl.paper_environment import PaperTask, PaperTaskset, model_by_name  # noqa: E402
+from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError, load_paper  # noqa: E402
 from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
@@ -64,9 +66,34 @@ def test_the_model_can_reach_this_machine_through_the_shell_alone():
     assert [type(toolset).__name__ for toolset in PaperTask.toolsets(first_task().config)] == ["Shell"]
 
 
-def test_a_judges_model_may_be_a_name():
-    assert model_by_name("smollm2:135m-instruct-q4_1").backend == "llamacpp"
-    assert model_by_name("qwen2.5:72b").backend == "ollama"
+def test_a_judges_model_may_be_a_name(monkeypatch):
+    def judge(name):
+        return first_task(judge_model=name).config.judge_model
+
+    assert judge("smollm2:135m-instruct-q4_1").backend == "llamacpp"
+    assert judge("qwen2.5:72b").backend == "ollama"
+    assert judge("gpt-4o-2024-08-06").base_url == "https://api.openai.com/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert judge("o3-mini").base_url == "http://127.0.0.1:1/v1"
+
+
+def test_an_unknown_judge_is_refused_before_the_agents_first_token(monkeypatch, tmp_path):
+    class Runtime:
+        type, workdir = "subprocess", tmp_path
+
+    with ScriptedEndpoint(lists=["another"]) as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
+        task = first_task(judge_type="simple", judge_model="gpt-4o-2024-08-06")
+        with pytest.raises(PcgevalError, match=r"gpt-4o-2024-08-06 is not at http.* It has another\."):
+            asyncio.run(task.setup(None, Runtime))
+    assert not (tmp_path / "attempt").exists()
+
+
+def test_the_settings_of_the_judge_arrive():
+    settings = JudgeSettings(context=9000, prompts="paperbench", max_depth=2)
+    assert first_task(judge_settings=settings).config.judge_settings == settings
+    assert AttemptState(grade={"score": 1}).get("grade") == {"score": 1}
+    assert AttemptState().get("nothing", 5) == 5
 
 
 def test_all_papers_are_tasks_unless_some_are_named(tmp_path):

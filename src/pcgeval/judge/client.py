@@ -20,7 +20,9 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import CALL_KINDS, ContextFitter, FittedCall, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import (
     Backend,
     CallError,
@@ -300,6 +302,19 @@ class JudgeClient:
             self.stopped = self.stopped or "the grading was stopped. Grade again to go on."
         if self.stopped is not None:
             raise LlmError(self.stopped)
+
+
+def check_judge(model: Model) -> None:
+    """Check that a judge's model can be asked, before anything is paid for that it should judge.
+
+    Raises:
+        LlmError: The model is not where it should be, or is another one than the pinned.
+    """
+    if model.backend == "llamacpp":
+        model_file(model.name, model.digest)  # not loaded yet: that takes its memory
+    elif model.backend != "recorded":
+        options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+        pinned_digest(model, open_backend(model.model_copy(update={"options": options})))
 
 
 def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:

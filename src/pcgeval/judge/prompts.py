@@ -332,7 +332,11 @@ class ContextFitter:
     ) -> tuple[Message, ...]:
         key = call.key
         blocks = [_block(part, part.name, key, shared[part.name]) for part in call.shared_parts if part.name in shared]
-        blocks += [_block(call.parts[at], call.parts[at].name, key, cut) for at, cut in sorted(own.items())]
+        places = sorted(own)
+        if call.prompt.key:  # leaves that chose the same files, in a large context in whatever order, have one prefix
+            in_rank = self.context < SMALL_CONTEXT
+            places.sort(key=lambda at: (call.parts[at].name != "file", "" if in_rank else _label(call.parts[at])))
+        blocks += [_block(call.parts[at], call.parts[at].name, key, own[at]) for at in places]
         continued = [part for part in call.shared_parts if part.name in more]
         blocks += [_block(part, f"{part.name}-continued", key, more[part.name]) for part in continued]
         task = filled(section(call.prompt.family, call.kind), call.fields)

@@ -9,6 +9,7 @@ from typing import Any
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
+from pcgeval.judge.settings import JudgeSettings
 
 JUDGE_MODEL = "qwen2.5-coder:1.5b-instruct-q4_K_M"  # the largest of the local models
 INSTALL = "python -m pip install 'pcgeval[verifiers]'"
@@ -25,6 +26,7 @@ def load_environment(
     judge_type: str = "simple",
     judge_model: Model | str = JUDGE_MODEL,
     papers_dir: str | Path = PAPERS,
+    judge_settings: JudgeSettings | None = None,
 ) -> Any:
     """Return the environment of paper reproduction: an agent with a shell, graded by the paper's rubric.
 
@@ -33,10 +35,12 @@ def load_environment(
         code_only: Grade the code alone: reproduce.sh is not run, leaves of other categories are dropped.
         paper_ids: The papers, each a task; all in `papers_dir` by default.
         judge_type: simple, checks, random or dummy.
-        judge_model: The model of the judge `simple`, as in params.yaml; a name alone means a local model, which
-            runs in this process, or else a model of the Ollama server.
+        judge_model: The model of the judge `simple`, as in params.yaml. A name alone means a local model, which runs in
+            this process; a model of OpenAI's such as gpt-4o-2024-08-06, with OPENAI_API_KEY and perhaps
+            OPENAI_BASE_URL; or else a model of the Ollama server. It is looked for before an agent begins.
         papers_dir: A folder of papers as PaperBench lays them out; where there is no data/papers, that of the package,
             which holds the example paper.
+        judge_settings: All else about the grading: context, votes, deadline, max_depth, resources_provided, ...
 
     Returns:
         A `verifiers.v1.Env`; its taskset is `.taskset`.
@@ -56,4 +60,5 @@ def load_environment(
         judge_type=judge_type,
         judge_model=judge_model,
         papers_dir=Path(papers_dir),
+        judge_settings=judge_settings,
     )

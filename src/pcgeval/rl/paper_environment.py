@@ -14,10 +14,10 @@ from pydantic import Field, SerializeAsAny
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
-from pcgeval.judge.client import CallFiles
+from pcgeval.judge.client import CallFiles, check_judge
 from pcgeval.judge.run import run_judge
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.local_models import find_model
+from pcgeval.llm.backends import named_model
 from pcgeval.rl.attempt import Attempt, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
@@ -51,6 +51,8 @@ class PaperTaskConfig(vf.TaskConfig):
     """The judge."""
     judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
     """The model of the judge `simple`, as in params.yaml."""
+    judge_settings: JudgeSettings = JudgeSettings()
+    """All else about the grading, as `rubric` in params.yaml: context, votes, prompts, max_depth, ..."""
     max_invalid: int = Field(0, ge=0)
     """Leaves that may be without a grade; with more of them, an attempt has no reward. With the judge `checks`, leaves
     that have no check do not count."""
@@ -85,6 +87,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             EnvironmentsError: The runtime is not a process on this machine, where the shell runs.
             SandboxError: There is no sandbox for the agent's commands.
             PaperError: The paper is faulty.
+            LlmError: The judge's model is unknown where it should be, or cannot be reached.
         """
         if runtime.type != "subprocess":
             raise EnvironmentsError(
@@ -92,6 +95,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
                 "Give --env.agent.runtime.type subprocess."
             )
         await asyncio.to_thread(command_sandbox)  # an error in the tool's own process would show after minutes
+        if self.config.judge_type == "simple":  # and the judge's after all that the agent costs
+            await asyncio.to_thread(check_judge, self.config.judge_model)
         paper = load_paper(self.config.papers_dir, self.data.paper_id)
         attempt = await asyncio.to_thread(prepare_attempt, paper, Path(runtime.workdir) / "attempt")
         trace.state.folder = str(attempt.folder)
@@ -142,7 +147,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             code_only=config.code_only,
             completer_config=config.judge_model,
             computer=computer,
-            settings=JudgeSettings(papers_dir=str(config.papers_dir)),
+            settings=config.judge_settings.model_copy(update={"papers_dir": str(config.papers_dir)}),
             calls=CallFiles(log=None),
         )
 
@@ -216,13 +221,15 @@ def paper_environment(
     judge_type: str,
     judge_model: Model | str,
     papers_dir: Path,
+    judge_settings: JudgeSettings | None,
 ) -> PaperEnv:
     """Return the environment as `pcgeval.load_environment` describes it."""
     task = {
         "papers_dir": papers_dir,
         "code_only": code_only,
         "judge_type": judge_type,
-        "judge_model": model_by_name(judge_model) if isinstance(judge_model, str) else judge_model,
+        "judge_model": named_model(judge_model) if isinstance(judge_model, str) else judge_model,
+        "judge_settings": judge_settings or JudgeSettings(),
     }
     taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
     module = TASKSET_ID.replace("-", "_")  # verifiers imports it, but who calls from Python need not have installed it
@@ -231,11 +238,6 @@ def paper_environment(
     env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))
     next(iter(env.taskset))  # an unknown or faulty paper is an error now
     return env
-
-
-def model_by_name(name: str) -> Model:
-    """Return a local model, run in this process, or else a model of the Ollama server."""
-    return Model(backend="ollama" if find_model(name) is None else "llamacpp", name=name)
 
 
 def _record(trace: vf.Trace, output: JudgeOutput) -> None:

@@ -25,6 +25,10 @@ class AttemptState(vf.State):
     grade: dict[str, Any] | None = None
     """`JudgeOutput.to_json()`, once the attempt has ended."""
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field by name, or the default where there is none: `state.get("grade")`."""
+        return getattr(self, key) if key in type(self).model_fields else default
+
     def __getitem__(self, key: str) -> Any:
         """Return a field by name: `state["grade"]`."""
         if key not in type(self).model_fields:
