@@ -123,7 +123,10 @@ def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Mode
     is_short = may_be_short and name
     begun = {each.name: each for key, each in models.items() if is_short and key.casefold().startswith(name.casefold())}
     if len(begun) > 1:
-        raise SettingsError(f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of it.")
+        raise SettingsError(
+            f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of it; or name the "
+            "server that has a model of this name, with --host or --base-url."
+        )
     return next(iter(begun.values()), None)
 
 
