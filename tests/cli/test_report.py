@@ -62,7 +62,8 @@ def test_a_copy_has_all_trials_as_the_table_of_levels(workspace: Path, tmp_path:
     assert scored
     assert all(round(each[f"p_{each['letter']}"], 7) == each["similarity"] for each in scored)
     assert all(each["engine"] and each["classifier"] and each["blocks"] for each in scored)
-    assert list(rows[0])[:37] == level_table([], "", None).column_names  # those of `pcgeval evaluate`
+    common = level_table([], "", None).column_names  # those of `pcgeval evaluate`
+    assert list(rows[0])[: len(common)] == common
     assert 'href="tables/levels.parquet"' in (workspace / REPORT / "index.html").read_text()
 
 

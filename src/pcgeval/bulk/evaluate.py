@@ -37,7 +37,7 @@ from pcgeval.similarity.stage import packages_of
 SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begins so
 LOCK = ".evaluate.lock"
 ROWS_PER_PART = 10_000
-REMEMBERED = 50_000  # levels, some 500 bytes each, with an embedding 2 kB
+REMEMBERED = 50_000  # levels, some 1 kB each, and 4 bytes for each number of an embedding
 BATCH_ROWS = 1024  # after so many rows without enough new levels for a batch, a smaller one is sent
 _OWN = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
@@ -135,6 +135,7 @@ def evaluate(
         EvaluationError: The folder holds something else, or the input or a setting changed since.
         ClassifierError: The classifier cannot be loaded.
         ClusterError: The cluster cannot be used.
+        MissingPackageError: An extra that is needed is not installed.
     """
     files, folder = input_files(map(Path, inputs)), Path(out)
     import_pyarrow()

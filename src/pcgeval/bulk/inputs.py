@@ -53,9 +53,9 @@ def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
             below = [path for path in files_below(each) if path.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX)]
             if not below:
                 raise FileError(f"{each}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
-            found += [(path.relative_to(each).as_posix(), path) for path in below]
+            found += [(printable_name(path.relative_to(each).as_posix()), path) for path in below]
         elif each == STDIN or each.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX):
-            found.append(("stdin" if each == STDIN else each.name, each))
+            found.append(("stdin" if each == STDIN else printable_name(each.name), each))
         else:
             raise FileError(f"{each}: is no *.jsonl, *.ndjson or *.parquet. Rename it, or give its lines to stdin (-).")
     return found

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from pcgeval.core.params import PhysicsParams, Similarity
@@ -25,7 +27,7 @@ class MeasuredLevel:
     stability: float | None = None
     starts: tuple[float, ...] | None = None
     probabilities: tuple[float, ...] | None = None
-    embedding: tuple[float, ...] | None = None
+    embedding: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class Measure:
             settings = self.similarity
             classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
             found = classifier.predict(list(pictures.values()))
-            rows = zip(pictures, found.probabilities.tolist(), found.embeddings.tolist(), strict=True)
+            embeddings = found.embeddings.astype(np.float32)
+            rows = zip(pictures, found.probabilities.tolist(), embeddings, strict=True)
             for number, probabilities, embedding in rows:
-                kept = tuple(embedding) if self.embeddings else None
+                kept = embedding.copy() if self.embeddings else None
                 measured[number] = replace(measured[number], probabilities=tuple(probabilities), embedding=kept)
         return measured

@@ -45,8 +45,8 @@ def evaluate(
 
     params = load_params_or_default()
     similarity = params.similarity
-    if classifier is not None:
-        similarity = similarity.model_copy(update={"model": classifier, "revision": revision})
+    if classifier or revision:
+        similarity = similarity.model_copy(update={"model": classifier or similarity.model, "revision": revision})
     progress = Progress("levels", None)
 
     def step(row: "LevelRow") -> None:

@@ -30,7 +30,9 @@ from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import well_formed
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 LETTERS = string.ascii_uppercase
 PARQUET_SUFFIX = ".parquet"
@@ -55,7 +57,7 @@ class LevelRow:
     starts: Sequence[float] | None = None
     similarity: float | None = None
     probabilities: Sequence[float] | None = None
-    embedding: Sequence[float] | None = None
+    embedding: "NDArray[np.float32] | None" = None
 
     @property
     def likeliest(self) -> str | None:
