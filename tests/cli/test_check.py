@@ -240,7 +240,8 @@ def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str
     change(rubric={"judge": "simple", "model": recorded, "votes": 3})  # without a temperature all votes are one
     code, found = check(capsys)
     assert code == 2
-    assert [group for group, severity, _ in found if severity == "error"] == ["rubric"]
+    assert [group for group, severity, _ in found if severity == "error"] == ["params.yaml"]
+    assert "temperature" in found[0][2]
 
 
 @pytest.mark.usefixtures("competition")
@@ -248,7 +249,7 @@ def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pyt
     shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")
     (tmp_path / "classifier/model.safetensors").write_bytes(b"torn")
     for settings, word in (
-        ({"model": str(tmp_path / "classifier")}, "transformers"),
+        ({"model": str(tmp_path / "classifier")}, "classifier: is no"),
         ({"model": str(ROOT / "data/classifier"), "device": "cuda:99"}, "similarity.device"),
     ):
         change(similarity=settings)

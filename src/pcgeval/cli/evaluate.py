@@ -34,7 +34,7 @@ def evaluate(
     scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
-    """Score the levels of many responses: a table in Parquet, a row each.
+    """Score the levels of many responses, in Parquet.
 
     Physics and classifier are those of params.yaml, else pcgeval's own. A run that was stopped goes on with the same
     command. Exit code 1 means that rows could not be read; they are in the table, with the reason.

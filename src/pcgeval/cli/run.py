@@ -12,11 +12,10 @@ from pcgeval.cli.competition import show_ranking
 from pcgeval.cli.generate import generate
 from pcgeval.cli.options import Scheduler, group
 from pcgeval.cli.stages_run import StagesRun
-from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, SCHEDULER, duration, print_stderr
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import EVALUATING, RANKING_JSON, STATE
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.spread import SCHEDULER
 
 if TYPE_CHECKING:
     from pcgeval.audit.recompute import Recomputation

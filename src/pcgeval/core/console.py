@@ -21,6 +21,7 @@ from pcgeval.core.untrusted import printable_text
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
+SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
 INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` and `round` start: they say themselves that it was stopped
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
 _PARENT_SECONDS = 0.5  # between two looks whether DVC is still there

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self, TypeVar
 
+from pcgeval.core.console import SCHEDULER
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Params
@@ -20,7 +21,6 @@ from pcgeval.core.params import Params
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Item]], Sequence[Result]]
-SCHEDULER = "PCGEVAL_SCHEDULER"  # the variable that gives the stages another scheduler than params.yaml
 RECEIVED: dict[str, Path] = {}  # on a worker of a cluster: the folders that were sent to it, by their hash
 AHEAD = 2  # batches of each process that are under way, or done before their turn
 
