@@ -188,4 +188,5 @@ def test_the_context_and_the_room_follow_from_the_profile(name, context, answer)
     settings = JudgeSettings(judge="simple", model=Model(backend="ollama", name=name))
     assert (settings.context_tokens, settings.answer_tokens) == (context, answer)
     small = settings.model_copy(update={"context": 4096})
-    assert (small.context_tokens, small.answer_tokens) == (4096, 2048)
+    assert (small.context_tokens, small.answer_tokens) == (4096, 2000)
+    assert settings.model_copy(update={"context": 2048}).answer_tokens == 1024

@@ -154,7 +154,8 @@ class Engine:
         self.text, self.asked = text, []
 
     @asynccontextmanager
-    async def post(self, _, body):
+    async def post(self, _, body, *, reuse_prefix):
+        assert not reuse_prefix
         self.asked.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": self.text}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}

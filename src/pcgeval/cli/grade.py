@@ -45,6 +45,10 @@ AnswerTokens = Annotated[
 ]
 Effort = Annotated[str | None, typer.Option(metavar="E", help="Of a reasoning model: low, medium, high, ...")]
 Seed = Annotated[int | None, typer.Option(metavar="N", min=0, max=2**31 - 1, help="Of the judge; default: 0.")]
+Prompts = Annotated[
+    Literal["pcgeval", "paperbench"] | None,
+    typer.Option(help="The family of prompts; default: as in params.yaml, or pcgeval."),
+]
 Deadline = Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop asking the model after that.")]
 HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
 CodeOnly = Annotated[bool, typer.Option("--code-only", help="Grade the leaves about code only.")]
@@ -81,6 +85,7 @@ def grade(
     seed: Seed = None,
     context: Context = None,
     answer_tokens: AnswerTokens = None,
+    prompts: Prompts = None,
     deadline: Deadline = None,
     grades: HumanGrades = None,
     code_only: CodeOnly = False,
@@ -117,6 +122,7 @@ def grade(
         "model": _judge_model(params, model, host, base_url, own),
         "seed": seed,
         "votes": votes,
+        "prompts": prompts,
         "context": context,
         "deadline": deadline,
         "papers_dir": papers_dir and str(papers_dir),

@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 _ROOM = "num_predict"
+_LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
 # settings that a backend ignores, which a reader would believe to have an effect
@@ -279,12 +280,15 @@ class RubricParams(_Section):
 
     @property
     def answer_tokens(self) -> int | None:
-        """Room for an answer in tokens, at most half of the context; None: none is reserved or sent."""
+        """Room for an answer in tokens; None: none is reserved or sent.
+
+        At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
+        """
         assert self.model is not None  # noqa: S101 - asked only of a judge with a model
         if _ROOM in self.model.options:
             return int(self.model.options[_ROOM])
         room = self.model.known_profile.answer_tokens
-        return room and min(room, self.context_tokens // 2)
+        return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
 
 class Intake(_Section):

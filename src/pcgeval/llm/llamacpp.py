@@ -73,6 +73,7 @@ class Completion:
     done_reason: str
     prompt_seconds: float
     output_seconds: float
+    cached_tokens: int = 0  # of the prompt's, which were not read again
 
 
 class LlamaCpp:
@@ -124,7 +125,8 @@ class LlamaCpp:
             kind = RefusedError if isinstance(error, RefusedError) else ServerFaultError
             raise kind(f"model {request.model}: {error}") from error
         seconds = round(time.monotonic() - started, 3)
-        return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds)
+        cached = found.cached_tokens if request.adaptable else None
+        return ChatReply(found.text, found.prompt_tokens, found.output_tokens, found.done_reason, seconds, cached)
 
     def count_tokens(self, text: str) -> int:
         """Return how many tokens a text has within a message; raises LlmError if the model is closed."""
@@ -177,6 +179,7 @@ class LlamaCpp:
             done_reason=reason,
             prompt_seconds=timings.get("prompt_ms", 0.0) / 1000,
             output_seconds=timings.get("predicted_ms", 0.0) / 1000,
+            cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
         )
 
     @asynccontextmanager

@@ -68,8 +68,8 @@ class JudgeTokens:
             return
         if not self.is_settled:
             self.scale = ratio * _SCALE_MARGIN
-        elif not reply.estimated:
-            self.scale = max(ratio * _SCALE_MARGIN, 0.8 * self.scale + 0.2 * ratio)
+        elif not reply.estimated:  # the most that a text has needed, as a prompt that is too long costs a request
+            self.scale = max(ratio * _SCALE_MARGIN, self.scale)
         self.is_settled = True
 
     def raise_scale(self) -> None:

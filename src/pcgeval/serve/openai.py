@@ -79,6 +79,7 @@ class CompletionBody(OptionsBody):
     tools: Annotated[tuple[ToolBody, ...], Field(max_length=128)] = ()
     tool_choice: Literal["none", "auto", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True
+    cache_prompt: bool = False  # llama.cpp's own: read only what the prompt before did not have; may change a text
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +169,7 @@ class OpenAiRoutes:
         identity = {"model": body.model, "system_fingerprint": f"fp_{file.digest[:16]}"}
         async with (
             self._manager.borrow(file, body.num_ctx or CONTEXT) as engine,
-            engine.post("/v1/chat/completions", body.wire) as answer,
+            engine.post("/v1/chat/completions", body.wire, reuse_prefix=body.cache_prompt) as answer,
         ):
             if body.wire["stream"]:
                 async for line in answer.aiter_lines():
