@@ -133,6 +133,16 @@ def test_invalid_settings_are_refused(values, expected):
         JudgeSettings.checked(values)
 
 
+def test_a_judge_without_a_model_needs_no_paper_and_tells_what_is_odd(attempt):
+    folder = attempt.parent / "data/papers/toy"
+    (folder / "paper.md").unlink()
+    write_text(folder / "config.yaml", "id: tooy\ntitle: A toy\n")
+    for judge in ("dummy", "random", "checks"):
+        assert grade(attempt, judge).warnings == ("config.yaml gives the id 'tooy', but the folder is named 'toy'.",)
+    with pytest.raises(PaperError, match=r"paper\.md: is missing"):
+        simple(attempt, ScriptedModel())
+
+
 def test_an_unknown_paper_is_named(attempt):
     with pytest.raises(PaperError, match="toy"):
         grade_submission(attempt, "joy", JudgeSettings(judge="dummy"))

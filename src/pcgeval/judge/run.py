@@ -99,7 +99,7 @@ def grade_submission(
     calls, submission = calls or CallFiles(), Path(submission_path)
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
-    paper = load_paper(Path(settings.papers_dir), paper_id)
+    paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=settings.judge == "simple")
     with ExitStack() as stack:
         log = stack.enter_context(calls.opened(submission, settings))
         run = place = None
@@ -109,6 +109,7 @@ def grade_submission(
         task = _task(paper, submission, run, settings)
         try:
             output = grade(task, settings, log, report, stopping=stopping, open_backend=open_backend)
+            output = replace(output, warnings=(*paper.warnings, *output.warnings))
         finally:
             calls.write_export(log, keep_others=True)
         if place is not None:

@@ -23,6 +23,9 @@ MAX_TEXT_BYTES = 10_000_000
 MAX_CONFIG_BYTES = 4_000  # PyYAML takes long for what is made to take long
 MAX_NAME = 200  # characters of an id or a title
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_READ_BY_A_MODEL = (PAPER_FILE, "addendum.md", "judge.addendum.md")
+# a checkout of PaperBench excludes its data by default, so that `git lfs pull` fetches nothing
+_LFS_ADVICE = '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`'
 _LFS_POINTER = "version https://git-lfs.github.com/spec/"
 
 
@@ -43,6 +46,7 @@ class Paper:
         judge_addendum: What only the judge may know; empty if nothing.
         title: The paper's title; its id where none is given.
         blacklist: Addresses that a reproduction must not have used, such as that of the authors' own code.
+        warnings: What is odd about its folder.
     """
 
     id: str
@@ -53,6 +57,7 @@ class Paper:
     judge_addendum: str
     title: str
     blacklist: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
@@ -64,8 +69,10 @@ def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
 
-def load_paper(papers_dir: Path, paper_id: str) -> Paper:
+def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True) -> Paper:
     """Read and check a paper; the folder is as `list_papers` describes it.
+
+    Without `needs_text` the paper and the addenda, which only a model reads, need not be there and are empty then.
 
     Raises:
         PaperError: There is no such paper, or its folder is faulty; the message lists every fault.
@@ -84,7 +91,7 @@ def load_paper(papers_dir: Path, paper_id: str) -> Paper:
 
     def text(name: str, most: int = MAX_TEXT_BYTES) -> str:
         """Return a file's text; an empty one for a file that need not be there, or that is faulty."""
-        is_required = name == PAPER_FILE
+        is_required = name == PAPER_FILE and needs_text
         try:
             found = read_bounded_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
         except UntrustedFileError as error:
@@ -92,23 +99,26 @@ def load_paper(papers_dir: Path, paper_id: str) -> Paper:
                 faults.append(str(error))
             return ""
         if found.startswith(_LFS_POINTER):
-            faults.append(f"{name} is only a pointer to Git LFS. Fetch the file: `git lfs pull`.")
-        elif is_required and not found.strip():
+            if needs_text or name not in _READ_BY_A_MODEL:
+                faults.append(f"{name} is only a pointer to Git LFS. Fetch the file: {_LFS_ADVICE}.")
+            return ""
+        if is_required and not found.strip():
             faults.append(f"{name} is empty. Put the paper's text into it.")
         return found
 
     paper, addendum, judge_addendum = text(PAPER_FILE), text("addendum.md"), text("judge.addendum.md")
-    title = _title(text("config.yaml", MAX_CONFIG_BYTES), paper_id, faults)
+    warnings: list[str] = []
+    title = _title(text("config.yaml", MAX_CONFIG_BYTES), paper_id, faults, warnings)
     lines = [line.strip() for line in text("blacklist.txt").splitlines()]
     # the word `none` alone and comments stand for no address
     blacklist = tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none")
     if rubric is None or faults:
         raise PaperError(folder, faults)
-    return Paper(paper_id, folder, rubric, paper, addendum, judge_addendum, title, blacklist)
+    return Paper(paper_id, folder, rubric, paper, addendum, judge_addendum, title, blacklist, tuple(warnings))
 
 
-def _title(text: str, paper_id: str, faults: list[str]) -> str:
-    """Return the title in a config.yaml, whose id must be the folder's name."""
+def _title(text: str, paper_id: str, faults: list[str], warnings: list[str]) -> str:
+    """Return the title in a config.yaml, whose id should be the folder's name: of one published paper it is not."""
     try:
         config = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -120,7 +130,7 @@ def _title(text: str, paper_id: str, faults: list[str]) -> str:
         return paper_id
     found, title = config.get("id", paper_id), config.get("title", paper_id)
     if found != paper_id:
-        faults.append(f"config.yaml gives the id {quoted(found)}, but the folder is named {paper_id!r}.")
+        warnings.append(f"config.yaml gives the id {quoted(found)}, but the folder is named {paper_id!r}.")
     if not isinstance(title, str) or not title.strip() or len(title) > MAX_NAME or not title.isprintable():
         faults.append(f"config.yaml: the title is {quoted(title)}. Give one line of 1 to {MAX_NAME} characters.")
         return paper_id
