@@ -57,9 +57,10 @@ class StagesRun(logging.Handler):
         log = logging.getLogger("dvc")
         log.setLevel(logging.INFO)
         handlers, log.handlers = log.handlers, [self]
-        outer = {name: os.environ.get(name) for name in (INSIDE_RUN, "PATH")}
+        outer = {name: os.environ.get(name) for name in (INSIDE_RUN, "PATH", "OPENBLAS_NUM_THREADS")}
         this_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        os.environ |= {INSIDE_RUN: "1", "PATH": this_python}  # for the commands of the stages
+        # for the commands of the stages; those that use several cores divide the work themselves, at less cost
+        os.environ |= {INSIDE_RUN: "1", "PATH": this_python, "OPENBLAS_NUM_THREADS": "1"}
         try:
             with warm_dvc(), Repo() as repository:
                 names = targets or [stage.addressing for stage in repository.index.stages]

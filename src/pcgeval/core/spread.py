@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -160,7 +161,9 @@ def _submit(pool: ProcessPoolExecutor, work: Work[Item, Result], batch: Sequence
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
+    # a stage that `pcgeval run` has forked forks in turn: it holds the imports, and of its threads none holds a lock
+    method = "fork" if sys.platform == "linux" and parent_process() is not None else "spawn"
+    return ProcessPoolExecutor(processes, mp_context=get_context(method), initializer=_start_worker)
 
 
 def _start_worker() -> None:
