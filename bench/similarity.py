@@ -1,20 +1,36 @@
-"""Pictures per CPU second through the embedded classifier and through its cache; the accuracies its card states."""
+"""Pictures per CPU second through the embedded classifier, its cache, and a ViT-B/16; the figures of the card.
+
+The ViT-B/16 has the shape of the competition's classifier and random weights. Its peer is a loop as in the official
+script: one picture after the other, in single precision.
+"""
 
 import json
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image, ImageDraw
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
 
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.params import Similarity
 from pcgeval.core.stage_files import succeeded, write_outcomes
-from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.classifier import Classifier, Precision
+from pcgeval.similarity.source import LABELS
 from pcgeval.similarity.stage import classify_stage
 
+PRECISIONS: tuple[Precision, ...] = ("float64", "float32", "bfloat16")
+LARGE_PICTURES = 16
 CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
 SECOND_SET = Path(__file__).parents[1] / "training" / "second" / "metrics.json"  # the untouched test
 TEAM = "bench"
@@ -32,6 +48,9 @@ def main() -> None:
     print(f"similarity.predict {len(images) / (time.process_time() - began):.0f} pictures/cpu_s")
     with tempfile.TemporaryDirectory() as folder:
         print_step(Path(folder), images)
+    print_precisions(images)
+    with tempfile.TemporaryDirectory() as folder:
+        print_large(Path(folder), images[:LARGE_PICTURES])
     for name, value in json.loads((CLASSIFIER / "metrics.json").read_text("utf-8")).items():
         if name != "classifier_sha256":
             print(f"similarity.{name} {100 * value['accuracy']:.1f} % of {value['n']} pictures")
@@ -39,6 +58,56 @@ def main() -> None:
         accuracy = f"{100 * value['accuracy']:.1f} ({100 * value['low']:.1f} to {100 * value['high']:.1f}) %"
         error = value["calibration"]["expected_calibration_error"]
         print(f"similarity.second_{name} {accuracy} of {value['n']} pictures, calibration error {error:.3f}")
+
+
+def print_precisions(images: list[Image.Image]) -> None:
+    exact = Classifier.load(CLASSIFIER, device="cpu").predict(images)
+    for precision in ("float32", "bfloat16"):
+        other = Classifier.load(CLASSIFIER, device="cpu", precision=precision).predict(images)
+        for name, one, two in (
+            ("probability", exact.probabilities, other.probabilities),
+            ("embedding", exact.embeddings, other.embeddings),
+        ):
+            print(f"similarity.{precision} {np.abs(one - two).max():.1e} largest difference of a {name} to float64")
+
+
+def print_large(folder: Path, images: list[Image.Image]) -> None:
+    labels = dict(enumerate(LABELS))
+    torch.manual_seed(0)
+    config = ViTConfig(id2label=labels, label2id={label: index for index, label in labels.items()})
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessor().save_pretrained(folder)
+    processor = AutoImageProcessor.from_pretrained(folder)
+    network = AutoModelForImageClassification.from_pretrained(folder).eval()
+
+    def official() -> None:
+        for image in images:
+            with torch.no_grad():
+                answer = network(**processor(images=image.convert("RGB"), return_tensors="pt"))
+            torch.softmax(answer.logits, dim=-1)
+
+    loop = cpu_seconds(official) / len(images)
+    print(f"similarity.vit_b16_loop {1 / loop:.2f} pictures/cpu_s")
+    for precision in PRECISIONS:
+        print_speed(Classifier.load(folder, device="cpu", precision=precision), precision, images, loop)
+
+
+def print_speed(classifier: Classifier, precision: str, images: list[Image.Image], loop: float) -> None:
+    batches = [images[start : start + 8] for start in range(0, len(images), 8)]
+    pixels = [classifier._network.pixels(batch) for batch in batches]  # noqa: SLF001 - the forward pass alone
+    whole = cpu_seconds(lambda: list(classifier.predict_batches(batches, lambda each: each))) / len(images)
+    forward = cpu_seconds(lambda: [classifier._network(each) for each in pixels]) / len(images)  # noqa: SLF001
+    print(
+        f"similarity.vit_b16_{precision} {1 / whole:.2f} pictures/cpu_s, {loop / whole:.2f} times the loop, "
+        f"{whole / forward:.2f} times the forward pass alone"
+    )
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    work()
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def picture(seed: int) -> Image.Image:

@@ -155,3 +155,17 @@ def test_the_stages_that_were_finished_are_in_the_lock_of_a_run_that_was_stopped
     with pytest.raises(KeyboardInterrupt):
         reproduce()
     assert list(yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]) == ["one"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 1}'])
+def test_what_was_parsed_is_kept_and_parsed_again_if_damaged(project, tmp_path, damage):
+    project(one="echo 1 > one")
+    reproduce()
+    reproduce()
+    kept = tmp_path / ".pcgeval/parsed/dvc.lock.json"
+    whole = kept.read_bytes()
+    kept.write_bytes(damage)
+    assert reproduce().summary() == "1 stages: 0 run, 1 reused"
+    assert kept.read_bytes() == whole
+    project(one="echo 2 > one")
+    assert reproduce().summary() == "1 stages: 1 run, 0 reused"

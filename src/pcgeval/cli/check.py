@@ -233,11 +233,23 @@ def _make_recording_folder(folder: Path) -> None:
 
 
 def _trials_to_do(params: "Params") -> dict[str, int]:
-    """Return by model how many trials the run will do, of all teams together; it does some again."""
+    """Return by model how many trials the run will do, of all teams together; it does some again.
+
+    Of a recorded model, those that were never done: to look into each record would take longer than to replay it.
+    """
+    from pcgeval.core.layout import stage_dir, trials
+    from pcgeval.core.trials import record_path
     from pcgeval.report.status import run_status
 
-    teams = run_status(params).teams
-    return {model: sum(each.trials - each.done for each in teams if each.model == model) for model in params.models}
+    asked = {name: model for name, model in params.models.items() if model.backend != "recorded"}
+    teams = run_status(params.model_copy(update={"models": asked})).teams if asked else ()
+    to_do = {model: sum(each.trials - each.done for each in teams if each.model == model) for model in asked}
+    for model in params.models.keys() - asked.keys():
+        records = (
+            record_path(stage_dir("raw", model, team), team, each) for team in params.teams for each in trials(params)
+        )
+        to_do[model] = sum(not record.exists() for record in records)
+    return to_do
 
 
 def _disk_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:

@@ -7,6 +7,7 @@ goes by too. Nothing else changes: `dvc repro` alone gives the same bytes, in mo
 """
 
 import copy
+import json
 import multiprocessing
 import os
 import re
@@ -15,13 +16,16 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pcgeval
-from pcgeval.core.layout import is_ignored
+from pcgeval.core.files import sha256_json, write_text
+from pcgeval.core.layout import STATE, is_ignored
 
+PARSED = STATE / "parsed"
 _IMPORT = re.compile(r"^from (pcgeval[.\w]*) import", re.MULTILINE)
 _State = tuple[tuple[str, int, int, int], ...]  # of each file: path, time of change, size, inode
 
@@ -31,9 +35,12 @@ def warm_dvc() -> Iterator[None]:
     """Let DVC remember, while this lasts, what it parsed and hashed; and start its stages from a warm process."""
     import dvc.output
     import dvc.stage.run
+    import dvc.utils.strictyaml
     from dvc.utils.serialize import LOADERS
 
     build, run, load = dvc.output.build, dvc.stage.run._run, LOADERS[".yaml"]  # noqa: SLF001 - the least to replace
+    parse = dvc.utils.strictyaml.parse_yaml
+    dvc.utils.strictyaml.parse_yaml = _remembered_parse(parse)
     dvc.output.build = _remembered_build(build)
     LOADERS[".yaml"] = _remembered_load(load)
     if sys.platform == "linux":  # elsewhere a system's libraries do not survive a fork
@@ -41,6 +48,7 @@ def warm_dvc() -> Iterator[None]:
     try:
         yield
     finally:
+        dvc.utils.strictyaml.parse_yaml = parse
         dvc.output.build, dvc.stage.run._run, LOADERS[".yaml"] = build, run, load  # noqa: SLF001
 
 
@@ -90,6 +98,29 @@ def _remembered_load(load: Callable[..., Any]) -> Callable[..., Any]:
         if known.get(path, (None,))[0] != state:
             known[path] = state, load(path, fs=fs)
         return copy.deepcopy(known[path][1])
+
+    return remembered
+
+
+def _remembered_parse(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Return DVC's function that parses dvc.yaml or dvc.lock; what it found is kept as JSON, also for later runs.
+
+    Of 225 stages DVC parses three times, for several seconds each.
+    """
+
+    def remembered(text: str, path: str, typ: str = "safe") -> Any:
+        if typ != "safe":
+            return parse(text, path, typ=typ)
+        kept = PARSED / f"{Path(path).name}.json"
+        key = sha256_json([text, version("dvc")])
+        with suppress(OSError, ValueError, KeyError, TypeError):  # missing, or damaged
+            known = json.loads(kept.read_bytes())
+            if known["key"] == key:
+                return known["value"]
+        value = parse(text, path, typ=typ)
+        if json.loads(json.dumps(value, default=str)) == value:  # no dates, no keys that are no texts
+            write_text(kept, json.dumps({"key": key, "value": value}))  # in the order of the file
+        return value
 
     return remembered
 

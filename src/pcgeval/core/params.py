@@ -174,12 +174,6 @@ class Similarity(_Section):
     device: str = "cpu"
     precision: Literal["float64", "float32", "bfloat16"] = "float64"  # only the first gives everywhere the same bytes
 
-    @model_validator(mode="after")
-    def _has_arithmetic(self) -> "Similarity":
-        if self.precision == "bfloat16" and self.device == "cpu":
-            raise ValueError("precision bfloat16 is for a GPU; set device to cuda, or precision to float64 or float32")
-        return self
-
 
 class Diversity(_Section):
     """The vectors that are compared: `softmax` (the rules) or `cls` (the 2025 script)."""

@@ -88,7 +88,7 @@ class Classifier:
             revision: The commit of a hub id; required there, since a name alone does not pin the bytes.
             device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one and the network is not a small one.
             precision: Of the arithmetic. Only float64 gives the same bytes whatever the machine and the batches;
-                bfloat16 needs a GPU.
+                bfloat16 is for GPUs, and for processors with instructions for it.
 
         Raises:
             ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
