@@ -145,7 +145,7 @@ def test_a_file_that_is_no_model(tmp_path):
 def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm, monkeypatch):
     stream = smollm.stream
 
-    async def interrupted(body):
+    async def interrupted(body, **_):
         async for part in stream(body):
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
             yield part

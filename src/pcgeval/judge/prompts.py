@@ -30,9 +30,10 @@ CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
 MIN_TOKENS = 24  # of a part; a part with less room is left out
 MAX_CHARACTERS_PER_TOKEN = 16  # of the context: a longer part is cut before its tokens are counted
 SMALL_CONTEXT = 32_000  # tokens; below it the files that fit are shown whole, in the order of their rank
-_MOST_SHARED = 0.8  # of the context
+_MOST_SHARED = 0.85  # of the context, with the answer
 _OWN_SHARE = 3  # the files of a leaf may have at least a third of that
 _LEAST_CHARACTERS_PER_TOKEN = 3
+_MOST_COUNTED = 200  # texts in memory, each of at most half a megabyte
 _SHORTEST_KEY = 6  # characters; a short key costs few tokens
 _LEAST_PIECE = 160  # characters that are counted at a time, to the end of their line
 _PIECES = 512  # of a text
@@ -265,7 +266,7 @@ class ContextFitter:
                     f"tokens, the context leaves {room} for the prompt. Judge with a larger context "
                     "(`rubric.context`, or --context)."
                 )
-            shared = self._shared_cut(call, left)
+            shared = self._shared_cut(call, left, answer_tokens)
             left -= sum(each.tokens + self._tag_tokens(call, name) for name, each in shared.items())
             own = self._own_cut(call, left)
             left -= sum(each.tokens + self._tag_tokens(call, call.parts[at].name) for at, each in own.items())
@@ -277,14 +278,14 @@ class ContextFitter:
         shown |= {_label(call.parts[at]): cut.share for at, cut in own.items()}
         return FittedCall(messages, room - left, {name: round(share, 3) for name, share in shown.items() if share < 1})
 
-    def _shared_cut(self, call: JudgeCall, left: int) -> dict[str, Cut]:
+    def _shared_cut(self, call: JudgeCall, left: int, answer_tokens: int) -> dict[str, Cut]:
         """Return what the call shows of the shared parts: the same as all other calls, unless it has no room for it."""
         tokens = self._tokens
         is_too_long = sum(each.tokens for each in self._shared.values()) * tokens.scale > _MOST_SHARED * self.context
         if self._cut_when_settled != tokens.is_settled or is_too_long:
             self._cut_when_settled = tokens.is_settled
-            # what is left of the context beside a criterion and an answer of usual length; the same for all calls
-            room = int(_MOST_SHARED * self.context / tokens.scale) - self._count(call.system)
+            # what is left of the context beside the answer and a criterion of usual length; the same for all calls
+            room = int((_MOST_SHARED * self.context - answer_tokens) / tokens.scale) - self._count(call.system)
             files = int(call.prompt.file_characters / _LEAST_CHARACTERS_PER_TOKEN / tokens.scale)
             self._shared = self._cut(call, call.prompt.parts, max(room - min(room // _OWN_SHARE, files), 0))
         found = {part.name: self._shared[part.name] for part in call.shared_parts if part.name in self._shared}
@@ -343,12 +344,16 @@ class ContextFitter:
         return Message("system", call.system), Message("user", "\n\n".join([*blocks, task]))
 
     def _text(self, call: JudgeCall, part: PromptPart) -> CountedText:
-        at = (part.digest, call.key)
-        if at not in self._counted:
-            text = part.bounded_text(self.context * MAX_CHARACTERS_PER_TOKEN)
-            key = call.key
-            self._counted[at] = CountedText(text.replace(key, f"{key[:3]} {key[3:]}"), self._tokens.counter)
-        return self._counted[at]
+        at = (part.digest, call.prompt.key)
+        counted = self._counted.pop(at, None)
+        if counted is None:
+            text, key = part.bounded_text(self.context * MAX_CHARACTERS_PER_TOKEN), call.prompt.key
+            text = text.replace(key, f"{key[:3]} {key[3:]}") if key else text
+            counted = CountedText(text, self._tokens.counter)
+        self._counted[at] = counted  # the latest at the end
+        if len(self._counted) > _MOST_COUNTED:
+            del self._counted[next(iter(self._counted))]
+        return counted
 
     def _tag_tokens(self, call: JudgeCall, name: str) -> int:
         return self._count(fenced(name, call.key, "")) + 4
