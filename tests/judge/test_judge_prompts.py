@@ -29,8 +29,6 @@ from pcgeval.judge.prompts import (
     CALL_KINDS,
     MIN_TOKENS,
     ContextError,
-    CountedText,
-    Cut,
     GradingPrompt,
     JudgeCall,
     PromptPart,
@@ -42,7 +40,7 @@ from pcgeval.judge.prompts import (
 )
 from pcgeval.llm.protocol import CallError
 from pcgeval.llm.schemas import checked_schema
-from pcgeval.llm.tokens import MESSAGE_OVERHEAD
+from pcgeval.llm.tokens import MESSAGE_OVERHEAD, CountedText, Cut
 from pcgeval.rubric.tree import prune
 
 FAMILIES = ("pcgeval", "paperbench")

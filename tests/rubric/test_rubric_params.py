@@ -35,7 +35,6 @@ def test_a_model_judge():
         ({"context": 2048, "model": {**MODEL, "options": {"num_ctx": 4096}}}, "context is 2048, but .*num_ctx is 4096"),
         ({"seed": 2, "model": {**MODEL, "options": {"seed": 1}}}, r"seed is 2, but model\.options\.seed is 1"),
         ({"model": {**MODEL, "options": {"num_predict": "many"}}}, "num_predict is 'many'; give a number of tokens"),
-        ({"judge": "simple", "model": MODEL, "votes": 2}, "at temperature 0 all votes are the same"),
         ({"model": {**MODEL, "profile": {"contexts": 1}}}, r"rubric\.model\.profile\.contexts.*'context'"),
         ({"max_depth": 0}, "max_depth is 0"),
         ({"judge": "simple", "model": {**MODEL, "host": "http://me:secret@x"}}, "password"),

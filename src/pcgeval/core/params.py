@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
-from pcgeval.core.profiles import USUAL_CONTEXT, ModelProfile, known_profile
+from pcgeval.core.profiles import ModelProfile, known_profile
 
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
@@ -21,8 +21,6 @@ _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
-_ROOM = "num_predict"
-_LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
 # settings that a backend ignores, which a reader would believe to have an effect
@@ -237,52 +235,13 @@ class RubricParams(_Section):
             given = getattr(self, setting)
             if option in options and given and options[option] != given:
                 raise ValueError(f"{setting} is {given}, but model.options.{option} is {options[option]!r}; keep one")
-        for option in ("num_ctx", _ROOM):
+        for option in ("num_ctx", "num_predict"):
             tokens = options.get(option, 1)
             if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
-        if self.judge == "simple" and self.votes > 1 and self.temperature == 0:
-            raise ValueError(
-                f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
-                "its options, or with --temperature), or ask for 1 vote"
-            )
         return self
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature of the model's answers; None where none is sent."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        own = self.model.options.get("temperature", self.model.known_profile.temperature)
-        return None if own is None else float(own)
-
-    @property
-    def context_tokens(self) -> int:
-        """Tokens of one call, the answer included."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if self.context is not None:
-            return self.context
-        own = self.model.options.get("num_ctx")
-        return int(own) if own else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
-
-    @property
-    def first_seed(self) -> int:
-        """The seed of the first vote; each further vote has the next one."""
-        own = self.model.options.get("seed") if self.model else None
-        return self.seed if own is None else int(own)
-
-    @property
-    def answer_tokens(self) -> int | None:
-        """Room for an answer in tokens; None: none is reserved or sent.
-
-        At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
-        """
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if _ROOM in self.model.options:
-            return int(self.model.options[_ROOM])
-        room = self.model.known_profile.answer_tokens
-        return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
 
 class Intake(_Section):

@@ -13,17 +13,15 @@ which occurs in none of its texts. The replies that the demo has recorded are to
 
 import re
 import threading
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
-from itertools import accumulate
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pcgeval.core.files import sha256_json, sha256_text
 from pcgeval.llm.protocol import CallError, Message
-from pcgeval.llm.tokens import MESSAGE_OVERHEAD, JudgeTokens, TokenCounter
+from pcgeval.llm.tokens import MESSAGE_OVERHEAD, CountedText, Cut, JudgeTokens, left_out
 
 CallKind = Literal["rank", "grade", "parse"]
 CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
@@ -35,8 +33,6 @@ _OWN_SHARE = 3  # the files of a leaf may have at least a third of that
 _LEAST_CHARACTERS_PER_TOKEN = 3
 _MOST_COUNTED = 200  # texts in memory, each of at most half a megabyte
 _SHORTEST_KEY = 6  # characters; a short key costs few tokens
-_LEAST_PIECE = 160  # characters that are counted at a time, to the end of their line
-_PIECES = 512  # of a text
 _FIELD = re.compile(r"\{([a-z]+)\}")
 # The marks of turns in the chat templates of common models; llama.cpp interprets them within a text, too.
 _MARKS = re.compile(
@@ -83,7 +79,7 @@ class PromptPart:
         if len(text) <= max(most, 1):
             return text
         tail = round(most * self.tail)
-        return text[: most - tail] + _left_out(len(text) - most) + text[len(text) - tail :]
+        return text[: most - tail] + left_out(len(text) - most) + text[len(text) - tail :]
 
     def identity(self) -> dict[str, Any]:
         """Return all that determines the part, as JSON values; its text stands as its SHA-256."""
@@ -174,61 +170,6 @@ class FittedCall:
     messages: tuple[Message, ...]
     counted: int
     shown: Mapping[str, float]
-
-
-class Cut(NamedTuple):
-    """What is shown of a text, its tokens, its share of the text, and between which pieces the middle is missing."""
-
-    text: str
-    tokens: int
-    share: float
-    start: int = 0
-    end: int = 0
-
-
-class CountedText:
-    """A text whose tokens were counted once, a few lines at a time, so that any cut of it is known."""
-
-    def __init__(self, text: str, counter: TokenCounter) -> None:
-        """Count it."""
-        self.text, self._counter = text, counter
-        self._ends = [0]
-        size = max(_LEAST_PIECE, len(text) // _PIECES)
-        while (start := self._ends[-1]) < len(text):
-            end = text.find("\n", start + size) + 1 or len(text)
-            self._ends.append(end if end - start <= 4 * size else start + size)
-        pieces = zip(self._ends, self._ends[1:], strict=False)
-        self._tokens = [0, *accumulate(counter.count(text[start:end]) for start, end in pieces)]
-
-    @property
-    def tokens(self) -> int:
-        """Its tokens."""
-        return self._tokens[-1]
-
-    def cut(self, most: int, tail: float) -> Cut:
-        """Return what is left of the text with at most `most` tokens.
-
-        It is cut at the ends of lines. `tail` is the share of what is kept that comes from its end.
-        """
-        if self.tokens <= most:
-            return Cut(self.text, self.tokens, 1.0)
-        room = most - (note := self._counter.count(_left_out(len(self.text))))
-        last = len(self._tokens) - 1
-        head = max(bisect_right(self._tokens, room - round(room * tail)) - 1, 0)
-        rest = room - self._tokens[head]
-        end = last - sum(self.tokens - self._tokens[place] <= rest for place in range(head, last)) if tail else last
-        kept = self._ends[head] + len(self.text) - self._ends[end]
-        if kept == 0:
-            return Cut("", 0, 0.0)
-        text = self.text[: self._ends[head]] + _left_out(len(self.text) - kept) + self.text[self._ends[end] :]
-        tokens = self._tokens[head] + note + self.tokens - self._tokens[end]
-        return Cut(text, tokens, kept / len(self.text), head, end)
-
-    def missing(self, cut: Cut, most: int) -> Cut:
-        """Return the beginning of what a cut left out, with at most `most` tokens."""
-        end = min(bisect_right(self._tokens, self._tokens[cut.start] + most) - 1, cut.end)
-        text = self.text[self._ends[cut.start] : self._ends[end]]
-        return Cut(text, self._tokens[end] - self._tokens[cut.start], len(text) / len(self.text))
 
 
 class ContextFitter:
@@ -425,10 +366,6 @@ def _block(part: PromptPart, name: str, key: str, cut: Cut) -> str:
 def _label(part: PromptPart) -> str:
     """Return how a part is named where a reader is told how much of it was shown: of a file, by its name."""
     return part.text.partition("\n")[0][:300] if part.name == "file" else part.name
-
-
-def _left_out(characters: int) -> str:
-    return f"\n[... {characters} characters left out ...]\n"
 
 
 @cache

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import Model, RubricParams
-from pcgeval.core.profiles import OPENAI_URL
+from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
 from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
+
+_LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
 
 
 class GradingError(PcgevalError):
@@ -29,6 +31,49 @@ class JudgeSettings(RubricParams):
     """
 
     human_grades: Path | None = None
+
+    @model_validator(mode="after")
+    def _votes_differ(self) -> Self:
+        if self.judge == "simple" and self.votes > 1 and self.temperature == 0:
+            raise ValueError(
+                f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
+                "its options, or with --temperature), or ask for 1 vote"
+            )
+        return self
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the model's answers; None where none is sent."""
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        own = self.model.options.get("temperature", self.model.known_profile.temperature)
+        return None if own is None else float(own)
+
+    @property
+    def context_tokens(self) -> int:
+        """Tokens of one call, the answer included."""
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        if self.context is not None:
+            return self.context
+        own = self.model.options.get("num_ctx")
+        return int(own) if own else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
+
+    @property
+    def first_seed(self) -> int:
+        """The seed of the first vote; each further vote has the next one."""
+        own = self.model.options.get("seed") if self.model else None
+        return self.seed if own is None else int(own)
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """Room for an answer in tokens; None: none is reserved or sent.
+
+        At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
+        """
+        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
+        if "num_predict" in self.model.options:
+            return int(self.model.options["num_predict"])
+        room = self.model.known_profile.answer_tokens
+        return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
     @property
     def is_replay(self) -> bool:

@@ -1,4 +1,4 @@
-"""Count tokens, so that a prompt fits.
+"""Count tokens, so that a prompt fits, and cut texts that do not.
 
 A model in this process counts with its own tokenizer. For all others there is an estimate that is meant to be too high:
 a tokenizer that works on bytes has no token shorter than one. The tokenizers of the local models needed fewer tokens
@@ -8,11 +8,13 @@ for every text of human language, code or data that was tried.
 import json
 import math
 import re
+from bisect import bisect_right
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import Backend, ChatReply, LlmError
@@ -24,6 +26,8 @@ _SCALES = (0.25, 2.0)  # that can be believed
 _SCALE_MARGIN = 1.02
 _WORD = re.compile(rb" ?(?:[A-Z]?[a-z]+|[A-Z]+)")  # with the space before it, as in GPT-2's tokenizer
 _SPACES = re.compile(rb" +")
+_LEAST_PIECE = 160  # characters that are counted at a time, to the end of their line
+_PIECES = 512  # of a text
 _USUAL_BYTES = 4  # of a token
 _MERGED_SPACES = 8  # that every tokenizer has a token for
 
@@ -148,3 +152,63 @@ class EstimatedTokens:
         rest = _WORD.sub(b"", rest)
         spaces: list[int] = [1 + math.ceil((len(run) - 1) / _MERGED_SPACES) for run in _SPACES.findall(rest)]
         return math.ceil((len(words) + 2 * letters) / 3) + sum(spaces) + len(rest) - rest.count(b" ")
+
+
+class Cut(NamedTuple):
+    """What is shown of a text, its tokens, its share of the text, and between which pieces the middle is missing."""
+
+    text: str
+    tokens: int
+    share: float
+    start: int = 0
+    end: int = 0
+
+
+class CountedText:
+    """A text whose tokens were counted once, a few lines at a time, so that any cut of it is known."""
+
+    def __init__(self, text: str, counter: TokenCounter) -> None:
+        """Count it."""
+        self.text, self._counter = text, counter
+        self._ends = [0]
+        size = max(_LEAST_PIECE, len(text) // _PIECES)
+        while (start := self._ends[-1]) < len(text):
+            end = text.find("\n", start + size) + 1 or len(text)
+            self._ends.append(end if end - start <= 4 * size else start + size)
+        pieces = zip(self._ends, self._ends[1:], strict=False)
+        self._tokens = [0, *accumulate(counter.count(text[start:end]) for start, end in pieces)]
+
+    @property
+    def tokens(self) -> int:
+        """Its tokens."""
+        return self._tokens[-1]
+
+    def cut(self, most: int, tail: float) -> Cut:
+        """Return what is left of the text with at most `most` tokens.
+
+        It is cut at the ends of lines. `tail` is the share of what is kept that comes from its end.
+        """
+        if self.tokens <= most:
+            return Cut(self.text, self.tokens, 1.0)
+        room = most - (note := self._counter.count(left_out(len(self.text))))
+        last = len(self._tokens) - 1
+        head = max(bisect_right(self._tokens, room - round(room * tail)) - 1, 0)
+        rest = room - self._tokens[head]
+        end = last - sum(self.tokens - self._tokens[place] <= rest for place in range(head, last)) if tail else last
+        kept = self._ends[head] + len(self.text) - self._ends[end]
+        if kept == 0:
+            return Cut("", 0, 0.0)
+        text = self.text[: self._ends[head]] + left_out(len(self.text) - kept) + self.text[self._ends[end] :]
+        tokens = self._tokens[head] + note + self.tokens - self._tokens[end]
+        return Cut(text, tokens, kept / len(self.text), head, end)
+
+    def missing(self, cut: Cut, most: int) -> Cut:
+        """Return the beginning of what a cut left out, with at most `most` tokens."""
+        end = min(bisect_right(self._tokens, self._tokens[cut.start] + most) - 1, cut.end)
+        text = self.text[self._ends[cut.start] : self._ends[end]]
+        return Cut(text, self._tokens[end] - self._tokens[cut.start], len(text) / len(self.text))
+
+
+def left_out(characters: int) -> str:
+    """Return the line that stands where so many characters of a text are left out."""
+    return f"\n[... {characters} characters left out ...]\n"
