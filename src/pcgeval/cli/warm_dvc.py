@@ -134,7 +134,7 @@ def _warm_run(run: Callable[..., None]) -> Callable[..., None]:
         from dvc.stage.exceptions import StageCmdFailedError
 
         words = shlex.split(cmd)
-        if words[:1] != ["python"] or not re.fullmatch(r"stages/\w+\.py", words[1]):
+        if words[:1] != ["python"] or not re.fullmatch(r"stages/\w+\.py", "".join(words[1:2])):
             return run(executable, cmd, **options)
         state = _state_of(package)
         if not loaded:

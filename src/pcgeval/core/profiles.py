@@ -73,7 +73,8 @@ _REASONING: dict[str, Any] = {
     "seed": False,
     "limit_field": "max_completion_tokens",
 }
-# The providers' price lists and model pages in autumn 2025. A name matches the first entry that is its beginning.
+# Limits and list prices as the providers published them in 2025; they change, and params.yaml can override each.
+# A name matches the first entry that is its beginning.
 _KNOWN = {
     "o1": _hosted(200_000, (15.0, 60.0, 7.5), **_REASONING),
     "o3-mini": _hosted(200_000, (1.1, 4.4, 0.55), **_REASONING, reasoning_effort="high"),  # PaperBench's judge
