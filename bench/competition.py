@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -202,6 +201,11 @@ def evaluate(command: str) -> Evaluation:
     return Evaluation(spent, time.monotonic() - began, f"{ran} stages run", Path("dvc.lock").stat().st_size)
 
 
+def change_a_submission() -> None:
+    before = (SUBMISSIONS / "team02" / "prompt.txt").read_text("utf-8").partition("Team team02.")[2].rstrip()
+    write_team("team02", f"{before} Build it well.")
+
+
 def change_physics() -> None:
     change_params(lambda values: values["physics"].update(seed=values["physics"]["seed"] + 1))
 
@@ -222,7 +226,7 @@ def add_a_team() -> None:
 CHANGES: dict[str, Callable[[], None]] = {
     "cold": lambda: None,
     "idle": lambda: None,
-    "one changed submission": partial(write_team, "team02", wish=" Build it well."),
+    "one changed submission": change_a_submission,
     "one more team": add_a_team,
     "physics changed": change_physics,
     "rubric changed": change_rubric,

@@ -138,6 +138,24 @@ def test_a_forked_stage_that_fails_or_is_stopped_ends_as_any_other(scripts, tmp_
         reproduce()
 
 
+def test_a_hash_that_an_earlier_run_kept_counts_only_for_the_same_files(scripts, tmp_path):
+    scripts(one="a", two="b")
+    reproduce()
+    assert reproduce().summary() == "2 stages: 0 run, 2 reused"
+    hashes = tmp_path / ".pcgeval/parsed/hashes.json"
+    whole = hashes.read_bytes()
+    hashes.write_bytes(b"{")
+    assert reproduce().summary() == "2 stages: 0 run, 2 reused"
+    assert hashes.read_bytes() == whole
+    made = (tmp_path / "one").read_text()
+    (tmp_path / "one").write_text("x" * len(made))
+    reproduce()
+    assert (tmp_path / "one").read_text() == made
+    with (tmp_path / "stages/write.py").open("a") as script:
+        script.write("# changed\n")
+    assert "2 stages: 2 run" in reproduce().summary()
+
+
 def test_what_changes_while_stages_run_is_hashed_as_it_is_then(scripts, tmp_path):
     scripts(one="a", two="b")
     stage = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
@@ -148,6 +166,27 @@ def test_what_changes_while_stages_run_is_hashed_as_it_is_then(scripts, tmp_path
     assert run_dvc(tmp_path, "commit", "--quiet", "--force").returncode == 0
     assert yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"] == made
     assert made["params"]["params.yaml"] == {"word": 2}
+
+
+@pytest.mark.usefixtures("project")
+def test_dvc_lock_is_written_as_dvc_writes_it(tmp_path):
+    (tmp_path / "params.yaml").write_text("{word: 1e-4, 'on': 'yes', list: [1, null, {a: 'b: c'}], empty: {}}\n")
+    stages = {
+        "one-1": {"cmd": ["echo 'x: y' > one", "echo # >> one " + "and on " * 30], "outs": ["one"]},
+        "two": {"cmd": "mkdir two; echo 2 > two/é", "deps": ["one"], "outs": [{"two": {"persist": True}}]},
+    }
+    for each in stages.values():
+        each["params"] = ["word", "on", "list", "empty"]
+    made = []
+    for run in (reproduce, lambda: run_dvc(tmp_path, "repro", "--force")):
+        (tmp_path / "dvc.lock").unlink(missing_ok=True)
+        for cmd in ("echo 3 > three", "echo 4 > three"):  # two stages are new, then one is changed
+            stages["three"] = {"cmd": cmd, "outs": ["three"]}
+            (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
+            run()
+        made.append((tmp_path / "dvc.lock").read_text())
+    assert made[0] == made[1]
+    assert list(yaml.safe_load(made[0])["stages"]) == list(stages)
 
 
 def test_the_stages_that_were_finished_are_in_the_lock_of_a_run_that_was_stopped(project, tmp_path):

@@ -107,11 +107,14 @@ def _restore_dvc_lock() -> None:
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from voluptuous import Invalid
 
+    from pcgeval.cli.warm_dvc import kept_value
     from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
 
     if not DVC_LOCK.is_file():
         return
     content = DVC_LOCK.read_bytes()
+    if kept_value(str(DVC_LOCK), content.decode("utf-8", "replace")) is not None:  # the last run has read it whole
+        return
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         COMPILED_LOCKFILE_SCHEMA(yaml.load(content, loader))  # noqa: S506 - one of the safe ones

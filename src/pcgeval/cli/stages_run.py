@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pcgeval.cli.warm_dvc import warm_dvc
+from pcgeval.cli.warm_dvc import warm_dvc, write_lock
 from pcgeval.core.console import EXIT_INTERRUPTED, INSIDE_RUN, duration, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import printable_line, printable_text
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dvc.stage import Stage
 
 _SILENT = frozenset({"dvc.repo.reproduce", "dvc.output"})  # failures, named at the end, and folders that are empty
-_LOCK_SECONDS = 10.0  # at least, between two times that dvc.lock is written
-_LOCK_SHARE = 0.05  # of the time, at most, for writing it
 
 
 class RunError(PcgevalError):
@@ -38,12 +36,10 @@ class StagesRun(logging.Handler):
         super().__init__()
         self.total = self.looked_at = self._ran = 0
         self.failed: list[str] = []
+        self._targets: Sequence[str] = ()
         # of each kind of stage, which is its name without model and team
         self._to_do: Counter[str] = Counter()
         self._seconds: dict[str, list[float]] = {}
-        # DVC writes all of dvc.lock anew after each stage, so that its time would grow with the square of their number
-        self._unwritten: list[Stage] = []
-        self._next_write = time.monotonic() + _LOCK_SECONDS
 
     def reproduce(self, targets: Sequence[str] = ()) -> None:
         """Run every stage that changed, also those behind a failed one that do not need it; or some, changed or not.
@@ -54,6 +50,7 @@ class StagesRun(logging.Handler):
         from dvc.exceptions import DvcException, ReproductionError
         from dvc.repo import Repo
 
+        self._targets = targets
         log = logging.getLogger("dvc")
         log.setLevel(logging.INFO)
         handlers, log.handlers = log.handlers, [self]
@@ -63,15 +60,8 @@ class StagesRun(logging.Handler):
         os.environ |= {INSIDE_RUN: "1", "PATH": this_python, "OPENBLAS_NUM_THREADS": "1"}
         try:
             with warm_dvc(), Repo() as repository:
-                names = targets or [stage.addressing for stage in repository.index.stages]
-                self._to_do = Counter(map(_kind, names))
-                self.total = self._to_do.total()
                 only: dict[str, Any] = {"targets": targets, "force": True, "single_item": True} if targets else {}
-                try:
-                    repository.reproduce(on_error="keep-going", repro_fn=self._reproduce_stage, **only)
-                finally:
-                    with repository.lock:
-                        self._write_lock()
+                repository.reproduce(on_error="keep-going", repro_fn=self._reproduce_stage, **only)
         except ReproductionError:
             pass  # each failed stage has printed its reason, and is counted
         except DvcException as error:
@@ -86,14 +76,16 @@ class StagesRun(logging.Handler):
     def _reproduce_stage(self, stage: "Stage", **options: Any) -> "Stage | None":
         from dvc.stage.exceptions import StageCmdFailedError
 
+        if not self.total:  # DVC has just read them all, and would do so again outside
+            names = self._targets or [each.addressing for each in stage.repo.index.stages]
+            self._to_do = Counter(map(_kind, names))
+            self.total = self._to_do.total()
         began, kind = time.monotonic(), _kind(stage.addressing)
         self.looked_at += 1
         try:
             reproduced = stage.reproduce(**options)
             if reproduced:
-                self._unwritten.append(reproduced)
-                if time.monotonic() >= self._next_write:
-                    self._write_lock()
+                write_lock(reproduced)
         except Exception as error:
             if not isinstance(error, StageCmdFailedError):  # such as an output that was not made, or another DVC's lock
                 print_stderr(f"{stage.addressing}: {printable_text(str(error))}")
@@ -105,15 +97,6 @@ class StagesRun(logging.Handler):
             self._to_do[kind] -= 1
             self._seconds.setdefault(kind, []).append(time.monotonic() - began)
         return reproduced
-
-    def _write_lock(self) -> None:
-        """Write the stages that ran since the last time into dvc.lock; after a kill they come from DVC's run cache."""
-        began = time.monotonic()
-        stages, self._unwritten = self._unwritten, []
-        if stages:
-            stages[0].dvcfile.dump_stages(stages, update_pipeline=False)
-        ended = time.monotonic()
-        self._next_write = ended + max(_LOCK_SECONDS, (ended - began) / _LOCK_SHARE)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print that a stage begins, and DVC's warnings."""

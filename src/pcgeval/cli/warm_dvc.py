@@ -19,13 +19,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pcgeval
-from pcgeval.core.files import sha256_json, write_text
+from pcgeval.core.files import sha256_json, unsynced, write_json, write_text
 from pcgeval.core.layout import STATE, is_ignored
 
+if TYPE_CHECKING:
+    from dvc.stage import Stage
+
 PARSED = STATE / "parsed"
+_HASHES = PARSED / "hashes.json"
+_LOCK_HEAD = "schema: '2.0'\nstages:\n"
+_BLOCK = re.compile(r"^  \S.*\n(?:   .*\n)*", re.MULTILINE)  # a stage in dvc.lock
 _IMPORT = re.compile(r"^from (pcgeval[.\w]*) import", re.MULTILINE)
 _State = tuple[tuple[str, int, int, int], ...]  # of each file: path, time of change, size, inode
 
@@ -43,11 +49,16 @@ def warm_dvc() -> Iterator[None]:
     dvc.utils.strictyaml.parse_yaml = _remembered_parse(parse)
     dvc.output.build = _remembered_build(build)
     LOADERS[".yaml"] = _remembered_load(load)
+    hash_meta = dvc.output.Output._get_hash_meta  # noqa: SLF001
+    kept_hashes = _KeptHashes()
+    dvc.output.Output._get_hash_meta = kept_hashes.remembered(hash_meta)  # noqa: SLF001
     if sys.platform == "linux":  # elsewhere a system's libraries do not survive a fork
         dvc.stage.run._run = _warm_run(run)  # noqa: SLF001
     try:
         yield
     finally:
+        kept_hashes.write()
+        dvc.output.Output._get_hash_meta = hash_meta  # noqa: SLF001
         dvc.utils.strictyaml.parse_yaml = parse
         dvc.output.build, dvc.stage.run._run, LOADERS[".yaml"] = build, run, load  # noqa: SLF001
 
@@ -87,6 +98,40 @@ def _remembered_build(build: Callable[..., Any]) -> Callable[..., Any]:
     return remembered
 
 
+class _KeptHashes:
+    """The hashes of files and folders that were compared with dvc.lock, kept for later runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+        with suppress(OSError, ValueError, AttributeError):  # missing, or damaged
+            self._known = dict(json.loads(_HASHES.read_bytes()).items())
+
+    def remembered(self, hash_meta: Callable[..., Any]) -> Callable[..., Any]:
+        """Return DVC's method that hashes what a stage depends on or makes, which does so once for each state of it."""
+
+        def method(output: Any) -> Any:
+            from dvc_data.hashfile.hash_info import HashInfo
+            from dvc_data.hashfile.meta import Meta
+
+            if output.fs.protocol != "local":
+                return hash_meta(output)
+            state = sha256_json([version("dvc"), output.hash_name, _state_of(output.fs_path)])
+            with suppress(KeyError, TypeError, ValueError, AttributeError):  # another state, or damaged
+                kept = self._known[output.fs_path]
+                if kept["state"] == state:
+                    return Meta.from_dict(kept["meta"]), HashInfo(kept["name"], kept["value"])
+            meta, found = hash_meta(output)
+            kept = {"state": state, "meta": meta.to_dict(), "name": found.name, "value": found.value}
+            self._known[output.fs_path] = kept
+            return meta, found
+
+        return method
+
+    def write(self) -> None:
+        with unsynced():
+            write_json(_HASHES, self._known, indent=None)
+
+
 def _remembered_load(load: Callable[..., Any]) -> Callable[..., Any]:
     """Return DVC's function that loads a YAML file, which then does so once for each state of it."""
     known: dict[str, tuple[_State, Any]] = {}
@@ -111,18 +156,56 @@ def _remembered_parse(parse: Callable[..., Any]) -> Callable[..., Any]:
     def remembered(text: str, path: str, typ: str = "safe") -> Any:
         if typ != "safe":
             return parse(text, path, typ=typ)
-        kept = PARSED / f"{Path(path).name}.json"
-        key = sha256_json([text, version("dvc")])
-        with suppress(OSError, ValueError, KeyError, TypeError):  # missing, or damaged
-            known = json.loads(kept.read_bytes())
-            if known["key"] == key:
-                return known["value"]
-        value = parse(text, path, typ=typ)
-        if json.loads(json.dumps(value, default=str)) == value:  # no dates, no keys that are no texts
-            write_text(kept, json.dumps({"key": key, "value": value}))  # in the order of the file
+        value = kept_value(path, text)
+        if value is None:
+            value = parse(text, path, typ=typ)
+            _keep_value(path, text, value)
         return value
 
     return remembered
+
+
+def kept_value(path: str, text: str) -> Any:
+    """Return what a text of this file was parsed to; None if that is not known."""
+    with suppress(OSError, ValueError, KeyError, TypeError):  # missing, or damaged
+        kept = json.loads((PARSED / f"{Path(path).name}.json").read_bytes())
+        if kept["key"] == sha256_json([text, version("dvc")]):
+            return kept["value"]
+    return None
+
+
+def _keep_value(path: str, text: str, value: Any) -> None:
+    if json.loads(json.dumps(value, default=str)) == value:  # no dates, no keys that are no texts
+        key = sha256_json([text, version("dvc")])
+        with unsynced():
+            write_text(PARSED / f"{Path(path).name}.json", json.dumps({"key": key, "value": value}))  # in its order
+
+
+def write_lock(stage: "Stage") -> None:
+    """Write a stage that ran into dvc.lock as DVC does, byte for byte, but only its own lines.
+
+    DVC parses and writes the whole file after each stage, so that its time grows with the square of their number.
+    """
+    from dvc.stage.serialize import to_lockfile
+    from dvc.utils.serialize import dumps_yaml
+
+    path = Path(stage.path).with_suffix(".lock")
+    before = path.read_text("utf-8") if path.is_file() else ""
+    if not before.startswith(_LOCK_HEAD) or re.search(r"^\w", before.removeprefix(_LOCK_HEAD), re.MULTILINE):
+        stage.dump(update_pipeline=False)  # a new file, or one with more in it than stages
+        return
+    made = to_lockfile(stage)
+    own = dumps_yaml({"stages": made}).removeprefix("stages:\n")
+    name = own.partition("\n")[0]
+    blocks = {block.partition("\n")[0]: block for block in _BLOCK.findall(before.removeprefix(_LOCK_HEAD))}
+    text = _LOCK_HEAD + "".join({**blocks, name: own}.values())
+    if text != before:
+        with unsynced():
+            write_text(path, text)
+        stage.repo.scm_context.track_file(os.path.relpath(path))
+    if isinstance(known := kept_value(str(path), before), dict):
+        known["stages"].update(json.loads(json.dumps(made)))
+        _keep_value(str(path), text, known)
 
 
 def _warm_run(run: Callable[..., None]) -> Callable[..., None]:
