@@ -173,6 +173,7 @@ def test_dvc_lock_is_written_as_dvc_writes_it(tmp_path):
     (tmp_path / "params.yaml").write_text("{word: 1e-4, 'on': 'yes', list: [1, null, {a: 'b: c'}], empty: {}}\n")
     stages = {
         "one-1": {"cmd": ["echo 'x: y' > one", "echo # >> one " + "and on " * 30], "outs": ["one"]},
+        "blank": {"cmd": ["echo 'a\n\nb' > blank"], "outs": ["blank"]},
         "two": {"cmd": "mkdir two; echo 2 > two/é", "deps": ["one"], "outs": [{"two": {"persist": True}}]},
     }
     for each in stages.values():

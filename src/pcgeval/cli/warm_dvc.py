@@ -17,13 +17,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pcgeval
 from pcgeval.core.files import sha256_json, unsynced, write_json, write_text
 from pcgeval.core.layout import STATE, is_ignored
+from pcgeval.core.packages import installed_version
 
 if TYPE_CHECKING:
     from dvc.stage import Stage
@@ -115,7 +115,7 @@ class _KeptHashes:
 
             if output.fs.protocol != "local":
                 return hash_meta(output)
-            state = sha256_json([version("dvc"), output.hash_name, _state_of(output.fs_path)])
+            state = sha256_json([installed_version("dvc"), output.hash_name, _state_of(output.fs_path)])
             with suppress(KeyError, TypeError, ValueError, AttributeError):  # another state, or damaged
                 kept = self._known[output.fs_path]
                 if kept["state"] == state:
@@ -169,14 +169,14 @@ def kept_value(path: str, text: str) -> Any:
     """Return what a text of this file was parsed to; None if that is not known."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # missing, or damaged
         kept = json.loads((PARSED / f"{Path(path).name}.json").read_bytes())
-        if kept["key"] == sha256_json([text, version("dvc")]):
+        if kept["key"] == sha256_json([text, installed_version("dvc")]):
             return kept["value"]
     return None
 
 
 def _keep_value(path: str, text: str, value: Any) -> None:
     if json.loads(json.dumps(value, default=str)) == value:  # no dates, no keys that are no texts
-        key = sha256_json([text, version("dvc")])
+        key = sha256_json([text, installed_version("dvc")])
         with unsynced():
             write_text(PARSED / f"{Path(path).name}.json", json.dumps({"key": key, "value": value}))  # in its order
 
@@ -191,13 +191,15 @@ def write_lock(stage: "Stage") -> None:
 
     path = Path(stage.path).with_suffix(".lock")
     before = path.read_text("utf-8") if path.is_file() else ""
-    if not before.startswith(_LOCK_HEAD) or re.search(r"^\w", before.removeprefix(_LOCK_HEAD), re.MULTILINE):
-        stage.dump(update_pipeline=False)  # a new file, or one with more in it than stages
+    rest = before.removeprefix(_LOCK_HEAD)
+    found = _BLOCK.findall(rest)
+    if rest == before or "".join(found) != rest:  # a new file, or one with more in it than stages as DVC writes them
+        stage.dump(update_pipeline=False)
         return
     made = to_lockfile(stage)
     own = dumps_yaml({"stages": made}).removeprefix("stages:\n")
     name = own.partition("\n")[0]
-    blocks = {block.partition("\n")[0]: block for block in _BLOCK.findall(before.removeprefix(_LOCK_HEAD))}
+    blocks = {block.partition("\n")[0]: block for block in found}
     text = _LOCK_HEAD + "".join({**blocks, name: own}.values())
     if text != before:
         with unsynced():

@@ -7,7 +7,7 @@ folders and files, so that a later stage depends on a parent folder and DVC draw
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -53,12 +53,13 @@ DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore")
 # pcgeval's own classifier, rubric and example paper: inside the package if it is installed, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
 PACKAGED_DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parents[1] / "data"
+_IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 
 def is_ignored(name: str) -> bool:
     """Tell whether a file or folder of this name is never part of an input or output, as .dvcignore says too."""
-    return any(fnmatchcase(name, pattern) for pattern in DVC_IGNORED)
+    return _IGNORED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, order=True)
