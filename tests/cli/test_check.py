@@ -240,7 +240,7 @@ def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str
     change(rubric={"judge": "simple", "model": recorded, "votes": 3})  # without a temperature all votes are one
     code, found = check(capsys)
     assert code == 2
-    assert [group for group, severity, _ in found if severity == "error"] == ["params.yaml"]
+    assert [group for group, severity, _ in found if severity == "error"] == ["rubric"]
     assert "temperature" in found[0][2]
 
 

@@ -171,7 +171,7 @@ def test_the_openai_backend_asks_it(local_server, smollm):
             8,
             "length",
         )
-    with pytest.raises(CallError, match=r"400: .*input length exceeds"):
+    with pytest.raises(CallError, match="input length exceeds"):
         model.chat(ChatRequest(SMOLLM.name, "d", (Message("user", "word " * 5000),), SAME), 60)
     with pytest.raises(LlmError, match=f"It has {SMOLLM.name}"):
         ServedModel("nobody", [OpenAiServer("nobody", f"{local_server.address}/v1")]).digest()
