@@ -101,7 +101,7 @@ class Endpoint(BaseHTTPRequestHandler):
 def rubric_of(paper: str) -> Any:
     """Return a paper's rubric as JSON values."""
     rubric = REFERENCE / "paperbench/papers" / paper / "rubric.json"
-    return json.loads(rubric.read_text()) if rubric.is_file() else made_up_rubric()
+    return json.loads(rubric.read_text()) if rubric.is_file() else made_up_rubric(checks=False)
 
 
 def nodes_above(value: Any) -> dict[str, str]:

@@ -21,19 +21,21 @@ LEAVES = 361
 LEAVES_A_NODE = 3
 
 
-def made_up_rubric() -> dict[str, object]:
-    """Return a rubric of so many leaves, three below each node of the second level."""
-    tasks = [
+def made_up_rubric(*, checks: bool = True) -> dict[str, object]:
+    """Return a rubric of so many leaves, three below each node; with checks a program can decide each of them."""
+    tasks: list[dict[str, object]] = [
         {
             "id": f"leaf-{number}",
             "requirements": f"Criterion {number} is met.",
             "weight": 1 + number % 3,
             "sub_tasks": [],
             "task_category": CATEGORIES[number % 3],
-            "check": {"name": "prompt_mentions", "arguments": {"text": str(number)}},
         }
         for number in range(LEAVES)
     ]
+    if checks:
+        for number, task in enumerate(tasks):
+            task["check"] = {"name": "prompt_mentions", "arguments": {"text": str(number)}}
     groups = [
         {
             "id": f"group-{start}",

@@ -54,7 +54,7 @@ class LevelMeasurer:
         pictures: dict[int, Image.Image] = {}
         for number, xml in enumerate(levels):
             try:
-                end = simulate(xml, self.physics)
+                end = simulate(xml, self.physics, paths=False)
             except SimulationError as error:
                 measured.append(MeasuredLevel("simulate", str(error)))
             else:

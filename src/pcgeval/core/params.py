@@ -158,7 +158,7 @@ class PhysicsParams(_Section):
     seed: int = Field(0, ge=0, lt=2**31)
     seconds: float = Field(10.0, gt=0, le=60)
     step: float = Field(0.02, ge=0.001, le=0.1)
-    iterations: int = Field(100, ge=1, le=1000)
+    iterations: int | None = Field(None, ge=1, le=1000)  # null: 55 in pymunk; 100 in box2d, as officially
     moved_distance: float = Field(0.1, gt=0)
     life: float = Field(5.0, gt=0)  # a block dies when contacts have taken this much, in m/s of relative speed
 

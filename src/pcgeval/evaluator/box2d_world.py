@@ -25,13 +25,15 @@ from pcgeval.evaluator.world import (
 )
 from pcgeval.levels.blocks import Block
 
+ITERATIONS = 100  # for velocities and for positions, as in the official evaluator
+
 
 class Box2dWorld(World):
     """A level in a Box2D world, stepped as Unity 2019.4 steps it: discrete collision, no sub-steps."""
 
     def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
         super().__init__(blocks, physics)
-        self._iterations = physics.iterations
+        self._iterations = physics.iterations or ITERATIONS
         self._world = Box2D.b2World(gravity=(0.0, -GRAVITY), doSleep=True)
         self._world.continuousPhysics = False
         ground = self._world.CreateStaticBody(position=(0.0, GROUND_TOP - 1))

@@ -27,14 +27,14 @@ class SimulationError(PcgevalError):
     """A level that can be read but not simulated."""
 
 
-def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stability:
+def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: bool = True) -> Stability:
     """Simulate a level and return the best of up to `physics.trials` trials.
 
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
     y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
     which nothing moves ends the search, and one that cannot become the best ends early; of equal trials the first is
     kept. `physics.starts` more trials, each with a jitter of its own, do not count: their scores tell how fragile the
-    level is.
+    level is. The `paths` of the blocks are for replays; it takes less time without them.
 
     Raises:
         LevelError: The text is no level.
@@ -43,16 +43,16 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None) -> Stabilit
     physics = physics or PhysicsParams()
     blocks = level_blocks(xml)
     _check_overlaps(blocks)
-    best, recording = _trial(blocks, 1, physics)
+    best, recording = _trial(blocks, 1, physics, record=paths)
     for trial in range(2, physics.trials + 1):
         if best.moving_blocks == 0:
             break
-        other = _trial(blocks, trial, physics, to_beat=best.moving_blocks)
+        other = _trial(blocks, trial, physics, record=True, to_beat=best.moving_blocks)
         if other[0].score > best.score:
             best, recording = other
     more = range(physics.trials + 1, physics.trials + 1 + physics.starts)
-    starts = tuple(_trial(blocks, trial, physics)[0].score for trial in more)
-    return replace(best, starts=starts, paths=recording.paths())
+    starts = tuple(_trial(blocks, trial, physics, record=False)[0].score for trial in more)
+    return replace(best, starts=starts, paths=recording.paths() if paths else ())
 
 
 def simulate_with_all_engines(xml: str | bytes, physics: PhysicsParams | None = None) -> dict[str, Stability]:
@@ -96,9 +96,9 @@ def _check_overlaps(blocks: Sequence[Block]) -> None:
 
 
 def _trial(
-    blocks: Sequence[Block], trial: int, physics: PhysicsParams, to_beat: float = math.inf
+    blocks: Sequence[Block], trial: int, physics: PhysicsParams, *, record: bool, to_beat: float = math.inf
 ) -> tuple[Stability, Recording]:
-    """Simulate a trial, to its end unless so many blocks moved in a better one as are lost here.
+    """Simulate a trial, to its end unless, as the record shows, as many blocks are lost as moved in the one to beat.
 
     A block is lost if it broke, or lies so far below its place that it would have to climb to be counted as staying.
     """
@@ -107,11 +107,11 @@ def _trial(
     recording.add(0)
     between = max(1, round(FRAME_SECONDS / physics.step))
     for step in _steps(world, physics):
-        if step % between == 0:
+        if record and step % between == 0:
             recording.add(step * physics.step)
             if recording.lost(LOST_BELOW * physics.moved_distance) >= to_beat:
                 break
-    if step % between:
+    if record and step % between:
         recording.add(step * physics.step)
     return _stability(blocks, world, trial, physics), recording
 

@@ -28,6 +28,8 @@ SKIN = 0.01  # Box2D's polygon radius: colliders meet this far outside their out
 FLAT_SKIN = 0.005  # the part of a block's skin that is added to its flat sides, see `_body`
 SLOP = 0.005  # Box2D's linear slop: overlap of skins that is left alone
 BAUMGARTE = 0.2  # share of the remaining overlap that Box2D removes in one step
+STEPS_BETWEEN_CORRECTIONS = 2  # of angular velocities: see `_give_back_turning`
+ITERATIONS = 55  # 100, as in Box2D, come no nearer to it: bench/pymunk_settings.py
 SLEEP_SECONDS = 0.5
 SLEEP_SPEED = 0.01  # m/s
 SLEEP_TURN = math.radians(2)  # per second
@@ -45,7 +47,7 @@ class PymunkWorld(World):
         drag = 1 + physics.step * LINEAR_DRAG
         space.gravity = (0.0, -GRAVITY / drag)  # Box2D drags what gravity added in the same step, pymunk does not
         space.damping = drag ** (-1 / physics.step)
-        space.iterations = physics.iterations
+        space.iterations = physics.iterations or ITERATIONS
         space.collision_slop = SLOP
         space.collision_bias = (1 - BAUMGARTE) ** (1 / physics.step)
         space.sleep_time_threshold = SLEEP_SECONDS
@@ -55,7 +57,8 @@ class PymunkWorld(World):
         for body in self._bodies:
             space.add(body, *body.shapes)
         self._living = list(self._bodies)
-        self._turning_given_back = drag / (1 + physics.step * ANGULAR_DRAG)
+        self._steps = 0
+        self._turning_given_back = (drag / (1 + physics.step * ANGULAR_DRAG)) ** STEPS_BETWEEN_CORRECTIONS
         self._index_of = {body: index for index, body in enumerate(self._bodies)}
         self._index_of_id = {body.id: index for index, body in enumerate(self._bodies)}
         self._places = [(block.x, block.y, math.radians(block.rotation)) for block in blocks]
@@ -71,7 +74,9 @@ class PymunkWorld(World):
             self._space.remove(body, *body.shapes)
             self._living.remove(body)
         self.dying.clear()
-        self._give_back_turning()
+        self._steps += 1
+        if self._steps % STEPS_BETWEEN_CORRECTIONS == 0:
+            self._give_back_turning()
 
     @property
     def asleep(self) -> bool:
@@ -89,7 +94,7 @@ class PymunkWorld(World):
         return list(self._places)
 
     def _give_back_turning(self) -> None:
-        """Undo what pymunk, which has one drag for both motions, took too much from angular velocities.
+        """Undo what pymunk, which has one drag for both motions, took too much from angular velocities since last time.
 
         Slow turning is left alone: to set a velocity is to wake a body, and Box2D lets bodies sleep below this speed.
         """
