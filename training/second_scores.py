@@ -4,7 +4,7 @@
     python second_scores.py /tmp/official
 
 The levels are those that one judge read for the second test set. Its pictures are drawn from rounded places, so a level
-is found by its likeness.
+is found by its likeness; one that falls otherwise today was not read.
 """
 
 import json
@@ -48,12 +48,12 @@ def main() -> None:
     kinds = defaultdict(list)
     for target, path, stability, similarity in measured(Path(sys.argv[1])):
         apart = np.abs(known - thumbnail(Image.open(path))).mean((1, 2))
-        if apart.min() > ALIKE:
-            sys.exit(f"{path}: is no level that was read. Evaluate the demo as it is in git.")
-        letters = levels[int(apart.argmin())][0]
-        kinds["its letter" if target in letters else "another letter" if letters else "no letter"].append(
-            (similarity, stability * similarity)
-        )
+        if apart.min() > ALIKE:  # it fell otherwise than with the physics of then
+            kind = "not read"
+        else:
+            letters = levels[int(apart.argmin())][0]
+            kind = "its letter" if target in letters else "another letter" if letters else "no letter"
+        kinds[kind].append((similarity, stability * similarity))
     whole = sum(product for found in kinds.values() for _, product in found)
     for kind, found in sorted(kinds.items()):
         similarity, product = np.array(found).T
