@@ -2,6 +2,8 @@
 
 import io
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +14,8 @@ from pcgeval.core.console import Progress, StatusLine, duration
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    # not in the module `time` itself: the event loop of a server in another thread would sleep for hours
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
     return now
 
 
