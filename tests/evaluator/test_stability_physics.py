@@ -190,3 +190,22 @@ def test_jittered_starts_tell_how_fragile_a_level_is_and_do_not_count():
     assert (fragile.score, fragile.trial, plain.starts) == (plain.score, plain.trial, ())
     assert simulate(CHAOTIC, physics).starts == fragile.starts
     assert simulate(CHAOTIC, PhysicsParams(starts=6, jitter=0.003, seed=1)).starts != fragile.starts
+
+
+def test_without_paths_the_end_is_the_same():
+    whole, end = simulate(CHAOTIC, PhysicsParams(starts=2)), simulate(CHAOTIC, PhysicsParams(starts=2), paths=False)
+    assert (end.positions == whole.positions).all()
+    assert (end.moved, end.trial, end.starts) == (whole.moved, whole.trial, whole.starts)
+    assert whole.paths
+    assert not end.paths
+
+
+@pytest.mark.parametrize(("engine", "iterations"), [("pymunk", 55), ("box2d", 100)])
+def test_each_engine_has_iterations_of_its_own(engine, iterations):
+    if engine == "box2d":
+        pytest.importorskip("Box2D")
+    usual = simulate(CHAOTIC, PhysicsParams(engine=engine, trials=1))
+    assert (
+        usual.positions == simulate(CHAOTIC, PhysicsParams(engine=engine, trials=1, iterations=iterations)).positions
+    ).all()
+    assert (usual.positions != simulate(CHAOTIC, PhysicsParams(engine=engine, trials=1, iterations=5)).positions).any()
