@@ -2,7 +2,7 @@
 
 A submission or params.yaml that changed meanwhile fails the stage at its end, or DVC would take the trials for its.
 `--trust-programs`, or PCGEVAL_TRUST_PROGRAMS=1 for the stages that DVC starts, runs a program without a sandbox where
-bubblewrap is missing: it then has the rights of whoever runs this, and the network.
+none can start: it then has the rights of whoever runs this, and the network.
 """
 
 import os

