@@ -41,6 +41,7 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not os.statvfs(
 
 TESTS = Path(__file__).parent
 LONGEST_SECONDS = 900
+NO_SANDBOX_HERE = "no sandbox starts here"
 # folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
     "audit",
@@ -90,11 +91,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests and put them first, so that no process is left with them at the end."""
+    """Mark the slow tests and put them first, so that no process is left with them at the end; skip what cannot run."""
     for item in items:
         path = item.path.relative_to(TESTS)
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
             item.add_marker("slow")
+        if item.get_closest_marker("needs_sandbox"):
+            from sandbox_here import why_no_sandbox  # it imports much that fast tests do not need
+
+            if reason := why_no_sandbox():
+                item.add_marker(pytest.mark.skip(reason=f"{NO_SANDBOX_HERE}: {reason}"))
     items.sort(key=_place)
 
 
@@ -146,11 +152,8 @@ def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line each what was skipped for want of a sandbox or of time, and how to run it."""
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
     if long := sum("make test-soak" in reason for reason in reasons):
         terminalreporter.write_line(f"{long} long tests were skipped, and others ran shortened: make test-soak")
-    if shutil.which("bwrap") is None and (contained := sum("bubblewrap" in reason for reason in reasons)):
-        terminalreporter.write_line(
-            f"{contained} tests of the programs' sandbox were skipped: bubblewrap is missing. "
-            "On Linux: apt install bubblewrap (or dnf, pacman); macOS has no such sandbox."
-        )
+    if contained := [reason for reason in reasons if NO_SANDBOX_HERE in reason]:
+        terminalreporter.write_line(f"{len(contained)} skipped: {contained[0].removeprefix('Skipped: ')}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from sandbox_here import why_no_sandbox
 from scripted_judge import SlowJudgeServer
 
 from pcgeval.core.packages import EXTRAS
@@ -121,7 +122,7 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
     participant = text.split("## Participant")[1]
     lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", participant, re.MULTILINE)
     words = [shlex.split(block or inline, comments=True) for block, inline in lines]
-    if shutil.which("bwrap") is None:
+    if why_no_sandbox():
         words = [each for each in words if "--reproduce" not in each]
     asking = [each for each in words if each[0] in {"models", "try"} or ("--model" in each and "--dry-run" not in each)]
     return python, [each for each in words if each not in asking]

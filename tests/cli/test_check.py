@@ -10,6 +10,7 @@ import pytest
 import yaml
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from handed_in_for_tests import write_folder
+from sandbox_here import why_no_sandbox
 from slow_ollama import SlowOllama
 from wheels_for_tests import write_wheel
 
@@ -71,12 +72,15 @@ def add_team(team: str, files: dict[str, str] | None) -> None:
 
 
 def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str, str]]]:
-    """Return the exit code, and the group, severity and text of each finding."""
+    """Return the exit code, and the group, severity and text of each finding, but not that no sandbox starts here."""
     capsys.readouterr()
     code = main(["check", "--json", *words])
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] == (code == 0)
-    return code, [(each["group"], each["severity"], each["text"]) for each in found["findings"]]
+    findings = [(each["group"], each["severity"], each["text"]) for each in found["findings"]]
+    if why_no_sandbox():  # of which check warns
+        findings = [each for each in findings if each[0] != "sandbox"]
+    return code, findings
 
 
 def test_a_replay_is_checked_without_starting_anything(
@@ -103,6 +107,19 @@ def test_a_competition_that_can_begin_has_no_findings(server: SlowOllama, capsys
     assert Path("data/recordings/m/beta/.gitkeep").is_file()  # which its stage depends on
 
 
+@pytest.mark.usefixtures("competition")
+def test_programs_without_a_sandbox_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
+    assert main(["check"]) == 0
+    assert "warning: there is none for alpha. Trusted programs run as you" in capsys.readouterr().err
+    monkeypatch.delenv("PCGEVAL_TRUST_PROGRAMS")
+    assert main(["check"]) == 2
+    assert "error: The sandbox is switched off." in capsys.readouterr().err
+
+
+@pytest.mark.needs_sandbox
 @pytest.mark.usefixtures("competition")
 def test_all_problems_are_found_at_once(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
     server.__exit__()

@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
 from scripted_endpoint import ScriptedEndpoint
 from scripted_judge import DIGEST, ScriptedModel
+from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.core.params import Model
@@ -253,16 +253,20 @@ def test_what_cannot_be_meant(capsys, words, expected):
     assert not Path("grades").exists()  # nothing was graded before this was said
 
 
+def killed_after(calls, endpoint, words):
+    """Kill a command when it has made some calls, if it has not ended before."""
+    with subprocess.Popen([sys.executable, "-m", "pcgeval", *words], stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: len(endpoint.asked) >= calls or process.poll() is not None)
+        os.kill(process.pid, signal.SIGKILL)
+
+
 @pytest.mark.usefixtures("runs")
 @pytest.mark.slow  # starts other processes
 def test_killed_gradings_go_on(capsys, endpoint):
     endpoint.seconds = 0.05
     words = ["grade-all", "runs", "--papers-dir", "papers", *asked_of(endpoint)]
     for calls in (5, 12):
-        with subprocess.Popen([sys.executable, "-m", "pcgeval", *words], stderr=subprocess.DEVNULL) as process:
-            while len(endpoint.asked) < calls and process.poll() is None:
-                time.sleep(0.01)
-            os.kill(process.pid, signal.SIGKILL)
+        killed_after(calls, endpoint, words)
     endpoint.seconds = 0.0
     rows, _ = table(capsys, *asked_of(endpoint))
     assert {row["n"] for row in rows.values()} == {2}

@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import PIPE
 
 import pytest
 from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
 from slow_ollama import SlowOllama
+from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_INTERRUPTED
@@ -77,6 +77,7 @@ def test_what_a_participant_sees(here: Path, capsys: pytest.CaptureFixture[str])
     assert (here / "rehearsals/mine/m-1/levels/I/mine_I_1.xml").is_file()
 
 
+@pytest.mark.needs_sandbox
 def test_what_a_program_prints_is_kept_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prints = program(
         "print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')"
@@ -93,6 +94,7 @@ def test_what_a_program_prints_is_kept_and_shown(here: Path, capsys: pytest.Capt
     assert (here / "rehearsals/mine/m-1/printed/I/mine_I_1.txt").read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
 
 
+@pytest.mark.needs_sandbox
 def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
     assert len(kept) < 2 * OUTPUT_BYTES + 100
 
 
+@pytest.mark.needs_sandbox
 def test_a_program_that_fails_shows_its_last_words_and_has_none_of_our_packages(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +162,7 @@ def test_formal_faults_are_told_and_stop_nothing(here: Path, capsys: pytest.Capt
     assert err.count("U+00E9") == 2
 
 
+@pytest.mark.needs_sandbox
 def test_a_zip_file_is_tried_as_it_will_be_handed_in(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_zip(here / "mine.zip", {f"inner/{name}": each for name, each in program("print('ran')").items()})
     with SlowOllama(0) as server:
@@ -169,6 +173,7 @@ def test_a_zip_file_is_tried_as_it_will_be_handed_in(here: Path, capsys: pytest.
     assert "| ran" in capsys.readouterr().out
 
 
+@pytest.mark.needs_sandbox
 def test_what_is_missing_here_is_found_before_the_first_call(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -179,9 +184,9 @@ def test_what_is_missing_here_is_found_before_the_first_call(
         assert main(words(server)) == EXIT_BAD_INPUT
         assert "classifier" in capsys.readouterr().err
         (here / "params.yaml").unlink()
-        monkeypatch.setenv("PATH", "/nowhere")
+        monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
         assert main(words(server)) == EXIT_BAD_INPUT
-        assert "bwrap, which is not installed" in capsys.readouterr().err
+        assert "The sandbox is switched off" in capsys.readouterr().err
         assert server.asked == []
 
 
@@ -203,6 +208,7 @@ def test_an_unknown_model_names_every_way_to_name_one(
         assert each in err
 
 
+@pytest.mark.needs_sandbox
 def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,8 +219,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(
         ) as ours:
             assert ours.stdout is not None
             assert ours.stdout.readline().startswith("I1: ")
-            while len(server.asked) < 2 and ours.poll() is None:
-                time.sleep(0.05)
+            wait_until(lambda: len(server.asked) >= 2, ours)
             ours.send_signal(signal.SIGINT)
             _, err = ours.communicate(timeout=60)
         assert ours.returncode == EXIT_INTERRUPTED

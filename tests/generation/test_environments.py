@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 from contextlib import suppress
@@ -246,7 +245,7 @@ def test_an_environment_that_grows_too_large_is_stopped(tmp_path: Path, wheels: 
     assert sum(path.stat().st_size for path in left) < 10_000
 
 
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed: `apt install bubblewrap`")
+@pytest.mark.needs_sandbox
 def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path) -> None:
     marker = tmp_path / "marker"
     evil = f"import pathlib, sys; sys.hostile = True; pathlib.Path({str(marker)!r}).write_text('x')\n"

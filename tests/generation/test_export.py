@@ -12,7 +12,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import read_recorded_trials
 
-NO_TOOLS = {"PATH": "/nonexistent"}  # no bubblewrap either
+NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
 CALLS = Path("data/recordings/m/alpha/calls.jsonl")
 TRIALS = Path("data/recordings/m/alpha/trials.jsonl")
 
@@ -38,7 +38,7 @@ def recorded(played: Path, tmp_path: Path) -> CompetitionFolder:
 def test_finished_trials_are_replayed_byte_for_byte_without_a_sandbox(recorded: CompetitionFolder) -> None:
     before = recorded.outputs()
     shutil.rmtree(recorded.folder / "data" / "raw")
-    recorded.run(*STAGE, **NO_TOOLS)
+    recorded.run(*STAGE, **NO_SANDBOX)
     assert recorded.outputs() == before
     assert len(before) == 4 * 2 + 1
 
@@ -58,7 +58,7 @@ def test_a_recording_that_is_copied_into_the_call_log_answers_for_the_model(reco
 
 def test_a_program_that_was_changed_is_run_again(recorded: CompetitionFolder) -> None:
     (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
-    code, said = recorded.run_and_fail(*STAGE, **NO_TOOLS)
+    code, said = recorded.run_and_fail(*STAGE, **NO_SANDBOX)
     assert code == 2
     assert "--trust-programs" in said  # it needs a sandbox, and a stranger's answers are not taken for its own
 

@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
+from waiting import wait_until
 from wheels_for_tests import write_wheel
 
 from pcgeval.core.layout import Trial
@@ -24,8 +23,8 @@ from pcgeval.submissions.requirements import LOCK
 
 TRIAL = Trial("A", 1)
 SMALL = {"letters": "A", "trials": 2}
-NO_TOOLS = {"PATH": "/nonexistent"}
-TRUST = {**NO_TOOLS, "PCGEVAL_TRUST_PROGRAMS": "1"}
+NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
+TRUST = {**NO_SANDBOX, "PCGEVAL_TRUST_PROGRAMS": "1"}
 ENDLESS = {
     "main.py": PROGRAM["main.py"].replace("return answer", "while True: pass"),
 }
@@ -83,6 +82,7 @@ def records(competition: CompetitionFolder) -> list[dict[str, object]]:
     return [json.loads(path.read_text()) for path in sorted(competition.folder.glob("data/raw/m/alpha/A/*.json"))]
 
 
+@pytest.mark.needs_sandbox
 def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
@@ -99,14 +99,14 @@ def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Pat
 def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
-        code, said = competition.run_and_fail(*STAGE, **NO_TOOLS)
+        code, said = competition.run_and_fail(*STAGE, **NO_SANDBOX)
         assert code == 2
         assert "--trust-programs" in said
         assert not server.asked
-        competition.run(*STAGE, "--trust-programs", **NO_TOOLS)
+        competition.run(*STAGE, "--trust-programs", **NO_SANDBOX)
         assert [record.get("contained") for record in records(competition)] == [False, False]
         before = len(server.asked)
-        competition.run(*STAGE, **NO_TOOLS)  # what is finished needs no sandbox
+        competition.run(*STAGE, **NO_SANDBOX)  # what is finished needs no sandbox
         assert len(server.asked) == before
 
 
@@ -163,21 +163,18 @@ def test_an_unreachable_index_stops_the_stage_and_decides_nothing(tmp_path: Path
     ("environment", "how"),
     [
         pytest.param(TRUST, signal.SIGINT, id="trusted, Ctrl-C"),
-        pytest.param({}, signal.SIGTERM, id="contained, SIGTERM"),
+        pytest.param({}, signal.SIGTERM, id="contained, SIGTERM", marks=pytest.mark.needs_sandbox),
         pytest.param(TRUST, signal.SIGTERM, id="trusted, SIGTERM", marks=soak_only),
-        pytest.param({}, signal.SIGINT, id="contained, Ctrl-C", marks=soak_only),
+        pytest.param({}, signal.SIGINT, id="contained, Ctrl-C", marks=[pytest.mark.needs_sandbox, soak_only]),
     ],
 )
 def test_an_interruption_ends_the_programs_and_fails_no_trial(
     tmp_path: Path, how: signal.Signals, environment: dict[str, str]
 ):
-    if not environment and shutil.which("bwrap") is None:
-        pytest.skip("there is no bubblewrap here")
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, ENDLESS, **SMALL)  # type: ignore[arg-type]
         process = competition.command(*STAGE, **environment)
-        while len(competition.finished_calls()) < 2 * 3:
-            time.sleep(0.01)
+        wait_until(lambda: len(competition.finished_calls()) >= 2 * 3, process)
         started = descendants(process.pid)
         assert started
         process.send_signal(how)

@@ -12,6 +12,7 @@ import pytest
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 from soak import SOAK
+from waiting import wait_for_answers, wait_until
 
 MOMENTS = 20 if SOAK else 4
 AT_ONCE = 2  # calls
@@ -29,7 +30,13 @@ def undisturbed(folder: Path, work: dict[str, str], size: dict[str, object]) -> 
     return competition
 
 
-@pytest.mark.parametrize(("work", "size"), [(PROMPT, LARGE), (PROGRAM, MEDIUM)], ids=["prompt", "program"])
+@pytest.mark.parametrize(
+    ("work", "size"),
+    [
+        pytest.param(PROMPT, LARGE, id="prompt"),
+        pytest.param(PROGRAM, MEDIUM, id="program", marks=pytest.mark.needs_sandbox),
+    ],
+)
 def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: dict[str, object]):
     chance = random.Random(20)
     with SlowOllama() as server:
@@ -42,8 +49,7 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
                 time.sleep(chance.uniform(0, 0.6))  # while it starts
             else:
                 enough = server.answered + chance.randint(1, 6)
-                while server.answered < enough and process.poll() is None:
-                    time.sleep(0.002)
+                wait_for_answers(server, enough, process)
                 time.sleep(chance.uniform(0, 0.03))
             process.kill()
             process.communicate()
@@ -69,9 +75,15 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
     [
         pytest.param(PROMPT, None, 0, id="prompt"),
         pytest.param(PROMPT, "Build the letter B.", 2, id="prompt, some calls fail"),
-        pytest.param(PROGRAM, None, 0, id="program"),
-        pytest.param(PROGRAM, "Again, 1", 4, id="program, some calls fail"),
-        pytest.param(REPEATING, None, 0, id="program, the same asked again is answered otherwise"),
+        pytest.param(PROGRAM, None, 0, id="program", marks=pytest.mark.needs_sandbox),
+        pytest.param(PROGRAM, "Again, 1", 4, id="program, some calls fail", marks=pytest.mark.needs_sandbox),
+        pytest.param(
+            REPEATING,
+            None,
+            0,
+            id="program, the same asked again is answered otherwise",
+            marks=pytest.mark.needs_sandbox,
+        ),
     ],
 )
 def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], refused: str | None, failed: int):
@@ -94,8 +106,7 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Si
     with SlowOllama(seconds=60) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
         process = competition.command(*STAGE)
-        while len(server.asked) < AT_ONCE:
-            time.sleep(0.01)
+        wait_until(lambda: len(server.asked) >= AT_ONCE, process)
         process.send_signal(how)
         _, said = process.communicate(timeout=300)
         assert process.returncode == 130
@@ -107,8 +118,7 @@ def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
     with SlowOllama(seconds=60) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
         first = competition.command(*STAGE)
-        while not server.asked:
-            time.sleep(0.01)
+        wait_until(lambda: server.asked, first)
         second = competition.command(*STAGE)
         _, said = second.communicate(timeout=300)
         assert second.returncode == 2

@@ -133,7 +133,8 @@ FAILURES = [
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:10)"),
     (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: a conversation consists of dicts"),
     (loop("return 'x' * (3 * 2**20)"), "ValueError: an answer of 3145757 bytes is over the limit"),
-    (loop("open('/etc/shadow').read()"), "Error: "),
+    # a trusted program of root's may read it
+    pytest.param(loop("open('/etc/shadow').read()"), "Error: ", marks=pytest.mark.needs_sandbox),
 ]
 
 

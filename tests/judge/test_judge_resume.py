@@ -19,6 +19,7 @@ import yaml
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, SlowJudgeServer
 from soak import SOAK
+from waiting import wait_for_answers, wait_until
 
 from pcgeval.core.console import exit_code_of
 from pcgeval.core.files import write_text
@@ -104,8 +105,7 @@ def test_killed_at_random_moments(tmp_path):
             if moment % 4 == 3:
                 time.sleep(chance.uniform(0, 0.5))  # while it starts
             else:
-                while server.answered < enough and process.poll() is None:
-                    time.sleep(0.002)
+                wait_for_answers(server, enough, process)
                 time.sleep(chance.uniform(0, 0.02))
             process.kill()
             process.communicate()
@@ -145,8 +145,7 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path, how):
     with SlowJudgeServer(60) as server:
         competition = Competition(tmp_path, server.address)
         process = competition.start()
-        while len(server.asked) < AT_ONCE:
-            time.sleep(0.01)
+        wait_until(lambda: len(server.asked) >= AT_ONCE, process)
         process.send_signal(how)
         _, said = process.communicate(timeout=300)
         assert process.returncode == 130
@@ -158,8 +157,7 @@ def test_two_gradings_of_a_team_exclude_each_other(tmp_path):
     with SlowJudgeServer(60) as server:
         competition = Competition(tmp_path, server.address)
         first = competition.start()
-        while not server.asked:
-            time.sleep(0.01)
+        wait_until(lambda: server.asked, first)
         second = competition.start()
         _, said = second.communicate(timeout=300)
         assert second.returncode == 2
@@ -176,11 +174,9 @@ def test_pcgeval_grade_asks_nothing_while_the_same_submission_is_graded(tmp_path
     with SlowJudgeServer(60) as server:
         competition = Competition(tmp_path, server.address)
         first = competition.start(*words)
-        while not server.asked:
-            time.sleep(0.01)
+        wait_until(lambda: server.asked, first)
         second = competition.start("-m", "pcgeval", "grade", f"data/submissions/{TEAM}")
-        while second.poll() is None and len(server.asked) <= AT_ONCE:
-            time.sleep(0.01)
+        wait_until(lambda: second.poll() is not None or len(server.asked) > AT_ONCE)
         second.kill()
         first.kill()
         first.communicate()
@@ -194,8 +190,7 @@ def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(
     with SlowJudgeServer(0.01) as server:
         competition = Competition(tmp_path, server.address, call_seconds=5)  # it is not waited for any longer
         process = competition.start()
-        while server.answered < 10:
-            time.sleep(0.002)
+        wait_until(lambda: server.answered >= 10, process)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "Traceback" not in said

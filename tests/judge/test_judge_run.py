@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_judge import DIGEST, ScriptedModel, SlowJudgeServer, dies_after
+from waiting import wait_until
 
 import pcgeval
 from pcgeval.core.errors import FileError
@@ -458,13 +459,9 @@ def test_votes_are_counted(attempt):
 
 
 def test_a_cancelled_caller_makes_no_further_call(attempt):
-    def wait_for_a_call():
-        while not server.asked:
-            time.sleep(0.01)
-
     async def cancelled(model):
         task = asyncio.create_task(run_judge(attempt, "toy", completer_config=model))
-        await asyncio.to_thread(wait_for_a_call)
+        await asyncio.to_thread(wait_until, lambda: server.asked)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -95,6 +95,7 @@ def test_votes_price_and_prompts_are_told():
     assert kinds(markup, "node-a") == ["failed", "in part", "votes differ"]
 
 
+@pytest.mark.needs_sandbox
 def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
     attempt, out = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json"
     words = ["--paper", "block-letters", "--papers-dir", str(JUDGED.parents[1]), "--judge", "checks", "--reproduce"]

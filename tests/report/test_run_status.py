@@ -11,6 +11,7 @@ from competition_folder import PROMPT, STAGE, competition_folder
 from evaluated_round import PARAMS
 from page_for_tests import Page
 from slow_ollama import SlowOllama
+from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
@@ -217,8 +218,12 @@ def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="ABCD", trials=4)
         process = competition.command(*STAGE)
         seen = []
-        while process.poll() is None:
-            seen += run_status(load_params()).teams
+
+        def has_ended() -> bool:
+            seen.extend(run_status(load_params()).teams)
+            return process.poll() is not None
+
+        wait_until(has_ended)
         assert process.communicate()[1]
         assert process.returncode == 0
         assert len(server.asked) == 16

@@ -2,7 +2,6 @@
 
 import shutil
 import socket
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,7 @@ from pcgeval.rubric.tree import TaskNode
 from pcgeval.sandbox import disk
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
-    reason="bubblewrap is not installed: `apt install bubblewrap`",
-)
+pytestmark = pytest.mark.needs_sandbox
 MOST_BYTES = 2_000_000
 PAPER = Paper(
     id="blocks",

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,7 @@ from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError, load_paper  # noqa: E402
 from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
-    reason="bubblewrap is not installed: `apt install bubblewrap`",
-)
+pytestmark = pytest.mark.needs_sandbox
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
 PAPER = "block-letters"
 SUBMISSIONS = PAPERS / PAPER / "submissions"

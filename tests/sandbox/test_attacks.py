@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Iterator
@@ -15,10 +14,7 @@ import pytest
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, open_sandbox
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
-    reason="bubblewrap is not installed: `apt install bubblewrap`",
-)
+pytestmark = pytest.mark.needs_sandbox
 
 LIMITS = ResourceLimits(
     memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, open_files=64

@@ -17,10 +17,7 @@ from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
 
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("bwrap") is None,
-    reason="bubblewrap is not installed: `apt install bubblewrap`",
-)
+pytestmark = pytest.mark.needs_sandbox
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
 DISK = DiskLimits(total_bytes=20_000_000, files=500)
 

@@ -10,6 +10,7 @@ import httpx
 import ollama
 import pytest
 from soak import shortened
+from waiting import wait_until
 
 from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.ollama import OllamaServer
@@ -128,8 +129,7 @@ def test_a_client_that_goes_away_frees_the_model(local_server, client, path, str
     if stream:
         assert connection.getresponse().readline()
     else:
-        while local_server.manager.loaded is None or local_server.manager.loaded.context != 4096:
-            time.sleep(0.01)
+        wait_until(lambda: local_server.manager.loaded and local_server.manager.loaded.context == 4096)
         time.sleep(0.3)
     connection.close()
     hung_up = time.monotonic()

@@ -10,6 +10,7 @@ import pytest
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 from soak import shortened
+from waiting import wait_until
 
 SIZE: dict[str, Any] = {"letters": "AB", "trials": 2}
 CALLS = ".pcgeval/calls"
@@ -31,6 +32,7 @@ def made(tmp_path: Path, server: SlowOllama) -> CompetitionFolder:
     return competition
 
 
+@pytest.mark.needs_sandbox
 def test_a_word_in_a_note_another_time_limit_and_a_trial_that_is_lost(made: CompetitionFolder, server: SlowOllama):
     before = made.outputs()
     (made.folder / "data/submissions/alpha/README.md").write_text("# alpha, in other words\n")
@@ -43,6 +45,7 @@ def test_a_word_in_a_note_another_time_limit_and_a_trial_that_is_lost(made: Comp
     assert not server.asked
 
 
+@pytest.mark.needs_sandbox
 def test_a_digest_that_is_tried_and_put_back(made: CompetitionFolder, server: SlowOllama):
     before, first = made.outputs(), server.digest
     server.digest = "cd" * 32
@@ -57,6 +60,7 @@ def test_a_digest_that_is_tried_and_put_back(made: CompetitionFolder, server: Sl
     assert made.outputs() == before
 
 
+@pytest.mark.needs_sandbox
 def test_stores_of_two_machines_are_merged_by_copying(made: CompetitionFolder, server: SlowOllama, tmp_path: Path):
     there = competition_folder(tmp_path / "there", server.address, PROGRAM, **SIZE)
     there.change_params("competition", characters="BC")
@@ -84,7 +88,12 @@ def test_a_faulty_server_leaves_nothing_that_answers(tmp_path: Path, server: Slo
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize("work", shortened([PROMPT, PROGRAM, REPEATING], 1))
+@pytest.mark.parametrize(
+    "work",
+    shortened(
+        [PROMPT, *(pytest.param(program, marks=pytest.mark.needs_sandbox) for program in (PROGRAM, REPEATING))], 1
+    ),
+)
 def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
     tmp_path: Path, server: SlowOllama, work: dict[str, str]
 ):
@@ -104,11 +113,9 @@ def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Pat
     competition = competition_folder(tmp_path, server.address, PROMPT, **SIZE)
     shutil.copytree(tmp_path / "data/submissions/alpha", tmp_path / "data/submissions/beta")
     first = competition.command(*STAGE)
-    while len(server.asked) < 2:
-        time.sleep(0.01)
+    wait_until(lambda: len(server.asked) >= 2, first)
     second = competition.command(STAGE[0], "m", "beta")
-    while second.poll() is None and not (tmp_path / ".pcgeval/locks/m/beta.lock").exists():
-        time.sleep(0.01)
+    wait_until(lambda: second.poll() is not None or (tmp_path / ".pcgeval/locks/m/beta.lock").exists())
     time.sleep(1)
     assert len(server.asked) == 2
     server.seconds = 0.01

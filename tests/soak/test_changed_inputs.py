@@ -2,24 +2,24 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 from soak import SOAK, shortened
+from waiting import wait_until
 
 OTHER_PROGRAM = {"main.py": PROGRAM["main.py"].replace("Build", "Construct")}
 OTHER_PROMPT = {"prompt.txt": PROMPT["prompt.txt"].replace("Build", "Construct")}
 TRIALS = 20 if SOAK else 5
 
 
-def started(competition: CompetitionFolder, server: SlowOllama) -> subprocess.Popen[str]:
-    """Start the stage and wait until some trials are finished."""
+def started(competition: CompetitionFolder, server: SlowOllama, calls: int = 9) -> subprocess.Popen[str]:
+    """Start the stage and wait until it has made some calls; after 9 some trials are finished."""
+    asked = len(server.asked)
     process = competition.command(*STAGE)
-    while len(server.asked) < 9:
-        time.sleep(0.01)
+    wait_until(lambda: len(server.asked) >= asked + calls, process)
     return process
 
 
@@ -36,7 +36,10 @@ def first_words(competition: CompetitionFolder) -> set[str]:
     return {word for word in ("Build", "Construct") if f'"content": "{word} ' in log}
 
 
-@pytest.mark.parametrize(("work", "other"), shortened([(PROGRAM, OTHER_PROGRAM), (PROMPT, OTHER_PROMPT)], 0))
+@pytest.mark.parametrize(
+    ("work", "other"),
+    shortened([pytest.param(PROGRAM, OTHER_PROGRAM, marks=pytest.mark.needs_sandbox), (PROMPT, OTHER_PROMPT)], 0),
+)
 def test_a_submission_that_is_replaced_while_it_is_evaluated(
     tmp_path: Path, work: dict[str, str], other: dict[str, str]
 ):
@@ -62,6 +65,7 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
     assert not [path for path in (tmp_path / ".pcgeval/snapshots").rglob("*") if path.is_file()]
 
 
+@pytest.mark.needs_sandbox
 @pytest.mark.parametrize(
     ("section", "values"),
     shortened([("competition", {"seed": 1}), ("competition", {"trials": 2}), ("limits", {"tokens": 9_000})], 0),
@@ -79,6 +83,7 @@ def test_params_that_are_changed_while_a_submission_is_evaluated(
         competition.generate()
 
 
+@pytest.mark.needs_sandbox
 def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
@@ -91,6 +96,7 @@ def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
         assert process.returncode == 0, said
 
 
+@pytest.mark.needs_sandbox
 def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path: Path):
     handed_in = tmp_path / "handed-in"
     handed_in.mkdir()
@@ -123,14 +129,12 @@ def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path
         assert first_words(competition) == {"Construct"}
 
 
+@pytest.mark.needs_sandbox
 def test_a_run_that_is_killed_leaves_one_copy_of_the_program_at_most(tmp_path: Path):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
         for _ in range(2):
-            process = competition.command(*STAGE)
-            asked = len(server.asked)
-            while len(server.asked) < asked + 2:
-                time.sleep(0.01)
+            process = started(competition, server, calls=2)
             process.kill()
             process.communicate()
             copies = list((tmp_path / ".pcgeval/snapshots").rglob("main.py"))

@@ -12,6 +12,7 @@ TREE_OF_THOUGHT = {path.relative_to(BRANCHING).as_posix(): path.read_text() for 
 TRIALS = 10 if SOAK else 2
 
 
+@pytest.mark.needs_sandbox
 def test_a_tree_of_thought_hands_in_what_it_has_when_its_time_ends_in_a_call(tmp_path: Path):
     with SlowOllama(0.7) as server:  # 8 calls of a trial take 5.6 s
         competition = competition_folder(tmp_path, server.address, TREE_OF_THOUGHT, letters="AB", trials=TRIALS)
@@ -45,7 +46,17 @@ STUBBORN = {
 
 @pytest.mark.parametrize(
     ("work", "seconds"),
-    shortened([(PROMPT, 6), (PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3)], 1, 2),
+    shortened(
+        [
+            (PROMPT, 6),
+            *(
+                pytest.param(*program, marks=pytest.mark.needs_sandbox)
+                for program in ((PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3))
+            ),
+        ],
+        1,
+        2,
+    ),
 )
 def test_the_hard_end_names_the_limit(tmp_path: Path, work: dict[str, str], seconds: float):
     with SlowOllama(seconds) as server:

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from competition_folder import PROGRAM, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
+pytestmark = pytest.mark.needs_sandbox
 BRANCHES = {
     "main.py": PROGRAM["main.py"]
     .replace("for turn in range(3):", "for turn in range(4):")

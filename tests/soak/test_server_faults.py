@@ -26,7 +26,17 @@ def reasons(made: CompetitionFolder) -> Counter[str | None]:
 
 
 @pytest.mark.parametrize(
-    ("work", "status"), shortened([(PROMPT, 500), (PROGRAM, 500), (PROMPT, 0), (PROGRAM, 0)], 1, 2)
+    ("work", "status"),
+    shortened(
+        [
+            (PROMPT, 500),
+            pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox),
+            (PROMPT, 0),
+            pytest.param(PROGRAM, 0, marks=pytest.mark.needs_sandbox),
+        ],
+        1,
+        2,
+    ),
 )
 def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     tmp_path: Path, work: dict[str, str], status: int
@@ -85,7 +95,7 @@ def history(made: CompetitionFolder) -> list[dict[str, object]]:
     return [json.loads(line) for line in (made.folder / "data/trial_history.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("work", shortened([PROMPT, PROGRAM], 1))
+@pytest.mark.parametrize("work", shortened([PROMPT, pytest.param(PROGRAM, marks=pytest.mark.needs_sandbox)], 1))
 def test_a_prompt_that_crashes_the_server_each_time_can_be_counted_as_failed(tmp_path: Path, work: dict[str, str]):
     with SlowOllama(0.002, status=lambda text: 500 if text in {CRASHING, "Build C"} else 200) as server:
         made = competition(tmp_path, server, work)
@@ -151,6 +161,7 @@ def test_a_submission_that_crashes_the_server_in_every_trial_is_settled_in_two_d
     assert len(history(made)) == 12
 
 
+@pytest.mark.needs_sandbox
 def test_the_time_in_which_a_server_is_waited_for_is_not_the_programs(tmp_path: Path):
     """Each request fails once; the pause before it is sent again is as long as a trial may take."""
     failed_once: set[str] = set()
