@@ -139,7 +139,10 @@ class CountingOllama(SlowOllama):
         return super().words(asked, key)
 
 
-@pytest.mark.parametrize("work", [PROMPT, PROGRAM], ids=["prompt", "program"])
+@pytest.mark.parametrize(
+    "work",
+    [pytest.param(PROMPT, id="prompt"), pytest.param(PROGRAM, id="program", marks=pytest.mark.needs_sandbox)],
+)
 def test_trials_are_done_on_the_cluster_and_logged_here(address, tmp_path, work):
     here, far = (tmp_path / name for name in ("here", "far"))
     with CountingOllama() as server:
