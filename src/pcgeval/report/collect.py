@@ -60,7 +60,7 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.submissions.load import Program, load_submission
+from pcgeval.submissions.load import Program, load_submission, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
@@ -139,7 +139,8 @@ def _team(
     official: Mapping[str, _OfficialResults],
     history: tuple[KeptGrade, ...],
 ) -> TeamResult:
-    submission = load_submission(root / SUBMISSIONS / row.team)
+    folder = root / SUBMISSIONS / row.team
+    submission = load_submission(folder)
     try:
         grade = read_grade(root / GRADES / row.team / GRADE_FILE)
         state = kept_grade(grade, row.team, params.competition.round)
@@ -149,6 +150,7 @@ def _team(
     return TeamResult(
         row=row,
         submission=submission,
+        submission_sha256=submission_sha256(folder),
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=grade,
         kept_grades=kept,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 
-from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
@@ -24,7 +23,6 @@ from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.submissions.load import Submission
-from pcgeval.submissions.requirements import LOCK
 
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 MOST_REASONS = 10
@@ -182,11 +180,6 @@ class ProgramSource:
     readme: str | None
     files: tuple[SourceFile, ...]
 
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of all names and contents that were handed in, as the receipt has it: without the lock."""
-        return sha256_json([[file.name, file.sha256] for file in self.files if file.name != LOCK])
-
 
 @dataclass(frozen=True)
 class TeamResult:
@@ -197,6 +190,7 @@ class TeamResult:
 
     row: RankedTeam
     submission: Submission
+    submission_sha256: str
     program: ProgramSource | None
     grade: JudgeOutput
     kept_grades: tuple[KeptGrade, ...]
