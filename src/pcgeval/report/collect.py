@@ -60,6 +60,7 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
+from pcgeval.scoring.seal import read_seal, seal_differences
 from pcgeval.submissions.load import Program, load_submission, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
@@ -110,7 +111,8 @@ def collect(params: Params, root: Path) -> Evaluation:
     official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
     history = read_history(root)
     teams = tuple(_team(params, root, row, official, history) for row in ranking.teams)
-    evaluation = Evaluation(params, ranking, teams)
+    seal, differences = read_seal(root), tuple(seal_differences(params, root))
+    evaluation = Evaluation(params, ranking, teams, seal=seal, seal_differences=differences)
     return replace(evaluation, conversations=dict(_conversations(root, evaluation)))
 
 

@@ -22,6 +22,7 @@ from pcgeval.report.formats import shortened
 from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
+from pcgeval.scoring.seal import Seal
 from pcgeval.submissions.load import Submission
 
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
@@ -258,13 +259,16 @@ class FlaggedTrials:
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `conversations` has those of the trials that `flagged` names, by team, model and trial.
+    `conversations` has those of the trials that `flagged` names, by team, model and trial. `seal_differences` are
+    sentences about what was changed since the `seal`.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
     conversations: Mapping[tuple[str, str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
+    seal: Seal | None = None
+    seal_differences: tuple[str, ...] = ()
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
