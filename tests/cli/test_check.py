@@ -330,3 +330,12 @@ def test_a_rehearsal_tells_whose_fault_a_failed_trial_is(
         ("error", "gamma"),
         ("failing team", "late"),
     }
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_key_that_is_given_twice_is_named_before_dvc_meets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(f"{text}teams: [alpha]\n")
+    line, first_line = text.count("\n") + 1, text[: text.index("\nteams:")].count("\n") + 2
+    words = f"line {line}: 'teams' is given twice, first in line {first_line}. Remove one of them."
+    assert check(capsys) == (2, [("params.yaml", "error", f"params.yaml: {words}")])

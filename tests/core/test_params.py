@@ -20,6 +20,27 @@ SMALLEST: dict[str, Any] = {
     "rubric": {},
 }
 
+AS_TEXT = """\
+teams: [alpha]
+competition:
+  name: test
+  edition: "1"
+  characters: ABC
+  trials: 10
+  seed: 1
+limits: {tokens: 25000, seconds: 500, prompt_words: 900}
+physics: {}
+similarity: {}
+diversity: {}
+scoring: {}
+rubric: {}
+models:
+  small: &small
+    backend: recorded
+    name: "small:1b"
+    options: {}
+"""
+
 
 def parse(**changes: Any):
     return parse_params({**SMALLEST, **changes}, "params.yaml")
@@ -132,6 +153,48 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes):
     path.write_bytes(content)
     with pytest.raises(ParamsError, match=r"params\.yaml"):
         load_params(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "name", "first_line"),
+    [
+        ("teams: [alpha]\n", "teams: [alpha]\nteams: [beta]\n", 2, "teams", 1),
+        ("  seed: 1\n", "  seed: 1\n  seed: 1\n", 8, "competition.seed", 7),
+        ("physics: {}\n", 'physics: {seed: 0, "seed": 1}\n', 9, "physics.seed", 9),
+        ("options: {}\n", "options: {seed: 0}\n    options: {}\n", 19, "models.small.options", 18),
+        ("options: {}\n", "options: {seed: 0, top_p: 1, seed: 7}\n", 18, "models.small.options.seed", 18),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(
+    tmp_path: Path, before: str, after: str, line: int, name: str, first_line: int
+):
+    path = tmp_path / "params.yaml"
+    assert before in AS_TEXT
+    path.write_text(AS_TEXT)
+    load_params(path)
+    path.write_text(AS_TEXT.replace(before, after))
+    with pytest.raises(ParamsError) as fault:
+        load_params(path)
+    words = f"line {line}: '{name}' is given twice, first in line {first_line}. Remove one of them."
+    assert str(fault.value) == f"{path}: {words}"
+
+
+def test_all_repeated_keys_are_named_in_their_order(tmp_path: Path):
+    path = tmp_path / "params.yaml"
+    path.write_text(f"{AS_TEXT}scoring: {{}}\n".replace("  seed: 1\n", "  seed: 1\n  seed: 2\n"))
+    with pytest.raises(ParamsError) as fault:
+        load_params(path)
+    assert [line.split("'")[1] for line in str(fault.value).splitlines()] == ["competition.seed", "scoring"]
+
+
+def test_an_alias_may_stand_for_a_mapping_and_be_changed(tmp_path: Path):
+    path = tmp_path / "params.yaml"
+    path.write_text(f"{AS_TEXT}  large: {{<<: *small, name: 'large:1b'}}\n")
+    params = load_params(path)
+    assert {model.name: model.options for model in params.models.values()} == {
+        "small:1b": {},
+        "large:1b": {},
+    }
 
 
 def test_letters_are_sorted():

@@ -14,12 +14,13 @@ from page_for_tests import Page, dead_links, part, read_report, sha256_base64, t
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, to_json, write_json, write_text
-from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, REPORT, SIMULATIONS_FILE, stage_dir
+from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, REPORT, SEAL, SIMULATIONS_FILE, stage_dir
 from pcgeval.core.stage_files import TrialRow, read_csv
 from pcgeval.report.collect import collect
 from pcgeval.report.markup import environment
 from pcgeval.report.render import render_pages, write_report
 from pcgeval.scoring.official_files import TRIAL_SCORES
+from pcgeval.scoring.seal import make_seal
 from pcgeval.submissions.load import Notes
 
 
@@ -49,6 +50,24 @@ def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_remove
     assert sorted(each.name for each in (path.parent / "teams").iterdir()) == sorted(
         f"{each}.html" for each in PARAMS.teams
     )
+
+
+def test_the_page_shows_the_seal_and_what_differs(workspace, page):
+    assert "Seal (SHA-256)\nnone" in page.text
+    seal = make_seal(PARAMS, workspace)
+    seal.write(workspace / SEAL)
+    index = workspace / REPORT / "index.html"
+    write_report(PARAMS, workspace, workspace / REPORT)
+    assert f"Seal (SHA-256)\n{seal.sha256}, agrees" in Page(index.read_text("utf-8")).text
+    seal.model_copy(update={"submissions": {**seal.submissions, "<b>": "a" * 64}}).write(workspace / SEAL)
+    write_report(PARAMS, workspace, workspace / REPORT)
+    text = Page(index.read_text("utf-8")).text
+    assert f"Seal (SHA-256)\n{seal.sha256}, differs" in text
+    assert "results/seal.json was altered" in text
+    assert "Team <b> is in the seal; it was removed afterwards." in text
+    (workspace / SEAL).write_text("{}")
+    with pytest.raises(FileError, match=r"seal\.json"):
+        write_report(PARAMS, workspace, workspace / REPORT)
 
 
 def test_every_link_has_a_target_and_every_id_is_unique(index, pages):

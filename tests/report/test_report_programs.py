@@ -14,8 +14,7 @@ from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.core.trials import ChatReply, Exchange, Message, read_record, record_path, write_trial
 from pcgeval.report.collect import read_program
 from pcgeval.report.render import write_report
-from pcgeval.report.results import ProgramSource, SourceFile
-from pcgeval.submissions.load import Program
+from pcgeval.submissions.load import Program, submission_sha256
 
 CODE = "# <script>alert('entry')</script>\nrun()\n"
 FILES = {
@@ -178,14 +177,11 @@ def test_a_program_shows_its_readme_its_entry_and_its_files(robots):
     assert "__pycache__" not in table
 
 
-def test_the_hash_of_a_program_is_that_of_its_names_and_contents(folder):
-    robots, outlaws = (read_program(Program(folder / SUBMISSIONS / team, "main.py")) for team in ("robots", "outlaws"))
-    assert robots.sha256 == outlaws.sha256  # the organiser's notes differ, the program does not
-    changed = [
-        ProgramSource("main.py", "", None, (*robots.files[1:], SourceFile(name, 1, digest)))
-        for name, digest in (("README.md", "0" * 64), ("x", robots.files[0].sha256))
-    ]
-    assert len({robots.sha256, *(each.sha256 for each in changed)}) == 3
+def test_a_page_has_the_hash_of_its_submission(folder, pages):
+    hashes = {team: submission_sha256(folder / SUBMISSIONS / team) for team in NOTES}
+    assert hashes["robots"] == hashes["outlaws"] != hashes["zero-shot"]  # two programs that differ in notes alone
+    for team, digest in hashes.items():
+        assert f"SHA-256 of the submission <code>{digest}</code>" in team_page(pages, team)
 
 
 def test_links_in_a_program_are_left_out(tmp_path):

@@ -20,7 +20,7 @@ from pcgeval.submissions import filing
 from pcgeval.submissions.filing import FilingError, SubmitOptions, submit
 from pcgeval.submissions.findings import FORMAL_CODES
 from pcgeval.submissions.hand_in import HandInError
-from pcgeval.submissions.load import AcceptedFinding, Program, load_submission
+from pcgeval.submissions.load import AcceptedFinding, Program, load_submission, submission_sha256
 
 PARAMS = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
@@ -63,6 +63,18 @@ def test_a_folder_is_filed_as_it_is(competition: Path):
     assert load_submission(filed.folder).work == Program(filed.folder, "main.py")
     assert oct(filed.folder.stat().st_mode)[-3:] == "755"
     assert tree(SUBMISSIONS) == ["program", *(f"program/{each}" for each in tree(competition / "program"))]
+
+
+def test_the_command_and_the_receipt_give_the_hash_of_the_submission(
+    competition: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_folder(competition / "program", {"__pycache__/main.cpython-311.pyc": "x", "submission.yaml": "title: P\n"})
+    assert main(["submit", str(competition / "program"), "--as-baseline"]) == 0
+    digest = submission_sha256(SUBMISSIONS / "program")
+    assert f"SHA-256 of the submission: {digest}" in capsys.readouterr().err.splitlines()
+    (receipt,) = Path(".pcgeval/receipts/program").glob("*.md")
+    assert f"- SHA-256 of the submission: `{digest}`" in receipt.read_text().splitlines()
+    assert submission_sha256(competition / "program") == digest  # also before anything was left out
 
 
 def test_a_zip_file_gives_the_same_bytes(competition: Path):

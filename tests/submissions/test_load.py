@@ -2,12 +2,14 @@
 
 import json
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval.core.errors import FileError
 from pcgeval.submissions.load import (
     MAX_ENTRY_BYTES,
     MAX_NOTES_BYTES,
@@ -18,6 +20,7 @@ from pcgeval.submissions.load import (
     load_notes,
     load_submission,
     prompt_findings,
+    submission_sha256,
 )
 
 ALLOWED = (
@@ -47,6 +50,50 @@ def test_the_organiser_notes_role_and_disqualification(folder: Path):
     submission = load_submission(folder)
     notes = Notes(title="Alpha Team", role="baseline", disqualified="copied another prompt")
     assert (submission.title, submission.notes) == ("Alpha Team", notes)
+
+
+def test_the_hash_of_a_submission_covers_what_was_handed_in(folder: Path):
+    (folder / "z").mkdir()
+    (folder / "z" / "é.txt").write_text("é")
+    files = [["prompt.txt", b"Draw <OBJECT>, please.\n"], ["z/é.txt", "é".encode()]]
+    listed = json.dumps([[name, sha256(content).hexdigest()] for name, content in files], ensure_ascii=False)
+    assert submission_sha256(folder) == sha256(listed.replace(", ", ",").encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "submission.yaml",
+        "requirements-lock.json",
+        "__pycache__/main.cpython-311.pyc",
+        "z/a.pyc",
+        ".gitignore",
+        "a.link",
+    ],
+)
+def test_the_hash_of_a_submission_leaves_out_what_was_not_handed_in(folder: Path, name: str):
+    before = submission_sha256(folder)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".link":
+        path.symlink_to("prompt.txt")
+    else:
+        path.write_text("title: Alpha\n")
+    assert submission_sha256(folder) == before
+
+
+@pytest.mark.parametrize("name", ["prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.json"])
+def test_the_hash_of_a_submission_changes_with_each_file(folder: Path, name: str):
+    before = submission_sha256(folder)
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("Build <OBJECT>.")
+    assert submission_sha256(folder) != before
+
+
+def test_a_submission_that_is_not_there_has_no_hash(tmp_path: Path):
+    with pytest.raises(FileError, match="nobody"):
+        submission_sha256(tmp_path / "nobody")
 
 
 @pytest.mark.parametrize(

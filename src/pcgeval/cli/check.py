@@ -2,8 +2,9 @@
 
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -54,6 +55,9 @@ def check(
     allow_failing_teams: Annotated[
         bool, typer.Option("--allow-failing-teams", help="Exit with 0 if all that is wrong fails only a team's trials.")
     ] = False,
+    do_seal: Annotated[
+        bool, typer.Option("--seal", help="Write the hashes of params and submissions to results/seal.json.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check params.yaml, the submissions and all other inputs.
@@ -61,18 +65,22 @@ def check(
     All problems are listed at once. Where a model is asked for real, or with --full, the model's servers are asked for
     it, requirements are resolved, locked and installed, each program is started in the sandbox, several at once,
     and the classifier is loaded.
+
+    What differs from results/seal.json is a warning. --seal writes that file unless there is an error, and prints its
+    hash; publish both before the run, and everybody sees what was changed afterwards.
     """
     from pcgeval.core.params import load_params
 
     _restore_dvc_lock()
     _remove_torn_rwlock()
-    summary = None
+    summary = seal_sha256 = None
     try:
         params = load_params()
     except PcgevalError as error:
         findings = _faults("params.yaml", error)
     else:
         findings = list(dict.fromkeys(_all_findings(params, full=full, rehearsal=do_rehearse)))
+        findings += _seal_findings(params, is_sealing=do_seal)
         competition = params.competition
         summary = (
             f"{competition.name} {competition.edition}, {competition.round}: {len(params.teams)} submissions x "
@@ -84,18 +92,28 @@ def check(
             summary += f". {run_status(params).summary}"  # after a rehearsal its calls tell how long the rest takes
     grave = {"error"} if allow_failing_teams else {"error", "failing team"}
     passed = not any(each.severity in grave for each in findings)
+    if do_seal and passed:
+        seal_sha256 = _seal(params)
     if json:
-        print_json({"passed": passed, "summary": summary, "findings": [asdict(each) for each in findings]})
+        values = [asdict(finding) for finding in findings]
+        print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
     else:
-        for name in dict.fromkeys(each.group for each in findings):
-            print_stderr(f"{name}:")
-            for each in findings:
-                if each.group == name:
-                    print_stderr(f"  {each.severity}: {each.text.removeprefix(f'{name}: ')}")
+        _print_findings(findings)
         if summary:
             print_stderr(summary)
+        if seal_sha256:
+            sys.stdout.write(f"{seal_sha256}\n")
     if not passed:
         raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def _print_findings(findings: Sequence[CheckFinding]) -> None:
+    """Print the findings for people, group by group."""
+    for name in dict.fromkeys(finding.group for finding in findings):
+        print_stderr(f"{name}:")
+        for finding in findings:
+            if finding.group == name:
+                print_stderr(f"  {finding.severity}: {finding.text.removeprefix(f'{name}: ')}")
 
 
 def _restore_dvc_lock() -> None:
@@ -162,6 +180,7 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
             submissions[team] = load_submission(SUBMISSIONS / team)
         except PcgevalError as error:
             yield from _faults("submissions", error)
+    yield from _name_findings(submissions)
     yield from _deadline_findings(params, submissions)
     yield from _recording_findings(params, submissions)
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
@@ -182,6 +201,36 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
         yield from _rehearsal_findings(params, submissions)
 
 
+def _seal_findings(params: "Params", *, is_sealing: bool) -> list[CheckFinding]:
+    """Name what is not as it was sealed."""
+    from pcgeval.core.layout import SEAL
+    from pcgeval.scoring.seal import seal_differences
+
+    severity: Severity = "error" if is_sealing else "warning"
+    try:
+        findings = [CheckFinding("seal", severity, difference) for difference in seal_differences(params)]
+    except PcgevalError as error:
+        return _faults("seal", error, severity)
+    if findings and is_sealing:
+        text = f"{SEAL} is there already. Put back what was changed, or remove that file to seal again."
+        findings.append(CheckFinding("seal", severity, text))
+    return findings
+
+
+def _seal(params: "Params") -> str:
+    """Write the seal if there is none, and return its hash."""
+    from pcgeval.core.layout import SEAL
+    from pcgeval.scoring.seal import make_seal
+
+    seal = make_seal(params)
+    if SEAL.exists():
+        print_stderr(f"{SEAL}: agrees with params.yaml and the submissions")
+    else:
+        seal.write(SEAL)
+        print_stderr(f"wrote {SEAL}: commit it with params.yaml and data/submissions, and publish that before the run")
+    return seal.sha256
+
+
 def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list[CheckFinding]:
     """Return what is wrong if a package refuses."""
     try:
@@ -189,6 +238,32 @@ def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list
     except (PcgevalError, OSError) as error:
         return _faults(name, error)
     return []
+
+
+def _name_findings(submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
+    """Name the submissions whose README gives another team's name than their folder."""
+    from pcgeval.core.layout import SUBMISSIONS
+    from pcgeval.core.untrusted import printable_name
+    from pcgeval.submissions.team_names import is_one_of, team_in_readme
+
+    readme_teams = {}
+    for team in submissions:
+        try:
+            readme_teams[team] = team_in_readme(SUBMISSIONS / team)
+        except PcgevalError as error:
+            yield from _faults("submissions", error, "warning")
+    for team, name in readme_teams.items():
+        if name is None or is_one_of(name, team):
+            continue
+        text = f"README.md names the team {printable_name(name)!r}, but the folder is {team!r}"
+        other = next((other for other in readme_teams if is_one_of(name, other)), None)
+        if other is None:
+            remedy = "Rename the folder, or let the team correct its README.md."
+        elif is_one_of(team, readme_teams[other]):
+            remedy = f"That of {other!r} names {team!r}: the two submissions are swapped. Swap the folders."
+        else:
+            remedy = f"{other!r} takes part too. Find out whose submission this is."
+        yield CheckFinding("submissions", "warning", f"{SUBMISSIONS / team}: {text}. {remedy}")
 
 
 def _deadline_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:

@@ -159,6 +159,7 @@ def submit(
         print_stderr(f"{path} was not filed: fix the errors above, then submit it again")
         raise typer.Exit(EXIT_CHECK_FAILED)
     print_stderr(f"{filed.status} {filed.folder}: {filed.check.summary}")
+    print_stderr(f"SHA-256 of the submission: {filed.receipt.tree_sha256}")
     for line in filed.to_do:
         print_stderr(line)
 

@@ -38,6 +38,7 @@ LETTERS = RESULTS / "letters"  # to the teams; no stage makes or reads them
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
+SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
 EVALUATING = STATE / "evaluating"  # holds the process from the start of an evaluation until it has come to its end
 DVC_LOCK = Path("dvc.lock")

@@ -3,6 +3,7 @@
 import difflib
 import re
 import string
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
@@ -359,9 +360,13 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises:
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
+    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         with path.open("rb") as file:  # YAML names the file in its messages
-            values = yaml.safe_load(file)
+            loader = loader_class(file)
+            root = loader.get_single_node()
+            repeated = sorted(_repeated_keys(root))
+            values = None if root is None else loader.construct_document(root)
     except OSError as error:
         raise ParamsError(
             f"{path}: cannot be read ({error.strerror}). Run this in a competition's folder, which is a clone of "
@@ -369,7 +374,32 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
         ) from error
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:  # all of them PyYAML's
         raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct that line.") from error
+    if repeated:
+        raise ParamsError("\n".join(f"{path}: line {line}: {fault}" for line, fault in repeated))
     return parse_params(values, str(path))
+
+
+def _repeated_keys(root: yaml.Node | None) -> Iterator[tuple[int, str]]:
+    """Yield the line and the fault of each key that stands again in its mapping: PyYAML would take the last one."""
+    nodes = [("", root)]
+    visited: set[int] = set()  # an alias can lead back to a node above it
+    while nodes:
+        prefix, node = nodes.pop()
+        if id(node) in visited:
+            continue
+        visited.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += [(f"{prefix}{index}.", value) for index, value in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            first_lines: dict[tuple[str, str], int] = {}
+            for key, value in node.value:
+                name, line = f"{prefix}{key.value}", key.start_mark.line + 1
+                nodes.append((f"{name}.", value))
+                first_line = first_lines.get((key.tag, name))
+                if first_line is None:
+                    first_lines[key.tag, name] = line
+                else:
+                    yield line, f"{name!r} is given twice, first in line {first_line}. Remove one of them."
 
 
 def add_team(team: str, path: Path = Path("params.yaml")) -> None:

@@ -60,7 +60,8 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.submissions.load import Program, load_submission
+from pcgeval.scoring.seal import read_seal, seal_differences
+from pcgeval.submissions.load import Program, load_submission, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
@@ -110,7 +111,8 @@ def collect(params: Params, root: Path) -> Evaluation:
     official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
     history = read_history(root)
     teams = tuple(_team(params, root, row, official, history) for row in ranking.teams)
-    evaluation = Evaluation(params, ranking, teams)
+    seal, differences = read_seal(root), tuple(seal_differences(params, root))
+    evaluation = Evaluation(params, ranking, teams, seal=seal, seal_differences=differences)
     return replace(evaluation, conversations=dict(_conversations(root, evaluation)))
 
 
@@ -139,7 +141,8 @@ def _team(
     official: Mapping[str, _OfficialResults],
     history: tuple[KeptGrade, ...],
 ) -> TeamResult:
-    submission = load_submission(root / SUBMISSIONS / row.team)
+    folder = root / SUBMISSIONS / row.team
+    submission = load_submission(folder)
     try:
         grade = read_grade(root / GRADES / row.team / GRADE_FILE)
         state = kept_grade(grade, row.team, params.competition.round)
@@ -149,6 +152,7 @@ def _team(
     return TeamResult(
         row=row,
         submission=submission,
+        submission_sha256=submission_sha256(folder),
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=grade,
         kept_grades=kept,

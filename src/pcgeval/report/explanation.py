@@ -38,13 +38,18 @@ from pcgeval.core.trials import read_record, record_path
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import Call, read_calls
-from pcgeval.report.collect import read_program
 from pcgeval.report.inspection import InspectedTrial, if_whole, inspected_trials
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.shares import TrialShare, trial_share
 from pcgeval.scoring.stages import read_measured, rules_of
-from pcgeval.submissions.load import Program, Submission, load_submission, load_submissions
+from pcgeval.submissions.load import (
+    Program,
+    Submission,
+    load_submission,
+    load_submissions,
+    submission_sha256,
+)
 
 
 @dataclass(frozen=True)
@@ -221,7 +226,7 @@ def _files(submission: Submission, model: str, trial: Trial) -> Iterator[StepFil
     """Yield the files that decide a trial's score, by the step that wrote them."""
     team, work = submission.team, submission.work
     if isinstance(work, Program):
-        yield StepFile("submission", (SUBMISSIONS / team).as_posix(), read_program(work).sha256)
+        yield StepFile("submission", (SUBMISSIONS / team).as_posix(), submission_sha256(SUBMISSIONS / team))
     else:
         yield _file("submission", SUBMISSIONS / team / "prompt.txt")
     folder = {

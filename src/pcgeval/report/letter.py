@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from pcgeval.core.console import count
-from pcgeval.core.files import sha256_text, write_text
+from pcgeval.core.files import write_text
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankedTeam
 from pcgeval.core.untrusted import printable_line
@@ -26,7 +26,6 @@ from pcgeval.report.pseudonyms import Pseudonyms, anonymous_ranking
 from pcgeval.report.results import Evaluation, TeamResult
 from pcgeval.rubric.grades import GradedTaskNode, get_grade_summary
 from pcgeval.scoring.decimals import round_totals
-from pcgeval.submissions.load import Prompt
 
 LONGEST_CELL = 400  # characters
 _MARKS = re.compile(r"([\\`*_{}\[\]<>#!|~&$])")
@@ -98,7 +97,6 @@ def letter_text(evaluation: Evaluation, team: TeamResult, pseudonyms: Pseudonyms
         "round_totals": round_totals,
     }
     environment.globals["grade_summary"] = get_grade_summary
-    work = team.submission.work
     return environment.get_template("letter.md.j2").render(
         evaluation=evaluation,
         params=evaluation.params,
@@ -109,7 +107,6 @@ def letter_text(evaluation: Evaluation, team: TeamResult, pseudonyms: Pseudonyms
         place=_place(evaluation, team.row),
         failures=list(_failures(team)),
         unmet=[leaf for leaf in team.leaves if _is_unmet(leaf)],
-        submission_hash=sha256_text(work.text) if isinstance(work, Prompt) else team.program and team.program.sha256,
         version=version("pcgeval"),
     )
 

@@ -13,7 +13,6 @@ from jinja2.ext import Extension
 from jinja2.lexer import Token, TokenStream
 
 from pcgeval.core.console import count, duration
-from pcgeval.core.files import sha256_text
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.drawing import motion, outlines
 from pcgeval.report import formats
@@ -72,7 +71,6 @@ def environment() -> Environment:
         *(duration, foreign_text, reasons_without_grade, record_of, round_totals, rounded),
     ):
         found.filters[each.__name__] = each
-    found.filters["sha256"] = sha256_text
     found.globals |= {
         "count": count,
         "failure_words": FAILURE_WORDS,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 
-from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
@@ -23,8 +22,8 @@ from pcgeval.report.formats import shortened
 from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
+from pcgeval.scoring.seal import Seal
 from pcgeval.submissions.load import Submission
-from pcgeval.submissions.requirements import LOCK
 
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 MOST_REASONS = 10
@@ -182,11 +181,6 @@ class ProgramSource:
     readme: str | None
     files: tuple[SourceFile, ...]
 
-    @property
-    def sha256(self) -> str:
-        """The SHA-256 of all names and contents that were handed in, as the receipt has it: without the lock."""
-        return sha256_json([[file.name, file.sha256] for file in self.files if file.name != LOCK])
-
 
 @dataclass(frozen=True)
 class TeamResult:
@@ -197,6 +191,7 @@ class TeamResult:
 
     row: RankedTeam
     submission: Submission
+    submission_sha256: str
     program: ProgramSource | None
     grade: JudgeOutput
     kept_grades: tuple[KeptGrade, ...]
@@ -264,13 +259,16 @@ class FlaggedTrials:
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `conversations` has those of the trials that `flagged` names, by team, model and trial.
+    `conversations` has those of the trials that `flagged` names, by team, model and trial. `seal_differences` are
+    sentences about what was changed since the `seal`.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
     conversations: Mapping[tuple[str, str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
+    seal: Seal | None = None
+    seal_differences: tuple[str, ...] = ()
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:

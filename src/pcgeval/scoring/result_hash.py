@@ -69,6 +69,11 @@ def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[
         raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
 
 
+def deciding_params(params: Params) -> dict[str, Any]:
+    """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
+    return params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING)
+
+
 def result_hash(
     params: Params, ranking: Mapping[str, Any], files: Mapping[str, Iterable[tuple[str, str]]], classifier: str
 ) -> ResultHash:
@@ -81,7 +86,7 @@ def result_hash(
         classifier: The classifier's name and SHA-256, as the ranking names it.
     """
     parts = {part: sha256_json([list(each) for each in listed]) for part, listed in files.items()}
-    parts["params"] = sha256_json(params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING))
+    parts["params"] = sha256_json(deciding_params(params))
     parts["classifier"] = sha256_json(classifier)
     parts["ranking"] = sha256_json({key: value for key, value in ranking.items() if key != "result"})
     return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))

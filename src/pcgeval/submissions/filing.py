@@ -19,13 +19,13 @@ from typing import Any, Literal
 import yaml
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import sha256_file, sha256_json, write_text
+from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import EVALUATING, SUBMISSIONS, evaluation_lock, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import files_below, listed, printable_name, walk
+from pcgeval.core.untrusted import listed, printable_name, walk
 from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accepted, note, warning
-from pcgeval.submissions.load import AcceptedFinding, Notes, load_notes
+from pcgeval.submissions.load import AcceptedFinding, Notes, load_notes, submission_sha256
 from pcgeval.submissions.names import NOTES_FILE, name_fault
 from pcgeval.submissions.receipts import Receipt, last_filed, show_time
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
@@ -130,8 +130,8 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
         is_there = os.path.lexists(folder)
         kept = _notes_of(folder) if is_there else Notes()
         found = check(listing, limits, staging)
-        digest = tree_sha256(staging)
-        is_same = is_there and digest == tree_sha256(folder)
+        digest = submission_sha256(staging)
+        is_same = is_there and digest == submission_sha256(folder)
         if not is_same:
             _check_deadline(path, received, options)
         decisions = _decisions(found, kept.findings_accepted if is_same else (), options.accept)
@@ -193,23 +193,13 @@ def filed_at(team: str) -> datetime | None:
         FileError: Its files or a receipt cannot be read.
     """
     folder = SUBMISSIONS / team
-    receipt = last_filed(team, tree_sha256(folder)) if folder.is_dir() else None
+    receipt = last_filed(team, submission_sha256(folder)) if folder.is_dir() else None
     return receipt.received if receipt else None
 
 
 def hand_in_sha256(path: Path) -> str | None:
     """Return the SHA-256 of a file that was handed in; None for a folder."""
     return None if path.is_dir() else sha256_file(path)
-
-
-def tree_sha256(folder: Path) -> str:
-    """Return the SHA-256 of the names and contents of a submission's files, as the page shows it.
-
-    The notes are not among them, and neither is the lock of its packages, which is the organiser's.
-    """
-    names = [path.relative_to(folder).as_posix() for path in files_below(folder)]
-    handed_in = [name for name in names if name not in {NOTES_FILE, REQUIREMENTS_LOCK}]
-    return sha256_json([[name, sha256_file(folder / name)] for name in handed_in])
 
 
 def check_team(team: str) -> None:

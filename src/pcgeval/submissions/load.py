@@ -12,8 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import SUBMISSIONS
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import sha256_file, sha256_json
+from pcgeval.core.layout import SUBMISSIONS, is_ignored
 from pcgeval.core.untrusted import (
     UntrustedFileError,
     files_below,
@@ -27,6 +28,7 @@ from pcgeval.core.untrusted import (
 )
 from pcgeval.submissions.entry_point import EntrySearch, find_entry
 from pcgeval.submissions.names import NOTES_FILE
+from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
 
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
@@ -158,6 +160,29 @@ def load_submission(folder: Path) -> Submission:
 def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[str, Submission]:
     """Read the submissions of all teams, in the order of params.yaml."""
     return {team: load_submission(root / team) for team in teams}
+
+
+def submission_sha256(folder: Path) -> str:
+    """Return the SHA-256 of a submission, the same in its receipt, on its page and in an audit.
+
+    It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
+    relative to the folder, with all files that the team handed in. Left out are submission.yaml, in which the
+    organiser writes too, so also a `kind` and an `entry` that the team wrote there; requirements-lock.json, which
+    `pcgeval check` writes; what DVC ignores, such as Python's caches; and links, which are no part of a submission.
+
+    Raises:
+        FileError: The folder or a file in it cannot be read.
+    """
+    names = (path.relative_to(folder) for path in files_below(folder))
+    handed_in = [
+        name.as_posix()
+        for name in names
+        if name.as_posix() not in {NOTES_FILE, REQUIREMENTS_LOCK} and not any(is_ignored(part) for part in name.parts)
+    ]
+    try:
+        return sha256_json([[name, sha256_file(folder / name)] for name in handed_in])
+    except OSError as error:
+        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
 
 
 def prompt_findings(prompt: str, words: int) -> dict[str, str]:

@@ -29,7 +29,7 @@ class Receipt(BaseModel):
         file_sha256: Of the file as it was handed in; None for a folder.
         result: Only one that is filed counts.
         reason: Why it does not count.
-        tree_sha256: Of the names and contents of the filed files, see `filing.tree_sha256`.
+        tree_sha256: Of the submission that was filed, see `load.submission_sha256`.
         findings: Of the check, if it got that far.
     """
 
@@ -67,7 +67,7 @@ class Receipt(BaseModel):
             f"- File: {printable_name(self.file)}",
             *([f"- SHA-256 of the file: `{self.file_sha256}`"] if self.file_sha256 else []),
             f"- Result: {self.result}{f', {self.reason}' if self.reason else ''}",
-            *([f"- SHA-256 of what was filed, names and contents: `{self.tree_sha256}`"] if self.tree_sha256 else []),
+            *([f"- SHA-256 of the submission: `{self.tree_sha256}`"] if self.tree_sha256 else []),
         ]
         if self.findings:
             lines += ["", "## Findings", "", *(f"- {line}" for line in printable_findings(self.findings))]

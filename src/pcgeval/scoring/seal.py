@@ -1,0 +1,137 @@
+"""The seal: what decides a ranking, written down before the run, so that a change afterwards is named.
+
+A seal does not prove when it was made; the commit in which it was published does.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ValidationError, field_validator
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_json, to_json
+from pcgeval.core.layout import SEAL, SUBMISSIONS
+from pcgeval.core.params import Params
+from pcgeval.core.stage_files import Sha256, StageFile, refusal
+from pcgeval.core.untrusted import printable_line, read_bounded
+from pcgeval.scoring.result_hash import deciding_params
+from pcgeval.submissions.load import submission_sha256
+
+MAX_SEAL_BYTES = 16_000_000  # ten thousand teams take a tenth of it
+_LONGEST_VALUE = 100  # characters
+_LONGEST_SENTENCE = 600
+_UNPINNED = "unpinned:"  # stands in a recorded model's digest before the hash of its name
+
+
+class Seal(StageFile):
+    """The deciding params and the SHA-256 of each team's submission; `sha256` is that of both as canonical JSON.
+
+    Left out of the params is what differs between a live run and its replay: a model's `backend`, and the digest of a
+    model that has none.
+    """
+
+    indent: ClassVar[int | None] = 1
+
+    sha256: Sha256
+    params: dict[str, Any]
+    submissions: dict[str, Sha256]
+
+    @field_validator("params")
+    @classmethod
+    def _has_canonical_json(cls, params: dict[str, Any]) -> dict[str, Any]:
+        to_json(params)  # NaN and infinity, which pydantic reads, have none
+        return params
+
+
+def make_seal(params: Params, root: Path = Path()) -> Seal:
+    """Return the seal of the params and submissions as they are now.
+
+    Args:
+        params: The competition.
+        root: Its folder.
+
+    Raises:
+        FileError: A submission cannot be read.
+    """
+    sealed = deciding_params(params)
+    for model in sealed["models"].values():
+        del model["backend"]
+        if (model["digest"] or "").startswith(_UNPINNED):
+            model["digest"] = None
+    submissions = {team: submission_sha256(root / SUBMISSIONS / team) for team in params.teams}
+    return Seal(sha256=_content_sha256(sealed, submissions), params=sealed, submissions=submissions)
+
+
+def read_seal(root: Path = Path()) -> Seal | None:
+    """Read the seal of a competition; None if it has none.
+
+    Raises:
+        FileError: The file is no seal.
+    """
+    path = root / SEAL
+    if not path.exists():
+        return None
+    try:
+        return Seal.model_validate_json(read_bounded(path, MAX_SEAL_BYTES, follow_link=True))
+    except ValidationError as error:
+        raise refusal(path, error, "Restore it from git.") from error
+
+
+def seal_differences(params: Params, root: Path = Path()) -> list[str]:
+    """Compare the params and submissions with the seal; return one sentence for each difference.
+
+    Args:
+        params: The competition.
+        root: Its folder.
+
+    Returns:
+        Nothing where they agree, and where there is no seal.
+
+    Raises:
+        FileError: A submission cannot be read.
+    """
+    try:
+        seal = read_seal(root)
+    except FileError as error:
+        return [printable_line(str(error), _LONGEST_SENTENCE)]
+    if seal is None:
+        return []
+    sentences = _seal_differences(seal, make_seal(params, root))
+    return [printable_line(sentence, _LONGEST_SENTENCE) for sentence in sentences]
+
+
+def _seal_differences(seal: Seal, present: Seal) -> Iterator[str]:
+    content = _content_sha256(seal.params, seal.submissions)
+    if content != seal.sha256:
+        yield f"{SEAL} was altered: its content has the SHA-256 {content}, and it says {seal.sha256}."
+    sealed_params, present_params = dict(seal.params), dict(present.params)
+    if seal.submissions.keys() != present.submissions.keys():  # each of these teams has its own sentence
+        del present_params["teams"]
+        sealed_params.pop("teams", None)
+    yield from _param_differences("", sealed_params, present_params)
+    for team, digest in present.submissions.items():
+        sealed_digest = seal.submissions.get(team)
+        if sealed_digest is None:
+            yield f"Team {team} is not in the seal; it was added afterwards."
+        elif sealed_digest != digest:
+            yield f"Team {team} has another submission: its SHA-256 is {digest}, and {sealed_digest} was sealed."
+    for team in seal.submissions:
+        if team not in present.submissions:
+            yield f"Team {team} is in the seal; it was removed afterwards."
+
+
+def _param_differences(place: str, sealed: Any, present: Any) -> Iterator[str]:
+    if isinstance(sealed, dict) and isinstance(present, dict):
+        for name in sorted(sealed.keys() | present.keys()):
+            yield from _param_differences(f"{place}.{name}".lstrip("."), sealed.get(name), present.get(name))
+    elif to_json(sealed) != to_json(present):  # True == 1 in Python, but not in JSON
+        yield f"{place} is {_shown(present)}, and {_shown(sealed)} was sealed."
+
+
+def _shown(value: Any) -> str:
+    return printable_line(to_json(value, indent=None), _LONGEST_VALUE)
+
+
+def _content_sha256(params: Mapping[str, Any], submissions: Mapping[str, str]) -> str:
+    return sha256_json({"params": params, "submissions": submissions})

@@ -1,0 +1,196 @@
+"""`pcgeval check --seal`: what decides a ranking is sealed before the run, and what was changed since is named."""
+
+import json
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pcgeval.cli.main import main
+from pcgeval.core.layout import SEAL, SUBMISSIONS
+from pcgeval.core.params import load_params
+from pcgeval.scoring.seal import MAX_SEAL_BYTES, make_seal, seal_differences
+from pcgeval.submissions.load import submission_sha256
+
+
+@pytest.fixture(autouse=True)
+def folder(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small competition, where the test runs."""
+    shutil.copytree(competition, tmp_path / "copy", ignore=shutil.ignore_patterns("src", "images", "stability"))
+    monkeypatch.chdir(tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def change_params(section: str, **values: Any) -> None:
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    params[section] |= values
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+
+
+def change_seal(**values: Any) -> None:
+    SEAL.write_text(json.dumps(json.loads(SEAL.read_text()) | values))
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str]]]:
+    """Return the exit code, and the severity and text of each finding about the seal."""
+    capsys.readouterr()
+    code = main(["check", "--json", *words])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    return code, [(finding["severity"], finding["text"]) for finding in findings if finding["group"] == "seal"]
+
+
+def test_a_seal_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--seal"]) == 0
+    said = capsys.readouterr()
+    content = SEAL.read_bytes()
+    seal = json.loads(content)
+    assert said.out == f"{seal['sha256']}\n"
+    assert "wrote results/seal.json: commit it" in said.err
+    assert seal["submissions"] == {team: submission_sha256(SUBMISSIONS / team) for team in ("alpha", "beta")}
+    assert seal["params"]["competition"]["seed"] == 1
+    sealed = {"params": seal["params"], "submissions": seal["submissions"]}
+    assert seal["sha256"] == sha256(json.dumps(sealed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    assert main(["check", "--seal"]) == 0
+    again = capsys.readouterr()
+    assert again.out == said.out
+    assert "results/seal.json: agrees" in again.err
+    assert main(["check", "--seal", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seal"] == seal["sha256"]
+    assert SEAL.read_bytes() == content
+
+
+def test_without_the_option_nothing_is_sealed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seal"] is None
+    assert not SEAL.exists()
+
+
+def test_what_cannot_be_run_is_not_sealed(capsys: pytest.CaptureFixture[str]) -> None:
+    (SUBMISSIONS / "beta" / "prompt.txt").write_text("")
+    assert main(["check", "--seal"]) == 2
+    assert capsys.readouterr().out == ""
+    assert not SEAL.exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "sentence"),
+    [
+        ("competition", {"seed": 7}, "competition.seed is 7, and 1 was sealed."),
+        ("competition", {"trials": 3}, "competition.trials is 3, and 2 was sealed."),
+        ("competition", {"characters": "I"}, 'competition.characters is "I", and "IT" was sealed.'),
+        ("competition", {"name": "other"}, 'competition.name is "other", and "test" was sealed.'),
+        ("physics", {"seed": 2}, "physics.seed is 2, and 0 was sealed."),
+        ("limits", {"tokens": 9}, "limits.tokens is 9, and 25000 was sealed."),
+        ("scoring", {"baseline": None}, 'scoring.baseline is null, and "alpha" was sealed.'),
+        ("scoring", {"official_quirks": True}, "scoring.official_quirks is true, and false was sealed."),
+        ("similarity", {"precision": "float32"}, 'similarity.precision is "float32", and "float64" was sealed.'),
+        ("diversity", {"vectors": "cls"}, 'diversity.vectors is "cls", and "softmax" was sealed.'),
+    ],
+)
+def test_a_setting_that_is_changed_afterwards_is_named(
+    capsys: pytest.CaptureFixture[str], section: str, values: dict[str, Any], sentence: str
+) -> None:
+    assert main(["check", "--seal"]) == 0
+    content = SEAL.read_bytes()
+    change_params(section, **values)
+    assert check(capsys) == (0, [("warning", sentence)])
+    code, findings = check(capsys, "--seal")
+    assert code == 2
+    assert findings[0] == ("error", sentence)
+    assert "remove that file to seal again" in findings[-1][1]
+    assert SEAL.read_bytes() == content
+    SEAL.unlink()
+    assert check(capsys, "--seal") == (0, [])
+    assert check(capsys) == (0, [])
+
+
+def test_a_replay_and_another_place_are_no_differences() -> None:
+    model = {"backend": "recorded", "name": "small:1b", "digest": "a" * 64}
+    live = {"backend": "openai", "name": "hosted", "base_url": "http://127.0.0.1:9/v1"}
+    change_params("models", small={**model, "backend": "ollama", "host": "127.0.0.1:9"}, large=live)
+    make_seal(load_params()).write(SEAL)
+    replayed = {"backend": "recorded", "name": "hosted", "digest": "unpinned:" + "b" * 64}
+    change_params("models", small={**model, "concurrency": 2}, large=replayed)
+    change_params("similarity", batch=1)
+    assert seal_differences(load_params()) == []
+    change_params("models", small={**model, "digest": "c" * 64, "options": {"temperature": 1}}, large=replayed)
+    assert seal_differences(load_params()) == [
+        f'models.small.digest is "{"c" * 64}", and "{"a" * 64}" was sealed.',
+        "models.small.options.temperature is 1, and null was sealed.",
+    ]
+
+
+def test_teams_and_submissions_that_are_changed_afterwards_are_named() -> None:
+    assert main(["check", "--seal"]) == 0
+    sealed = submission_sha256(SUBMISSIONS / "alpha")
+    (SUBMISSIONS / "beta").rename(SUBMISSIONS / "gamma")
+    (SUBMISSIONS / "alpha" / "prompt.txt").write_text("Draw <OBJECT>.")
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump(values | {"teams": ["alpha", "gamma"]}))
+    digest = submission_sha256(SUBMISSIONS / "alpha")
+    assert seal_differences(load_params()) == [
+        f"Team alpha has another submission: its SHA-256 is {digest}, and {sealed} was sealed.",
+        "Team gamma is not in the seal; it was added afterwards.",
+        "Team beta is in the seal; it was removed afterwards.",
+    ]
+
+
+def test_another_order_of_the_teams_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--seal"]) == 0
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump(values | {"teams": ["beta", "alpha"]}))
+    assert check(capsys) == (0, [("warning", 'teams is ["beta","alpha"], and ["alpha","beta"] was sealed.')])
+
+
+def test_swapped_submissions_are_named_by_team() -> None:
+    assert main(["check", "--seal"]) == 0
+    for before, after in (("alpha", "other"), ("beta", "alpha"), ("other", "beta")):
+        (SUBMISSIONS / before).rename(SUBMISSIONS / after)
+    assert [sentence.split(":")[0] for sentence in seal_differences(load_params())] == [
+        "Team alpha has another submission",
+        "Team beta has another submission",
+    ]
+
+
+def test_a_seal_that_was_altered_to_agree_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--seal"]) == 0
+    seal = json.loads(SEAL.read_text())
+    change_params("competition", seed=7)
+    change_seal(params=seal["params"] | {"competition": seal["params"]["competition"] | {"seed": 7}})
+    ((severity, sentence),) = check(capsys)[1]
+    assert severity == "warning"
+    assert sentence.startswith("results/seal.json was altered: its content has the SHA-256 ")
+    assert sentence.endswith(f", and it says {seal['sha256']}.")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b"[" * 10_000,
+        b'{"sha256": "' + b"a" * 64 + b'", "params": {"a": NaN}, "submissions": {}}',
+        b" " * (MAX_SEAL_BYTES + 1),
+    ],
+)
+def test_a_file_that_is_no_seal_is_named(capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    SEAL.write_bytes(content)
+    code, ((severity, sentence),) = check(capsys)
+    assert (code, severity) == (0, "warning")
+    assert sentence.startswith("results/seal.json: ")
+    assert check(capsys, "--seal")[0] == 2
+    assert SEAL.read_bytes() == content
+
+
+def test_names_in_a_seal_are_shown_on_one_printable_line() -> None:
+    assert main(["check", "--seal"]) == 0
+    seal = json.loads(SEAL.read_text())
+    change_seal(submissions={**seal["submissions"], "\x1b[2J\n" * 200: "a" * 64}, params={"x\n\x1b": ["y" * 10_000]})
+    sentences = seal_differences(load_params())
+    assert len(sentences) > 3
+    assert all(sentence.isprintable() and len(sentence) <= 600 for sentence in sentences)
