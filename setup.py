@@ -1,7 +1,7 @@
-"""Put the default classifier, the rubric and the example paper into the package; the rest is in pyproject.toml.
+"""Put the default classifier, the rubric, the example paper and the pipeline into the package.
 
-They lie in data/ as inputs of the DVC stages. A checkout, also an editable installation, reads them there;
-`pcgeval.core.layout.PACKAGED_DATA` names the place.
+They lie in data/, stages/ and dvc.yaml for the DVC stages. A checkout, also an editable installation, reads them there;
+`pcgeval.core.layout` names the places. The rest is in pyproject.toml.
 """
 
 from pathlib import Path
@@ -10,12 +10,15 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 FOLDERS = ("data/classifier", "data/papers/block-letters", "data/rubrics/competition")
+PIPELINE = Path("data", "pipeline")  # where stages/ and dvc.yaml go, which an audit compares
 
 
-def data_files() -> list[Path]:
-    """Return the files of these folders, without what Python has compiled among the example's programs."""
+def data_files() -> dict[Path, Path]:
+    """Return the files and their places in the package, without what Python has compiled."""
     found = (path for folder in FOLDERS for path in Path(folder).rglob("*"))
-    return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    data = sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
+    pipeline = [Path("dvc.yaml"), *sorted(Path("stages").glob("*.py"))]
+    return {path: path for path in data} | {path: PIPELINE / path for path in pipeline}
 
 
 class BuildWithData(build_py):
@@ -24,8 +27,7 @@ class BuildWithData(build_py):
     def run(self) -> None:
         """Copy the modules and the data."""
         super().run()
-        for path in [] if self.editable_mode else data_files():
-            target = Path(self.build_lib, "pcgeval", path)
+        for path, target in self._targets().items():
             self.mkpath(str(target.parent))
             self.copy_file(str(path), str(target))
 
@@ -33,10 +35,14 @@ class BuildWithData(build_py):
         """Return what a source distribution holds."""
         return [*super().get_source_files(), *map(str, data_files())]
 
+    def _targets(self) -> dict[Path, Path]:
+        """Return where each file is built."""
+        places = {} if self.editable_mode else data_files()
+        return {path: Path(self.build_lib, "pcgeval", place) for path, place in places.items()}
+
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         """Return the files that `run` makes."""
-        data = [] if self.editable_mode else [str(Path(self.build_lib, "pcgeval", path)) for path in data_files()]
-        return [*super().get_outputs(include_bytecode), *data]
+        return [*super().get_outputs(include_bytecode), *map(str, self._targets().values())]
 
 
 setup(cmdclass={"build_py": BuildWithData})

@@ -3,10 +3,10 @@
     python bench/competition.py                      # 10 teams, 3 models, 26 letters x 10 trials; then the growth
     python bench/competition.py --teams 40 --only cold
     python bench/competition.py --only growth        # 10, 20 and 40 teams with four trials a team and model
-    python bench/competition.py --command "dvc repro --keep-going"
+    python bench/competition.py --command "pcgeval run"
 
 The replies are the demo's recorded ones, altered from a seed so that no two teams have the same levels; the code is
-that of this checkout. Each figure counts `pcgeval run` with all processes that it starts.
+that of this checkout. Each figure counts `dvc repro` with all processes that it starts.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="kept afterwards; default: a temporary one")
     choices = [*CHANGES, AUDIT, GROWTH]
     parser.add_argument("--only", action="append", help="this evaluation only; may be repeated", choices=choices)
-    parser.add_argument("--command", default="pcgeval run")
+    parser.add_argument("--command", default="dvc repro")
     settings = parser.parse_args()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -119,10 +119,10 @@ def replay() -> None:
             half = Path(folder) / f"{trials}.jsonl"
             half.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:trials]))
             start = time.process_time()
-            model = RecordedModel(half, SMOLLM.sha256)
+            model = RecordedModel.read(half, SMOLLM.sha256)
             seconds = time.process_time() - start
             tracemalloc.start()
-            RecordedModel(half, SMOLLM.sha256)
+            RecordedModel.read(half, SMOLLM.sha256)
             peak = tracemalloc.get_traced_memory()[1] / 1e6
             tracemalloc.stop()
             size = half.stat().st_size / 1e6

@@ -1,4 +1,4 @@
-"""Recorded trials per second through the generate step, with all that it writes; one figure a line."""
+"""Recorded trials per second through the stage generate, with all that it writes; one figure a line."""
 
 import tempfile
 import time
@@ -7,7 +7,7 @@ from typing import Any
 
 from pcgeval.core.layout import trials
 from pcgeval.core.params import Params, parse_params
-from pcgeval.generation.generate import generate_stage
+from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
@@ -48,9 +48,10 @@ def record(params: Params, submission: Submission, path: Path) -> None:
 
 
 def replay(params: Params, submission: Submission, folder: Path) -> None:
-    """Run the generate step, the reading of the recording included."""
-    backend = RecordedModel(folder / "recording.jsonl", DIGEST)
-    generate_stage(params, "m", submission, backend, folder / "raw", lambda *_: None, state=folder / "state")
+    """Run the trials of the stage generate, the reading of the recording included."""
+    backend = RecordedModel.read(folder / "recording.jsonl", DIGEST)
+    team = TeamTrials(submission, backend, folder / "raw")
+    do_trials(params, "m", [team], lambda *_: None, state=folder / "state", calls=folder / "calls")
 
 
 if __name__ == "__main__":

@@ -22,9 +22,8 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.params import Similarity
-from pcgeval.core.stage_files import succeeded, write_outcomes
+from pcgeval.core.layout import stage_dir, trial_file, trials
+from pcgeval.core.params import parse_params
 from pcgeval.similarity.classifier import Classifier, Precision
 from pcgeval.similarity.source import LABELS
 from pcgeval.similarity.stage import classify_stage
@@ -33,8 +32,17 @@ PRECISIONS: tuple[Precision, ...] = ("float64", "float32", "bfloat16")
 LARGE_PICTURES = 16
 CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
 SECOND_SET = Path(__file__).parents[1] / "training" / "second" / "metrics.json"  # the untouched test
-TEAM = "bench"
-TRIALS = [Trial(letter, number) for letter in "ABCD" for number in range(1, 17)]
+PARAMS = parse_params(
+    {
+        "competition": {"name": "bench", "edition": "1", "characters": "ABCD", "trials": 16, "seed": 1},
+        "teams": ["bench"],
+        "models": {"m": {"backend": "recorded", "name": "m"}},
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        **{section: {} for section in ("physics", "diversity", "scoring", "rubric")},
+        "similarity": {"model": str(CLASSIFIER)},
+    },
+    "bench",
+)
 
 
 def main() -> None:
@@ -42,12 +50,12 @@ def main() -> None:
     began = time.process_time()
     classifier = Classifier.load(CLASSIFIER, device="cpu")
     print(f"similarity.load {time.process_time() - began:.1f} cpu_s")
-    images = [picture(seed) for seed in range(len(TRIALS))]
+    images = [picture(seed) for seed, _ in enumerate(trials(PARAMS))]
     began = time.process_time()
     classifier.predict(images)
     print(f"similarity.predict {len(images) / (time.process_time() - began):.0f} pictures/cpu_s")
     with tempfile.TemporaryDirectory() as folder:
-        print_step(Path(folder), images)
+        print_stage(Path(folder), images)
     print_precisions(images)
     with tempfile.TemporaryDirectory() as folder:
         print_large(Path(folder), images[:LARGE_PICTURES])
@@ -119,17 +127,15 @@ def picture(seed: int) -> Image.Image:
     return image
 
 
-def print_step(root: Path, images: list[Image.Image]) -> None:
-    for trial, image in zip(TRIALS, images, strict=True):
-        path = trial_file(root / "images", "images", TEAM, trial)
+def print_stage(root: Path, images: list[Image.Image]) -> None:
+    for trial, image in zip(trials(PARAMS), images, strict=True):
+        path = trial_file(root / stage_dir("images", "m", "bench"), "images", "bench", trial)
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)
-    write_outcomes(root / "images", [succeeded(trial) for trial in TRIALS])
     for name in ("new", "cached"):
         began = time.process_time()
-        settings = Similarity(model=str(CLASSIFIER))
-        classify_stage(root / "images", root / "similarity", TEAM, TRIALS, settings, root / "cache")
-        print(f"similarity.step_{name} {len(TRIALS) / (time.process_time() - began):.0f} pictures/cpu_s")
+        classify_stage(PARAMS, root)
+        print(f"similarity.stage_{name} {len(images) / (time.process_time() - began):.0f} pictures/cpu_s")
 
 
 if __name__ == "__main__":

@@ -45,8 +45,10 @@ NO_SANDBOX_HERE = "no sandbox starts here"
 # folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
     "audit",
+    "proof",
     "cli/test_check.py",
     "cli/test_rounds.py",
+    "cli/test_run.py",
     "cli/test_try.py",
     "cli/test_try_command.py",
     "end_to_end",

@@ -46,7 +46,7 @@ def blocked(names: Iterable[str], code: str) -> list[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip builds from a source distribution of the checkout, without any download."""
     folder = tmp_path_factory.mktemp("build")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", *DATA):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "dvc.yaml", "stages", "src", *DATA):
         leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
         source, copy = ROOT / name, folder / "checkout" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +76,9 @@ def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path
             if path.is_file() and "__pycache__" not in path.parts:
                 place = Path("pcgeval") / path.relative_to(ROOT) if folder in DATA else path.relative_to(ROOT / "src")
                 assert (installed / place).read_bytes() == path.read_bytes()
+    for path in [ROOT / "dvc.yaml", *(ROOT / "stages").glob("*.py")]:
+        place = installed / "pcgeval/data/pipeline" / path.relative_to(ROOT)
+        assert place.read_bytes() == path.read_bytes()
 
 
 def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:

@@ -1,27 +1,23 @@
 """Every stage lists the modules that its result depends on: a forgotten one would leave stale results unnoticed."""
 
-import re
+import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from imports import MODULES, imported, loaded_by_stage
 
-from pcgeval.audit.imports import SourceTree, imported_modules
-from pcgeval.scoring.result_hash import PACKAGES
+from pcgeval import pipeline
+from pcgeval.scoring import result_hash
 
 ROOT = Path(__file__).parents[1]
-SOURCE = SourceTree(ROOT / "src")
-MODULES = SOURCE.modules
-
-STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
 
 
 def script(stage: str) -> str:
-    """Return the path of a stage's script from its command."""
-    found = re.search(r"stages/\w+\.py", STAGES[stage]["cmd"])
-    assert found, f"stage {stage}: its command runs no script in stages/"
-    return found.group()
+    """Return the path of a stage's script."""
+    return f"stages/{stage}.py"
 
 
 def is_covered(path: Path, deps: list[str]) -> bool:
@@ -30,32 +26,65 @@ def is_covered(path: Path, deps: list[str]) -> bool:
     return any(Path(dep) in {name, *name.parents} for dep in deps)
 
 
+def modules_of(stage: str) -> list[Path]:
+    """Return the files of the modules that a stage loads."""
+    return [MODULES[module] for module in sorted(loaded_by_stage(stage, ROOT / script(stage)))]
+
+
+def test_the_stages_are_those_of_the_pipeline_in_its_order() -> None:
+    assert list(STAGES) == ["generate", *(stage.__name__ for stage in pipeline.STAGES)] == list(pipeline.OUTPUTS)
+    assert {path.stem for path in (ROOT / "stages").glob("*.py")} == STAGES.keys()
+
+
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_script_is_a_dep(stage: str) -> None:
-    assert script(stage) in STAGES[stage]["deps"]
-    assert (ROOT / script(stage)).is_file()
+def test_the_outputs_are_those_of_the_pipeline(stage: str) -> None:
+    """The outputs of the matrix over the models lie in a folder each of the pipeline's output."""
+    listed = [*STAGES[stage]["outs"], *STAGES[stage].get("metrics", [])]
+    paths = [path.removesuffix("/${item.model}") for out in listed for path in out]
+    assert sorted(paths) == sorted(pipeline.OUTPUTS[stage])
+    assert all(settings["persist"] for out in listed for settings in out.values())
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_script_runs_and_is_a_dep(stage: str) -> None:
+    words = STAGES[stage]["cmd"].split()
+    assert words == ["python", script(stage), *(["${item.model}"] if "matrix" in STAGES[stage] else [])]
+    assert is_covered(ROOT / script(stage), STAGES[stage]["deps"])
+    body = ast.parse((ROOT / script(stage)).read_text("utf-8")).body
+    assert ast.unparse(body[-1]).endswith(f"run_stage({stage})")
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_imported_module_is_covered(stage: str) -> None:
-    needed = {MODULES[module] for module in SOURCE.loaded_by(ROOT / script(stage))}
-    missing = sorted(str(path.relative_to(ROOT)) for path in needed if not is_covered(path, STAGES[stage]["deps"]))
+    deps = STAGES[stage]["deps"]
+    missing = [str(path.relative_to(ROOT)) for path in modules_of(stage) if not is_covered(path, deps)]
     assert not missing, f"add to the deps of stage {stage} in dvc.yaml, or their folders: {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_module_dep_is_imported(stage: str) -> None:
     """A dep too many reruns a stage for nothing."""
-    imported = {MODULES[module] for module in SOURCE.loaded_by(ROOT / script(stage))}
-    modules = [dep for dep in STAGES[stage]["deps"] if dep.startswith("src/") and Path(dep).suffix in {"", ".py"}]
-    read = [f"src/pcgeval/{each}" for each in PACKAGES] if stage == "rank" else []  # for the result hash
-    unused = [dep for dep in modules if dep not in read and not any(is_covered(path, [dep]) for path in imported)]
+    source = [dep for dep in STAGES[stage]["deps"] if dep.startswith("src/")]
+    hashed = [f"src/pcgeval/{package}" for package in result_hash.PACKAGES] if stage == "rank" else []
+    imports = modules_of(stage)
+    unused = [dep for dep in source if dep not in hashed and not any(is_covered(path, [dep]) for path in imports)]
     assert not unused, f"stage {stage} imports nothing of {', '.join(unused)}: take them from its deps in dvc.yaml"
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_dep_is_there_or_made_by_an_earlier_stage(stage: str) -> None:
+    earlier = [name for name in pipeline.OUTPUTS if list(STAGES).index(name) < list(STAGES).index(stage)]
+    made = {output for name in earlier for output in pipeline.OUTPUTS[name]}
+    assert not [dep for dep in STAGES[stage]["deps"] if dep not in made and not (ROOT / dep).exists()]
+
+
 def test_the_check_can_fail() -> None:
+    convert, rank = modules_of("convert"), modules_of("rank")
     grid = MODULES["pcgeval.levels.grid"]
-    assert MODULES["pcgeval.core.files"] in {MODULES[each] for each in SOURCE.loaded_by(ROOT / "stages/convert.py")}
+    assert grid in convert
+    assert grid not in rank  # the functions of other stages in the pipeline do not count
+    assert MODULES["pcgeval.core.files"] in convert
+    assert MODULES["pcgeval.core.params"] in convert  # the pipeline itself imports it
     assert is_covered(grid, ["src/pcgeval/levels"])
     assert is_covered(grid, ["src/pcgeval/levels/grid.py"])
     assert not is_covered(grid, ["src/pcgeval/level", "src/pcgeval/levels/calls.py", "levels"])
@@ -72,8 +101,9 @@ def test_the_check_can_fail() -> None:
         ("from . import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
         ("from ..core.files import read_text", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
         ("if TYPE_CHECKING:\n    import pcgeval.core.files", set()),
+        ("if TYPE_CHECKING:\n    import json\nelse:\n    import pcgeval.core", {"pcgeval", "pcgeval.core"}),
         ("import json, pcgevaluation", set()),
     ],
 )
 def test_the_import_walk_itself(source: str, expected: set[str]) -> None:
-    assert imported_modules(source, MODULES, "pcgeval.levels.calls") == expected
+    assert imported(ast.parse(source).body, "pcgeval.levels.calls") == expected

@@ -3,25 +3,23 @@
 import functools
 import itertools
 import os
-import shutil
 import signal
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
 from distributed import Client, LocalCluster
 from levels_for_tests import dropped
-from slow_ollama import SlowOllama
+from params_for_tests import contents, small_params
+from waiting import wait_until
 
 from pcgeval.bulk.evaluate import evaluate
 from pcgeval.core import cluster
 from pcgeval.core.cluster import ClusterError
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import to_json, write_text
-from pcgeval.core.layout import PACKAGED_DATA, Trial, trial_file
+from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.spread import folder_here, spread
-from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.similarity.stage import classify_stage
 
@@ -50,10 +48,6 @@ def squares(numbers):
     if min(numbers) < 0:
         raise PcgevalError("a negative number. Give others.")
     return [number**2 for number in numbers]
-
-
-def contents(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_results_come_in_order(address):
@@ -94,6 +88,18 @@ def test_the_files_of_a_folder_are_sent_to_each_worker_and_loaded_once(address, 
     assert len({tuple(each) for each in found}) == 2  # a process each, which loaded it once
 
 
+def worker_pids(client):
+    """Return the processes of both workers, once those that a test ended are replaced."""
+    pids = []
+
+    def are_two():
+        pids[:] = sorted(client.run(os.getpid, on_error="ignore").values())
+        return len(pids) == 2
+
+    wait_until(are_two, seconds=SECONDS)
+    return pids
+
+
 def test_a_lost_worker_changes_no_byte(address, tmp_path):
     rows = [
         {"id": n, "letter": "I", "text": f"```\ndrop_block('b11', {n % 9 + 2})\ndrop_block('b13', {n % 4 + 1})\n```"}
@@ -102,61 +108,60 @@ def test_a_lost_worker_changes_no_byte(address, tmp_path):
     write_text(tmp_path / "in.jsonl", "".join(to_json(row, indent=None) + "\n" for row in rows))
     settings = {"physics": FAST, "rows_per_part": 20}
     with Client(address) as client:
-        pids = sorted(client.run(os.getpid).values())
+        pids = worker_pids(client)
 
         def kill_one(row):
             if row.id == "3":
                 os.kill(pids[0], signal.SIGKILL)
 
         evaluate([tmp_path / "in.jsonl"], tmp_path / "far", scheduler=address, report=kill_one, **settings)
-        client.wait_for_workers(2, timeout=SECONDS)
-        assert pids[0] not in client.run(os.getpid, on_error="ignore").values()
+        assert pids[0] not in worker_pids(client)
     evaluate([tmp_path / "in.jsonl"], tmp_path / "here", processes=1, **settings)
     assert contents(tmp_path / "far") == contents(tmp_path / "here")
 
 
-def test_the_stages_write_the_same_bytes(address, tmp_path):
-    trials = [Trial("I", number) for number in range(1, 4)]
-    for trial in trials:
-        xml = dropped([("b11", trial.number)]) if trial.number < 3 else "<Level"
-        write_text(trial_file(tmp_path / "levels", "levels", "team", trial), xml)
-    write_outcomes(tmp_path / "levels", [succeeded(trial) for trial in trials])
-    for name, scheduler in (("far", address), ("here", None)):
-        folders = tmp_path / name / "stability", tmp_path / name / "images"
-        simulate_stage(tmp_path / "levels", *folders, "team", trials, physics=FAST, processes=1, scheduler=scheduler)
-        similarity, cache = tmp_path / name / "similarity", tmp_path / f"{name}-cache"
-        classify_stage(folders[1], similarity, "team", trials, SIMILARITY, cache, scheduler=scheduler)
-    assert contents(tmp_path / "far") == contents(tmp_path / "here")
+def run_stages(folder, scheduler):
+    """Simulate and classify three levels, one of them broken; return all that is written."""
+    execution = {"scheduler": scheduler}
+    settings = {"physics": FAST.model_dump(), "similarity": SIMILARITY.model_dump(), "execution": execution}
+    for number, xml in enumerate((dropped([("b11", 5)]), dropped([("b13", 4), ("b31", 5)]), "<Level"), start=1):
+        path = trial_file(folder / stage_dir("levels", "m", "team"), "levels", "team", Trial("I", number))
+        write_text(path, xml)
+    params = small_params("I", 3, **settings)
+    simulate_stage(params, folder, processes=1)
+    classify_stage(params, folder)
+    return contents(folder)
 
 
-class CountingOllama(SlowOllama):
-    """Counts how many requests are under way at once."""
-
-    most = 0
-
-    def words(self, asked, key):
-        self.most = max(self.most, len(self.asked) - self.answered)
-        return super().words(asked, key)
+@pytest.fixture(scope="module")
+def stages_here(tmp_path_factory):
+    """What the stages write on this machine alone."""
+    return run_stages(tmp_path_factory.mktemp("here"), None)
 
 
-@pytest.mark.parametrize(
-    "work",
-    [pytest.param(PROMPT, id="prompt"), pytest.param(PROGRAM, id="program", marks=pytest.mark.needs_sandbox)],
-)
-def test_trials_are_done_on_the_cluster_and_logged_here(address, tmp_path, work):
-    here, far = (tmp_path / name for name in ("here", "far"))
-    with CountingOllama() as server:
-        competition_folder(here, server.address, work, letters="AB", trials=2).generate()
-        asked = len(server.asked)
-        competition = competition_folder(far, server.address, work, letters="AB", trials=2)
-        competition.change_params("execution", scheduler=address)
-        competition.generate()
-        assert len(server.asked) == 2 * asked
-        assert server.most == 2  # the model's concurrency
-        assert competition.timeless_outputs() == CompetitionFolder(here).timeless_outputs()
-        shutil.rmtree(far / "data/raw")
-        competition.generate()  # from the call log
-        assert len(server.asked) == 2 * asked
+class NoNetwork:
+    """Stands for the classifier where this machine must not load it."""
+
+    def __getattr__(self, name):
+        pytest.fail(f"the classifier is used on this machine: {name}")
+
+
+@pytest.mark.parametrize("where", ["params", "environment"])
+def test_the_stages_write_the_same_bytes(address, tmp_path, monkeypatch, stages_here, where):
+    monkeypatch.setattr("pcgeval.similarity.stage.Classifier", NoNetwork())
+    if where == "environment":
+        monkeypatch.setenv("PCGEVAL_SCHEDULER", address)
+    far = run_stages(tmp_path, address if where == "params" else "tcp://127.0.0.1:9")
+    assert far == stages_here
+    assert {name.split("/")[1] for name in far} >= {"stability", "images", "replays", "similarity", "predictions"}
+
+
+@pytest.mark.parametrize("stage", [simulate_stage, classify_stage])
+def test_nothing_goes_over_the_cluster_that_was_done_before(tmp_path, monkeypatch, stages_here, stage):
+    run_stages(tmp_path, None)
+    monkeypatch.setenv("PCGEVAL_SCHEDULER", "tcp://127.0.0.1:9")  # where no scheduler is
+    stage(small_params("I", 3, physics=FAST.model_dump(), similarity=SIMILARITY.model_dump()), tmp_path)
+    assert contents(tmp_path) == stages_here
 
 
 def test_workers_with_other_versions_are_refused(address, monkeypatch):

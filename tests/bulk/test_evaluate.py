@@ -16,6 +16,7 @@ from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.level_table import LETTERS
 from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.core.spread import spread
 from pcgeval.evaluator.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
 
@@ -57,11 +58,15 @@ def contents(folder):
 def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
     simulated = []
 
-    def counted(self, levels, measure=module.LevelMeasurer.__call__):
-        simulated.extend(levels)
-        return measure(self, levels)
+    def counted(work, batches, *rest):
+        def drawn():
+            for batch in batches:
+                simulated.extend(batch)
+                yield batch
 
-    monkeypatch.setattr(module.LevelMeasurer, "__call__", counted)
+        return spread(work, drawn(), *rest)
+
+    monkeypatch.setattr(module, "spread", counted)
     summary = run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out", rows_per_part=3)
     assert summary.model_dump() == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
     assert len(simulated) == len(set(simulated)) == 4  # of five levels two are equal

@@ -297,7 +297,7 @@ def test_every_finding_is_a_share(trials, check):
         ("trials_pass", {}, "'stage' is missing"),
         ("trials_pass", {"stage": "dance"}, "Give one of: generate, extract"),
         ("trials_pass", {"stage": ["generate"]}, "Give one of: generate, extract"),
-        ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, dictated-answer"),
+        ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, invented-reply"),
         ("mean_stability", {"at_least": 1}, "unknown argument 'at_least'. It takes: none."),
         ("trials_stable", {"at_least": 1.5}, "from 0 to 1"),
         ("trials_stable", {"at_least": float("nan")}, "from 0 to 1"),

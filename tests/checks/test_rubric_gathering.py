@@ -150,7 +150,7 @@ def test_a_reply_of_garbage_bytes_is_looked_at_all_the_same(tmp_path):
     assert (first.reply.has_loop, first.reply.has_open_fence) == (True, True)
 
 
-SIMILARITY = "data/similarity/small/team-one"
+SIMILARITY, STABILITY = "data/similarity/small/team-one", "data/stability/small/team-one"
 WITHOUT_PROBABILITIES = json.dumps(
     {"trials": [{"id": f"team-one_I_{number}.png", "label": "I", "similarity": 0.5} for number in (1, 2)]}
 )
@@ -159,10 +159,10 @@ WITHOUT_PROBABILITIES = json.dumps(
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        (f"{SIMILARITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
-        (f"{SIMILARITY}/trials.json", "{", "not valid JSON"),
+        (f"{STABILITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
+        (f"{STABILITY}/trials.json", "{", "not valid JSON"),
         (
-            f"{SIMILARITY}/trials.json",
+            f"{STABILITY}/trials.json",
             '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]',
             "'dance'",
         ),
@@ -171,10 +171,10 @@ WITHOUT_PROBABILITIES = json.dumps(
         (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
         (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "'team-one_I_1.png' has no probabilities"),
         (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "trials.0.similarity"),
-        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
-        ("data/stability/small/team-one/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "raws.0.score"),
+        (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
+        (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
-        ("data/raw/small/team-one/I/team-one_I_1.json", "{}", "fingerprint: Field required"),
+        ("data/trials/small/team-one.json", "[{}]", "0.letter: Field required"),
     ],
 )
 def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):

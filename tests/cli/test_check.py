@@ -46,6 +46,7 @@ def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: py
     made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
     monkeypatch.chdir(made.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
+    Path("data/recordings").mkdir()
     change(similarity={"model": str(ROOT / "data/classifier")})
     add_team("beta", PROMPT)
     return made
@@ -104,7 +105,15 @@ def test_a_competition_that_can_begin_has_no_findings(server: SlowOllama, capsys
     assert check(capsys) == (0, [])
     assert not server.asked
     assert not Path("data/raw").exists()
-    assert Path("data/recordings/m/beta/.gitkeep").is_file()  # which its stage depends on
+    assert not list(Path("data/recordings").iterdir())
+
+
+@pytest.mark.usefixtures("competition")
+def test_a_folder_that_stages_depend_on_is_missed_before_dvc_misses_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data/recordings").rmdir()
+    code, [(group, severity, text)] = check(capsys)
+    assert (code, group, severity) == (2, "recordings", "error")
+    assert text.startswith("data/recordings: is missing, and stages depend on it.")
 
 
 @pytest.mark.usefixtures("competition")
@@ -307,8 +316,8 @@ def test_a_rehearsal_asks_for_one_trial_each_and_the_run_not_again(
     rehearsed = list(server.asked)
     assert len(rehearsed) == 3 + 1  # the program's calls and the prompt's
     assert not Path("data/raw").exists()
-    competition.generate()  # of the program
-    assert len(server.asked) == 4 + 3 * (2 * 2 - 1)
+    competition.generate()
+    assert len(server.asked) == 4 * (2 * 2)
     assert len(set(server.asked)) == len(server.asked)
 
 

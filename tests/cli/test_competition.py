@@ -1,4 +1,4 @@
-"""The commands for a whole competition, on the demo's inputs and results."""
+"""The commands for a whole competition, on the demo's inputs and on a small evaluated one."""
 
 import json
 import shutil
@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import Trial
-from pcgeval.core.trials import TrialRecord, write_trial
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,62 +46,83 @@ def test_export_of_nothing_says_what_to_run(capsys: pytest.CaptureFixture[str]) 
     assert "make final-eval" in capsys.readouterr().err
 
 
-def test_ranking_warns_of_trials_of_another_submission(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(ROOT / "data" / "submissions", demo / "data" / "submissions")
-    (demo / "results").mkdir()
-    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
-    assert main(["ranking"]) == 0
-    record = TrialRecord("0" * 64, 1, "m", "d" * 64, (), sha256_bytes(b""), reason="no reply")
-    write_trial(demo / "data/raw/smollm2-135m/one-example", "one-example", Trial("A", 1), "", record)
-    capsys.readouterr()
-    assert main(["ranking"]) == 1
-    assert "1 trials of one-example with smollm2-135m were made from another" in capsys.readouterr().err
+@pytest.fixture
+def evaluated(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small competition with its ranking, as the working directory."""
+    folder = shutil.copytree(competition, tmp_path / "evaluated")
+    monkeypatch.chdir(folder)
+    return folder
 
 
-def test_ranking_warns_of_rules_and_decisions_after_it(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(ROOT / "data" / "submissions", demo / "data" / "submissions")
-    (demo / "results").mkdir()
-    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
-    params = (demo / "params.yaml").read_text()
-    (demo / "params.yaml").write_text(params.replace("official_quirks: false", "official_quirks: true"))
-    assert main(["ranking"]) == 1
-    assert "official_quirks" in capsys.readouterr().err
-    (demo / "params.yaml").write_text(params)
-    (demo / "data/submissions/one-example/submission.yaml").write_text("disqualified: it was copied\n")
-    assert main(["ranking"]) == 1
-    assert "one-example is ranked in it" in capsys.readouterr().err
-
-
-def test_ranking_prints_the_last_run(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (demo / "results").mkdir()
-    shutil.copy(ROOT / "results" / "ranking.json", demo / "results")
+def test_ranking_prints_the_last_run(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ranking", "--json"]) == 0
-    teams = json.loads(capsys.readouterr().out)["teams"]
+    values = json.loads(capsys.readouterr().out)
+    assert values == json.loads((evaluated / "results/ranking.json").read_text())
     assert main(["ranking"]) == 0
     said = capsys.readouterr()
-    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [each["team"] for each in teams]
+    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [each["team"] for each in values["teams"]]
+    assert f"result hash {values['result']['sha256']}" in said.err
     assert "index.html" in said.err
+    assert "warning" not in said.err
 
 
-def test_a_ranking_of_an_earlier_run_says_so(demo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(ROOT / "results", demo / "results", ignore=shutil.ignore_patterns("report"))
-    assert main(["ranking"]) == 0
-    (demo / ".pcgeval").mkdir()
-    (demo / ".pcgeval/evaluating").touch()  # as `make final-eval` does until it has come to its end
-    (demo / "data/raw/smollm2-135m/one-example").mkdir(parents=True)
-    params = (demo / "params.yaml").read_text().replace("one-example, ", "")
-    (demo / "params.yaml").write_text(params)
-    capsys.readouterr()
-    assert main(["ranking", "--json"]) == 1
-    said = capsys.readouterr()
-    assert json.loads(said.out)["teams"]
-    assert [line.split(": ")[2][:20] for line in said.err.splitlines() if "warning" in line] == [
-        "an evaluation was be",
-        "params.yaml has othe",
-    ]
-    (demo / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+RAW = "data/raw/small/alpha/I/alpha_I_1.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "words"),
+    [
+        ("params.yaml", "bootstrap: 20", "bootstrap: 21", "made from other params"),
+        (
+            "params.yaml",
+            "- alpha\n- beta\n",
+            "- alpha\n",
+            "made from other measurements, params, recordings, submissions, trials",
+        ),
+        (
+            "data/submissions/beta/submission.yaml",
+            "title:",
+            "disqualified: it was copied\ntitle:",
+            "made from other submissions",
+        ),
+        ("data/recordings/small/beta/calls.jsonl", "", "\n", "made from other recordings"),
+        (RAW, "", "Another answer. ", "made from other trials"),
+        ("data/stability/small/beta/I.json", "", " ", "made from other measurements"),
+        ("data/classifier/config.json", "", " ", "made from other classifier"),
+        ("src/pcgeval/levels/grid.py", "", "# changed\n", "made from other source"),
+        ("stages/extract.py", "", "# changed\n", "made from other source"),
+        ("results/ranking.json", '"rank": 1', '"rank": 2', "altered after the stage rank wrote it"),
+    ],
+)
+def test_ranking_names_what_changed_since(
+    evaluated: Path, capsys: pytest.CaptureFixture[str], name: str, old: str, new: str, words: str
+) -> None:
+    file = evaluated / name
+    before = file.read_text()
+    assert old in before
+    file.write_text(before.replace(old, new, 1))
     assert main(["ranking"]) == 1
-    assert "one-example with smollm2-135m" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out.startswith("rank ")
+    assert f"warning: this may not be the ranking of what is here: it was {words}\n" in said.err
+    file.write_text(before)
+    assert main(["ranking"]) == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "dvc.lock", "data/grades/alpha/grade.json", "src/pcgeval/report/render.py"]
+)
+def test_what_decides_no_ranking_may_change(evaluated: Path, name: str) -> None:
+    with (evaluated / name).open("a") as file:
+        file.write("\n")
+    assert main(["ranking"]) == 0
+
+
+def test_places_of_servers_decide_no_ranking(evaluated: Path) -> None:
+    params = (evaluated / "params.yaml").read_text()
+    (evaluated / "params.yaml").write_text(params.replace("backend: recorded", "backend: recorded\n    concurrency: 3"))
+    assert "concurrency: 3" in (evaluated / "params.yaml").read_text()
+    assert main(["ranking"]) == 0
 
 
 def test_a_decision_needs_no_name_of_the_user(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,222 +1,192 @@
+"""`pcgeval run` with the real DVC: a whole evaluation, what fails in it, and what stops it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
-import yaml
-from dvc_command import run_dvc
+from dvc_command import with_this_python
+from slow_ollama import DIGEST, SlowOllama
+from waiting import wait_for_answers
+from workspace import DIGESTS, PROMPTS, REPOSITORY, Workspace, make_workspace
 
-from pcgeval.cli.stages_run import RunError, StagesRun
+from pcgeval.core.layout import RUN_LOCK, recording_file
+from pcgeval.core.locks import lock_folder
 
-pytestmark = pytest.mark.slow  # each starts DVC
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A DVC project without git; the function that it gives writes its stages, each behind the one before it."""
-    monkeypatch.chdir(tmp_path)
-    assert run_dvc(tmp_path, "init", "--no-scm", "--quiet").returncode == 0
-
-    def write(**commands):
-        stages, before = {}, []
-        for name, command in commands.items():
-            stages[name] = {"cmd": command, "outs": [name], "deps": before}
-            before = [] if name == "apart" else [name]
-        (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
-
-    return write
+pytestmark = pytest.mark.e2e
+RUN = ("-m", "pcgeval", "run")
 
 
-def reproduce():
-    stages = StagesRun()
-    stages.reproduce()
-    return stages
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A competition that the first run evaluates; each test leaves it evaluated."""
+    return make_workspace(tmp_path_factory.mktemp("competition"))
 
 
-def test_stages_that_run_are_named_and_counted(project, capfd):
-    project(one="echo 1 > one", two="echo 2 > two")
-    first = reproduce()
-    shown = capfd.readouterr()
-    assert first.summary().startswith("2 stages: 2 run, 0 reused")  # then the time of those that took long
-    assert "stage 1 of 2: one" in shown.err
-    assert "stage 2 of 2: two" in shown.err
-    assert not shown.out
-    project(one="echo 1 > one", two="echo 3 > two")
-    assert reproduce().summary().startswith("2 stages: 1 run, 1 reused")
-    assert "stage 2 of 2: two" in capfd.readouterr().err
-    assert reproduce().summary() == "2 stages: 0 run, 2 reused"
+@pytest.fixture(scope="module")
+def first_run(workspace: Workspace) -> subprocess.CompletedProcess[str]:
+    return workspace.python(*RUN)
 
 
-def test_outputs_from_the_cache_of_runs_are_counted_as_restored(project, tmp_path):
-    for word, restored in (("1", 0), ("2", 0), ("1", 2), ("1", 0)):
-        (tmp_path / "word").write_text(word)
-        project(one="cp word one", two="cp one two")
-        stages = yaml.safe_load((tmp_path / "dvc.yaml").read_text())
-        stages["stages"]["one"]["deps"] = ["word"]
-        (tmp_path / "dvc.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-        assert reproduce().restored == restored
-        assert (tmp_path / "two").read_text() == word
+def stages_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the stages that DVC ran, in order."""
+    return re.findall(r"Running stage '([^']+)'", done.stdout)
 
 
-def test_after_a_failed_stage_those_that_do_not_need_it_run(project, tmp_path):
-    project(apart="echo 1 > apart", one="exit 2", two="echo 2 > two", three="echo 3 > three")
-    stages = reproduce()
-    assert stages.failed == ["one"]
-    assert "2 stages wait" in stages.failures()
-    assert (tmp_path / "apart").exists()
-    assert not (tmp_path / "two").exists()
-    assert not stages.summary().startswith("4 stages: 4")
+def ranked_teams(done: subprocess.CompletedProcess[str]) -> set[str]:
+    """Return the teams of the ranking that was printed."""
+    _, _, table = done.stdout.partition("rank  team")
+    return {line.split()[1] for line in table.splitlines()[1:] if line.strip()}
 
 
-def test_a_stage_that_makes_no_output_is_named_with_the_reason(project, capfd):
-    project(one="true")
-    assert reproduce().failed == ["one"]
-    assert "one: output 'one' does not exist" in capfd.readouterr().err
+def test_a_whole_run_goes_from_the_checks_to_the_ranking(
+    workspace: Workspace, first_run: subprocess.CompletedProcess[str]
+):
+    assert first_run.returncode == 0, first_run.stdout + first_run.stderr
+    assert "test 1, final: 2 submissions x 2 models x 2 letters x 2 trials" in first_run.stderr
+    assert stages_of(first_run)[:2] == [f"generate@{model}" for model in DIGESTS]
+    assert stages_of(first_run)[-1] == "report"
+    assert ranked_teams(first_run) == set(PROMPTS)
+    result = json.loads((workspace.folder / "results/ranking.json").read_text())["result"]
+    assert f"result hash {result['sha256']}" in first_run.stderr
+    assert (workspace.folder / "results/report/index.html").stat().st_size > 10_000
 
 
-def test_nothing_runs_after_a_stage_that_was_stopped(project, tmp_path):
-    project(one="exit 130", apart="echo 1 > apart")
-    with pytest.raises(KeyboardInterrupt):
-        reproduce()
-    assert not (tmp_path / "apart").exists()
-    project(one="echo 1 > one", apart="echo 1 > apart")
-    assert reproduce().summary().startswith("2 stages: 2 run")  # nothing of DVC is left locked
+@pytest.mark.usefixtures("first_run")
+def test_a_second_run_runs_no_stage(workspace: Workspace):
+    before = workspace.outputs()
+    second = workspace.python(*RUN)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert stages_of(second) == []
+    assert ranked_teams(second) == set(PROMPTS)
+    assert workspace.outputs() == before
 
 
-@pytest.mark.parametrize("content", ["stages: [", "stages: {a: {cmd: b, depz: []}}"])
-@pytest.mark.usefixtures("project")
-def test_what_dvc_refuses_is_one_message(tmp_path, content):
-    (tmp_path / "dvc.yaml").write_text(content)
-    with pytest.raises(RunError, match=r"dvc\.yaml"):
-        reproduce()
+@pytest.mark.usefixtures("first_run")
+def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspace: Workspace):
+    before = (workspace.folder / "results/ranking.json").read_bytes()
+    recording = workspace.folder / recording_file("large", "alpha")
+    recorded = recording.read_text()
+    call = json.loads(recorded.splitlines()[0])
+    call["reply"]["text"] = "No code at all."
+    recording.write_text("\n".join([json.dumps(call), *recorded.splitlines()[1:], ""]))
+    workspace.change_params("models", "small", "digest", value="d" * 64)  # of which nothing was recorded
+    failed = workspace.python(*RUN)
+    assert failed.returncode == 1
+    assert stages_of(failed) == ["generate@small", "generate@large"]
+    assert ranked_teams(failed) == set()
+    assert "data/recordings/small/alpha/calls.jsonl: no reply of small:1b (dddddddddddd) is recorded" in failed.stderr
+    assert failed.stderr.endswith("Correct what the message names and run again.\n")
+    assert "The evaluation is not complete" in failed.stderr
+    assert (workspace.folder / "results/ranking.json").read_bytes() == before
+    assert workspace.python("-m", "pcgeval", "ranking").returncode == 1  # it is not that of what is here
+    workspace.change_params("models", "small", "digest", value=DIGESTS["small"])
+    recording.write_text(recorded)
+    again = workspace.python(*RUN)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert (workspace.folder / "results/ranking.json").read_bytes() == before
 
 
-def test_another_dvc_in_the_folder_is_named(project):
-    from dvc.repo import Repo
-
-    project(one="echo 1 > one")
-    with Repo() as other, other.lock, pytest.raises(RunError, match="another DVC"):
-        reproduce()
-
-
-WRITER = """\
-import multiprocessing, os, sys
-from pathlib import Path
-out, *words = sys.argv[1:]
-if words == ["fail"]:
-    sys.exit(130 if Path("stop").exists() else 3)
-forked = multiprocessing.parent_process() is not None
-Path(out).write_text(f"{words} {os.environ['DVC_STAGE']}\\n")
-Path("forked").open("a").write(f"{out} {forked}\\n")
-"""
+@pytest.mark.usefixtures("first_run")
+def test_what_the_checks_refuse_starts_no_stage(workspace: Workspace):
+    workspace.change_params("teams", value=[*PROMPTS, "gamma"])
+    refused = workspace.python(*RUN)
+    workspace.change_params("teams", value=[*PROMPTS])
+    assert refused.returncode == 2
+    assert "data/submissions/gamma" in refused.stderr
+    assert not refused.stdout
 
 
-@pytest.fixture
-def scripts(project, tmp_path):
-    """A project whose stages start stages/write.py, which fails if it is told so."""
-    (tmp_path / "stages").mkdir()
-    (tmp_path / "stages/write.py").write_text(WRITER)
-
-    def write(**words):
-        project(**{name: f"python stages/write.py {name} {word}" for name, word in words.items()})
-        stages = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
-        for stage in stages.values():
-            stage["deps"].append("stages")
-            stage["params"] = ["word"]
-        (tmp_path / "params.yaml").write_text("word: 1e-4\n")
-        (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
-
-    return write
+@pytest.mark.usefixtures("first_run")
+def test_what_dvc_refuses_is_said_by_dvc(workspace: Workspace):
+    file = workspace.folder / "dvc.yaml"
+    before = file.read_text()
+    file.write_text("stages: {a: {cmd: b, depz: []}}\n")
+    refused = workspace.python(*RUN)
+    file.write_text(before)
+    assert refused.returncode == 1
+    assert "dvc.yaml" in refused.stderr
+    assert "The evaluation is not complete" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="no stage is forked elsewhere")
-def test_a_forked_stage_gives_the_bytes_that_dvc_gives(scripts, tmp_path):
-    scripts(one="a b", two="c")
-    reproduce()
-    assert (tmp_path / "forked").read_text() == "one True\ntwo True\n"
-    made = [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")]
-    for name in ("one", "two", "dvc.lock"):
-        (tmp_path / name).unlink()
-    assert run_dvc(tmp_path, "repro", "--quiet", "--force").returncode == 0
-    assert (tmp_path / "forked").read_text().endswith("one False\ntwo False\n")
-    assert [(tmp_path / name).read_bytes() for name in ("one", "two", "dvc.lock")] == made
+@pytest.mark.usefixtures("first_run")
+def test_two_runs_at_once_exclude_each_other(workspace: Workspace):
+    with lock_folder(workspace.folder, workspace.folder / RUN_LOCK):
+        refused = workspace.python(*RUN)
+    assert refused.returncode == 2
+    assert f"{workspace.folder}: process {os.getpid()} is working on it." in refused.stderr
 
 
-def test_a_forked_stage_that_fails_or_is_stopped_ends_as_any_other(scripts, tmp_path):
-    scripts(apart="a", one="fail")
-    assert reproduce().failed == ["one"]
-    assert (tmp_path / "apart").exists()
-    (tmp_path / "stop").touch()
-    with pytest.raises(KeyboardInterrupt):
-        reproduce()
+def with_another_package(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run this Python in the workspace on the package of this repository."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PATH": with_this_python()}
+    return subprocess.run(
+        [sys.executable, *words], cwd=workspace.folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
-def test_a_hash_that_an_earlier_run_kept_counts_only_for_the_same_files(scripts, tmp_path):
-    scripts(one="a", two="b")
-    reproduce()
-    assert reproduce().summary() == "2 stages: 0 run, 2 reused"
-    hashes = tmp_path / ".pcgeval/parsed/hashes.json"
-    whole = hashes.read_bytes()
-    hashes.write_bytes(b"{")
-    assert reproduce().summary() == "2 stages: 0 run, 2 reused"
-    assert hashes.read_bytes() == whole
-    made = (tmp_path / "one").read_text()
-    (tmp_path / "one").write_text("x" * len(made))
-    reproduce()
-    assert (tmp_path / "one").read_text() == made
-    with (tmp_path / "stages/write.py").open("a") as script:
-        script.write("# changed\n")
-    assert "2 stages: 2 run" in reproduce().summary()
+@pytest.mark.usefixtures("first_run")
+def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspace):
+    module = workspace.folder / "src/pcgeval/levels/grid.py"
+    before = module.read_text()
+    module.write_text(f"{before}\nraise RuntimeError\n")
+    by_run = with_another_package(workspace, *RUN)
+    by_dvc = with_another_package(workspace, "-m", "dvc", "repro", "--force", "--single-item", "extract")
+    own = workspace.dvc("repro", "--single-item", "extract")
+    module.write_text(before)
+    for refused in (by_run, by_dvc):
+        message = rf"error: {REPOSITORY}/src/pcgeval: Python imports this pcgeval, but the folder {workspace.folder} "
+        assert re.search(f"{message}has another one in src/pcgeval.*make setup", refused.stderr)
+        assert "Traceback" not in refused.stderr
+    assert by_run.returncode == 2
+    assert not by_run.stdout
+    assert by_dvc.returncode != 0
+    assert own.returncode != 0  # by the RuntimeError
+    assert workspace.repro() == []
 
 
-def test_what_changes_while_stages_run_is_hashed_as_it_is_then(scripts, tmp_path):
-    scripts(one="a", two="b")
-    stage = yaml.safe_load((tmp_path / "dvc.yaml").read_text())["stages"]
-    stage["one"]["cmd"] = ["python stages/write.py one a", "echo word: 2 > params.yaml", "echo pass >> stages/new.py"]
-    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stage}, sort_keys=False))
-    reproduce()
-    made = yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"]
-    assert run_dvc(tmp_path, "commit", "--quiet", "--force").returncode == 0
-    assert yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["two"] == made
-    assert made["params"]["params.yaml"] == {"word": 2}
-
-
-@pytest.mark.usefixtures("project")
-def test_dvc_lock_is_written_as_dvc_writes_it(tmp_path):
-    (tmp_path / "params.yaml").write_text("{word: 1e-4, 'on': 'yes', list: [1, null, {a: 'b: c'}], empty: {}}\n")
-    stages = {
-        "one-1": {"cmd": ["echo 'x: y' > one", "echo # >> one " + "and on " * 30], "outs": ["one"]},
-        "blank": {"cmd": ["echo 'a\n\nb' > blank"], "outs": ["blank"]},
-        "two": {"cmd": "mkdir two; echo 2 > two/é", "deps": ["one"], "outs": [{"two": {"persist": True}}]},
-    }
-    for each in stages.values():
-        each["params"] = ["word", "on", "list", "empty"]
-    made = []
-    for run in (reproduce, lambda: run_dvc(tmp_path, "repro", "--force")):
-        (tmp_path / "dvc.lock").unlink(missing_ok=True)
-        for cmd in ("echo 3 > three", "echo 4 > three"):  # two stages are new, then one is changed
-            stages["three"] = {"cmd": cmd, "outs": ["three"]}
-            (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}, sort_keys=False))
-            run()
-        made.append((tmp_path / "dvc.lock").read_text())
-    assert made[0] == made[1]
-    assert list(yaml.safe_load(made[0])["stages"]) == list(stages)
-
-
-def test_the_stages_that_were_finished_are_in_the_lock_of_a_run_that_was_stopped(project, tmp_path):
-    project(one="echo 1 > one", two="exit 130", apart="echo 1 > apart")
-    with pytest.raises(KeyboardInterrupt):
-        reproduce()
-    assert list(yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]) == ["one"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 1}'])
-def test_what_was_parsed_is_kept_and_parsed_again_if_damaged(project, tmp_path, damage):
-    project(one="echo 1 > one")
-    reproduce()
-    reproduce()
-    kept = tmp_path / ".pcgeval/parsed/dvc.lock.json"
-    whole = kept.read_bytes()
-    kept.write_bytes(damage)
-    assert reproduce().summary() == "1 stages: 0 run, 1 reused"
-    assert kept.read_bytes() == whole
-    project(one="echo 2 > one")
-    assert reproduce().summary() == "1 stages: 1 run, 0 reused"
+@pytest.mark.parametrize(
+    ("how", "whole_group"),
+    [pytest.param(signal.SIGINT, True, id="Ctrl-C"), pytest.param(signal.SIGTERM, False, id="SIGTERM")],
+)
+def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path: Path, how: signal.Signals, whole_group: bool):
+    workspace = make_workspace(tmp_path)
+    with SlowOllama(0.002) as server:
+        model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
+        workspace.change_params("models", value={"m": model})
+        server.status = lambda _: 200 if server.answered < 3 else 0  # the fourth request gets no answer
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PATH": with_this_python()}
+        run = subprocess.Popen(
+            ["nohup", sys.executable, *RUN],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        wait_for_answers(server, 3, run)
+        time.sleep(0.2)
+        run.send_signal(signal.SIGHUP)  # which nohup has it ignore
+        time.sleep(0.2)
+        assert run.poll() is None
+        (os.killpg if whole_group else os.kill)(run.pid, how)
+        _, said = run.communicate(timeout=120)
+        assert run.returncode == 130
+        assert said.splitlines()[-1] == "stopped; what was finished is kept, run again to continue"
+        assert said.count("stopped") == 1
+        assert "Traceback" not in said
+        assert not (tmp_path / "results").exists()
+        asked = len(server.asked)
+        server.status = lambda _: 200
+        again = workspace.python(*RUN)
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert len(server.asked) == asked + 8 - 3
+        assert ranked_teams(again) == set(PROMPTS)

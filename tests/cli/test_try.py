@@ -27,7 +27,7 @@ from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import Model, Params, load_params
 from pcgeval.core.stage_files import TrialRow, read_csv
-from pcgeval.generation.generate import generate_stage
+from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.backends import open_backend
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.submissions.load import Program, Prompt, load_submission
@@ -303,7 +303,7 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(
         backend = open_backend(model, Path())
         for folder in ("one", "other"):
             try_submission(params, model_key(model), submission, backend, network(), Path(folder), lambda _: None)
-        generate_stage(params, model_key(model), submission, backend, Path("raw"), lambda *_: None)
+        do_trials(params, model_key(model), [TeamTrials(submission, backend, Path("raw"))], lambda *_: None)
         assert len(server.asked) == 1
 
 

@@ -34,9 +34,11 @@ def test_results_come_in_order_and_batches_are_drawn_as_needed(processes):
     results.close()
 
 
-def test_an_item_that_ends_its_process_costs_that_item_only():
-    found = list(spread(squares, [[1], [2, 13, 3], [4], [], [5]], 2))
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_item_that_ends_its_process_costs_that_item_only(processes):
+    found = list(spread(squares, [[1], [2, 13, 3], [4], [], [5]], processes))
     assert [list(each) for each in found] == [[1], [4, None, 9], [16], [], [25]]
+    assert list(spread(squares, [[13]], processes)) == [[None]]
 
 
 @pytest.mark.parametrize("processes", [1, 2])

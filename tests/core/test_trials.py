@@ -21,13 +21,15 @@ from pcgeval.core.trials import (
     Message,
     RecordedTrial,
     TrialRecord,
+    TrialSummary,
     TrialUsage,
     finished_trial,
     read_record,
     read_recorded_trials,
-    read_usage,
+    read_summaries,
     record_path,
     recorded_line,
+    write_summaries,
     write_trial,
 )
 from pcgeval.generation.pipe import LINE_BYTES, TRIAL_BYTES
@@ -39,7 +41,7 @@ REPLIES = st.builds(ChatReply, TEXTS, st.integers(0, 99), st.integers(0, 99), st
 EXCHANGES = st.builds(Exchange, TEXTS, REPLIES) | st.builds(
     Exchange, TEXTS, REPLIES, st.lists(MESSAGES, max_size=4).map(tuple), st.integers(0, 5)
 )
-# as the generate stage wrote it for a prompt before there were programs
+# as the stage generate wrote it for a prompt before there were programs
 OLD = (
     '{"digest": "d", "exchanges": [{"key": "k", "reply": {"done_reason": "stop", "output_tokens": 9, '
     '"prompt_tokens": 153, "seconds": 3.664, "text": "drop"}}], "fingerprint": "f", "model": "m", "reason": null, '
@@ -49,7 +51,8 @@ OLD = (
 
 def record_of(*exchanges: Exchange, response: str = "", **values: object) -> TrialRecord:
     digest = sha256_bytes(response.encode())
-    return TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, None, **values)  # type: ignore[arg-type]
+    reason = values.pop("reason", None)
+    return TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, reason, **values)  # type: ignore[arg-type]
 
 
 def reply(text: str) -> ChatReply:
@@ -104,11 +107,17 @@ def write(folder: Path, *exchanges: Exchange, **values: object) -> None:
     write_trial(folder, "team", TRIAL, "", record_of(*exchanges, **values))  # type: ignore[arg-type]
 
 
+def summary_of(folder: Path) -> TrialSummary:
+    """Summarise the trial in a file and read it from there."""
+    write_summaries(folder / "summaries.json", folder, "team", [TRIAL])
+    return read_summaries(folder / "summaries.json")[TRIAL]
+
+
 def test_the_usage_of_a_trial_is_what_its_record_says(tmp_path: Path):
     flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
     replies = ChatReply("text", 10, 5, "stop", 0.5), ChatReply("text", 20, 7, "stop", 0.5)
     write(tmp_path, *(Exchange("k", each) for each in replies), flags=flags, contained=False)
-    found = read_usage(tmp_path, "team", TRIAL)
+    found = summary_of(tmp_path).usage
     assert found == TrialUsage(2, 42, flags, contained=False)
     assert found.flag("altered-answer") == flags[1]
     assert found.flag("invented-reply") is None
@@ -116,24 +125,46 @@ def test_the_usage_of_a_trial_is_what_its_record_says(tmp_path: Path):
 
 def test_a_trial_without_anything_to_tell(tmp_path: Path):
     write(tmp_path)
-    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(0, 0, (), contained=True)
+    assert summary_of(tmp_path).usage == TrialUsage(0, 0, (), contained=True)
 
 
-def test_a_response_without_a_record_says_nothing(tmp_path: Path):
-    assert read_usage(tmp_path, "team", TRIAL) is None
+def test_a_summary_has_the_failure_and_changes_with_every_response(tmp_path: Path):
+    write(tmp_path, reason="no answer", cause="server", accepted="J. Doe: the night is over")
+    failed = summary_of(tmp_path)
+    assert (failed.letter, failed.trial) == ("A", 1)
+    assert failed.failure == "no answer; counted as failed by J. Doe: the night is over"
+    assert failed.sha256 == sha256_bytes(record_path(tmp_path, "team", TRIAL).read_bytes())
+    write_trial(tmp_path, "team", TRIAL, "one", record_of(response="one"))
+    one = summary_of(tmp_path)
+    write_trial(tmp_path, "team", TRIAL, "two", record_of(response="two"))
+    assert one.failure is None
+    assert len({failed.sha256, one.sha256, summary_of(tmp_path).sha256}) == 3
+
+
+def test_responses_without_records_have_no_summaries(tmp_path: Path):
+    assert read_summaries(tmp_path / "summaries.json") == {}
+    with pytest.raises(FileError, match=r"team_A_1\.json: is missing"):
+        write_summaries(tmp_path / "summaries.json", tmp_path, "team", [TRIAL])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b'[{"letter": "A"}]', b"\xff", b"[" * 100_000])
+def test_broken_summaries_are_named(tmp_path: Path, content: bytes):
+    (tmp_path / "summaries.json").write_bytes(content)
+    with pytest.raises(FileError, match=r"summaries\.json: .*dvc repro"):
+        read_summaries(tmp_path / "summaries.json")
 
 
 def test_old_records_have_no_flags(tmp_path: Path):
     path = record_path(tmp_path, "team", TRIAL)
     path.parent.mkdir(parents=True)
     path.write_text(OLD)
-    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(1, 162, (), contained=True)
+    assert summary_of(tmp_path).usage == TrialUsage(1, 162, (), contained=True)
 
 
 def test_many_flags_of_one_kind_are_cut_and_hide_no_other(tmp_path: Path):
     many = [Flag("invented-reply", f"{number} " + "x" * 1000) for number in range(500)]
     write(tmp_path, flags=(*many, Flag("altered-answer", "late")))
-    found = read_usage(tmp_path, "team", TRIAL)
+    found = summary_of(tmp_path).usage
     assert found
     assert [flag.kind for flag in found.flags] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
     assert {len(flag.detail) for flag in found.flags[:-1]} == {MAX_DETAIL}
@@ -177,14 +208,14 @@ def test_a_broken_record_is_named(tmp_path, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(FileError, match=r"team_A_1\.json: .*dvc repro") as caught:
-        read_usage(tmp_path, "team", TRIAL)
+        summary_of(tmp_path)
     assert len(str(caught.value)) < 1000
 
 
 def test_a_record_that_is_a_folder_is_named(tmp_path):
     record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
     with pytest.raises(FileError, match=r"team_A_1\.json: "):
-        read_usage(tmp_path, "team", TRIAL)
+        summary_of(tmp_path)
 
 
 def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Path) -> None:
@@ -192,4 +223,4 @@ def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Pat
     message = Message("user", "x" * (LINE_BYTES - 100))
     exchanges = [Exchange("k", reply(""), (message,))] * (TRIAL_BYTES // LINE_BYTES + 1)
     write_trial(tmp_path, "team", TRIAL, "", record_of(*exchanges))
-    assert read_usage(tmp_path, "team", TRIAL) == TrialUsage(len(exchanges), 10 * len(exchanges))
+    assert summary_of(tmp_path).usage == TrialUsage(len(exchanges), 10 * len(exchanges))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
+from params_for_tests import small_params
 
 from pcgeval.core.files import read_json, write_text
-from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.layout import Trial, stage_dir, trial_file
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.stage_files import succeeded, write_outcomes
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.level_score import score_level
 from pcgeval.evaluator.stage import simulate_stage
@@ -36,15 +36,11 @@ def classifier() -> Classifier:
     ("letter", "reply"), [("I", STANDING), ("L", STANDING), ("I", FALLING), ("Z", FALLING)], ids="ILFZ"
 )
 def test_a_reply_scores_what_the_stages_give_it(tmp_path, classifier, letter, reply):
-    trial = Trial(letter, 1)
-    places = [tmp_path / name for name in ("raw", "intermediate", "levels", "stability", "images", "similarity")]
-    raw, intermediate, levels, stability, images, similarity = places
-    write_text(trial_file(raw, "raw", "team", trial), reply)
-    write_outcomes(raw, [succeeded(trial)])
-    extract_stage(raw, intermediate, "team", [trial])
-    convert_stage(intermediate, levels, "team", [trial])
-    simulate_stage(levels, stability, images, "team", [trial], physics=PHYSICS)
-    classify_stage(images, similarity, "team", [trial], SETTINGS, tmp_path / "cache")
+    params = small_params(letter, similarity=SETTINGS.model_dump(), physics=PHYSICS.model_dump())
+    write_text(trial_file(tmp_path / stage_dir("raw", "m", "team"), "raw", "team", Trial(letter, 1)), reply)
+    for stage in (extract_stage, convert_stage, simulate_stage, classify_stage):
+        stage(params, tmp_path)
+    stability, similarity = (tmp_path / stage_dir(name, "m", "team") for name in ("stability", "similarity"))
     found = score_level(reply, letter, classifier, PHYSICS)
     assert found.stability == pytest.approx(read_json(stability / f"{letter}.json")["raws"][0]["score"])
     assert found.similarity == read_json(similarity / f"{letter}.json")["trials"][0]["similarity"]

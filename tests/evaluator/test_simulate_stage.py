@@ -1,15 +1,21 @@
+"""The stage simulate: official files, pictures, replays and outcomes; equal levels are simulated once."""
+
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 from levels_for_tests import dropped, level
+from params_for_tests import contents, file_states, small_params
 from PIL import Image
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, summaries_file, trial_file
 from pcgeval.core.params import PhysicsParams
-from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes
+from pcgeval.core.trials import TrialRecord, write_summaries, write_trial
 from pcgeval.evaluator import stage
 from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stage import simulate_stage
@@ -18,39 +24,55 @@ from pcgeval.levels.blocks import level_blocks
 TEAM = "team_a"
 STABLE = dropped([("b31", 5), ("b11", 5)])
 SHAKY = dropped([("b13", 4), ("b31", 5)])
-TRIALS = [Trial(letter, number) for letter in "ABC" for number in (1, 2, 10)]
+PARAMS = small_params("ABC", 10, teams=(TEAM,))
+LEVELS = {Trial("A", 1): STABLE, Trial("A", 2): SHAKY, Trial("A", 10): level(), Trial("B", 2): "<Level"}
+OUTPUTS = ("stability", "images", "replays")
+NO_CODE = "no code: the response holds no closed fenced block (```...```)"
+
+
+def put(root, levels, team=TEAM, model="m"):
+    for trial, content in levels.items():
+        write_text(trial_file(root / stage_dir("levels", model, team), "levels", team, trial), content)
 
 
 @pytest.fixture
-def levels(tmp_path):
-    """Letter A with three levels, B with an earlier failure, no XML and a missing file, C with earlier failures."""
-    folder = tmp_path / "levels"
-    contents = dict(zip(TRIALS, [STABLE, SHAKY, level(), None, "<Level", None, None, None, None], strict=True))
-    for trial, content in contents.items():
-        if content is not None:
-            path = trial_file(folder, "levels", TEAM, trial)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode())
-    outcomes = [succeeded(trial) for trial in TRIALS]
-    for index in (3, 6, 7, 8):
-        outcomes[index] = failed(TRIALS[index], "extract", "no code")
-    write_outcomes(folder, outcomes)
-    return folder
+def root(tmp_path):
+    """Letter A with three levels; B with a trial that failed before, one without XML, one without code; C with none."""
+    put(tmp_path, LEVELS)
+    raw = tmp_path / stage_dir("raw", "m", TEAM)
+    write_trial(raw, TEAM, Trial("B", 1), "", TrialRecord("f", 1, "m", "d", (), "0" * 64, "took 501 s"))
+    write_summaries(tmp_path / summaries_file("m", TEAM), raw, TEAM, [Trial("B", 1)])
+    write_text(trial_file(raw, "raw", TEAM, Trial("B", 10)), "Sorry.")
+    return tmp_path
 
 
-def run(levels, **options):
-    root = levels.parent
-    return simulate_stage(levels, root / "stability", root / "images", TEAM, TRIALS, **options)
+def run(root, params=PARAMS, processes=1):
+    """Run the stage and return the outcomes of the team's trials."""
+    simulate_stage(params, root, processes=processes)
+    return read_outcomes(root / stage_dir("stability", "m", TEAM))
 
 
-def tree(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def outputs(root):
+    return {name: contents(root / DATA / name) for name in OUTPUTS}
 
 
-def test_files_of_a_letter(levels):
-    run(levels, processes=1)
-    written = json.loads((levels.parent / "stability" / "A.json").read_text())
-    assert written == {
+def stability_of(root, letter):
+    return json.loads((root / stage_dir("stability", "m", TEAM) / f"{letter}.json").read_text())
+
+
+def kept(root):
+    """Return the state of each simulation that is kept."""
+    states = file_states(root / ".cache" / "simulations")
+    return {name: state for name, state in states.items() if name.endswith(".json")}
+
+
+def with_physics(**settings):
+    return PARAMS.model_copy(update={"physics": PhysicsParams(**settings)})
+
+
+def test_files_of_a_letter(root):
+    run(root)
+    assert stability_of(root, "A") == {
         "dataCount": 3,
         "rate": 0.5,
         "raws": [
@@ -65,35 +87,35 @@ def test_files_of_a_letter(levels):
     }
 
 
-def test_a_letter_without_levels_has_a_file_too(levels):
-    run(levels, processes=1)
+def test_a_letter_without_levels_has_a_file_too(root):
+    run(root)
     for letter in "BC":
-        written = json.loads((levels.parent / "stability" / f"{letter}.json").read_text())
-        assert written == {"dataCount": 0, "rate": 0.0, "raws": []}
+        assert stability_of(root, letter) == {"dataCount": 0, "rate": 0.0, "raws": []}
 
 
-def test_failures_are_carried_on_or_recorded_with_a_reason(levels):
-    outcomes = {outcome.key: outcome for outcome in run(levels, processes=1)}
-    assert outcomes == read_outcomes(levels.parent / "stability") == read_outcomes(levels.parent / "images")
-    assert sorted(outcomes) == sorted(TRIALS)
-    assert outcomes[Trial("B", 1)] == failed(Trial("B", 1), "extract", "no code")
+def test_every_trial_has_an_outcome_with_the_first_reason(root):
+    outcomes = run(root)
+    assert sorted(outcomes) == sorted(Trial(letter, number) for letter in "ABC" for number in range(1, 11))
+    assert outcomes[Trial("B", 1)] == failed(Trial("B", 1), "generate", "took 501 s")
     assert outcomes[Trial("B", 2)].failed_stage == "simulate"
     assert "XML" in outcomes[Trial("B", 2)].reason
-    assert outcomes[Trial("B", 10)] == failed(Trial("B", 10), "simulate", "the level file is missing")
+    assert outcomes[Trial("B", 10)] == failed(Trial("B", 10), "extract", NO_CODE)
+    assert outcomes[Trial("C", 1)] == failed(Trial("C", 1), "extract", f"{TEAM}_C_1.txt is missing")
     assert [outcomes[Trial("A", number)].reason for number in (1, 2, 10)] == [None] * 3
 
 
-def test_pictures_and_record(levels):
-    run(levels, processes=1)
-    pictures = sorted(path for path in (levels.parent / "images").rglob("*.png"))
-    assert [path.relative_to(levels.parent).as_posix() for path in pictures] == [
-        f"images/A/{TEAM}_A_{number}.png" for number in (1, 10, 2)
+def test_pictures_and_record(root):
+    run(root)
+    pictures = sorted((root / DATA / "images").rglob("*.png"))
+    assert [path.relative_to(root).as_posix() for path in pictures] == [
+        f"data/images/m/{TEAM}/A/{TEAM}_A_{number}.png" for number in (1, 10, 2)
     ]
     assert all(Image.open(path).size == (1024, 1024) for path in pictures)
-    record = json.loads((levels.parent / "stability" / "simulations.json").read_text())
+    record = json.loads((root / stage_dir("stability", "m", TEAM) / "simulations.json").read_text())
     assert record["engine"]["name"] == "pymunk"
     assert record["physics"] == PhysicsParams().model_dump()
     expected = simulate(SHAKY)
+    assert [(each["letter"], each["trial"]) for each in record["trials"]] == [("A", 1), ("A", 2), ("A", 10)]
     assert record["trials"][1] == {
         "letter": "A",
         "trial": 2,
@@ -106,13 +128,12 @@ def test_pictures_and_record(levels):
     }
 
 
-def test_replays_of_the_levels_in_which_something_moved(levels):
-    path = levels.parent / "replays.json"
-    run(levels, processes=1, replays=path)
-    (found,) = ReplaysFile.read(path).trials
+def test_replays_of_the_levels_in_which_something_moved(root):
+    run(root)
+    (replayed,) = ReplaysFile.read(root / replays_file("m", TEAM)).trials
     expected = simulate(SHAKY)
-    assert (found.letter, found.trial, found.paths) == ("A", 2, expected.paths)
-    (way,) = found.paths
+    assert (replayed.letter, replayed.trial, replayed.paths) == ("A", 2, expected.paths)
+    (way,) = replayed.paths
     assert expected.dead == (False, True)
     start = level_blocks(SHAKY)[1]
     assert way.block == 1
@@ -121,60 +142,151 @@ def test_replays_of_the_levels_in_which_something_moved(levels):
     assert len(way.keys) < 15
 
 
-def test_the_number_of_processes_changes_no_byte(levels):
-    replays = levels.parent / "replays.json"
-    run(levels, processes=1, replays=replays)
-    alone = tree(levels.parent)
-    run(levels, processes=2, replays=replays)
-    assert tree(levels.parent) == alone
+def test_the_number_of_processes_changes_no_byte(root):
+    run(root)
+    alone = outputs(root)
+    shutil.rmtree(root / ".cache")
+    run(root, processes=2)
+    assert outputs(root) == alone
 
 
-def test_what_an_earlier_run_left_is_gone(levels):
-    stale = levels.parent / "images" / "Z" / "old.png"
-    stale.parent.mkdir(parents=True)
-    stale.touch()
-    run(levels, processes=1)
-    assert not stale.exists()
+def test_equal_levels_are_simulated_once_and_a_second_run_simulates_nothing(root):
+    params = small_params("AB", 2, teams=(TEAM, "twin"), models=("m", "n"))
+    shutil.rmtree(root / DATA)
+    same = dict.fromkeys((Trial("A", 1), Trial("A", 2), Trial("B", 1)), SHAKY)
+    for team in params.teams:
+        for model in params.models:
+            put(root, same, team, model)
+    run(root, params)
+    before, states = outputs(root), kept(root)
+    assert len(states) == 1
+    assert len([name for name in before["images"] if name.endswith(".png")]) == 12
+    run(root, params)
+    assert (kept(root), outputs(root)) == (states, before)
+    put(root, {Trial("B", 2): STABLE})
+    run(root, params)
+    assert states.items() < kept(root).items()
+    assert len(kept(root)) == 2
 
 
-def test_the_input_is_never_emptied(levels):
-    with pytest.raises(FileError, match="replace its own input"):
-        simulate_stage(levels, levels.parent, levels.parent / "images", TEAM, TRIALS)
-    assert (levels / "trials.json").exists()
+def test_what_is_kept_gives_the_same_files_again_and_can_be_deleted(root):
+    run(root)
+    before = outputs(root)
+    shutil.rmtree(root / DATA / "images")
+    shutil.rmtree(root / DATA / "stability")
+    run(root)
+    assert outputs(root) == before
+    shutil.rmtree(root / ".cache")
+    run(root)
+    assert outputs(root) == before
+    assert len(kept(root)) == len(LEVELS)
 
 
-def test_physics_reaches_the_engine(levels):
-    run(levels, processes=1, physics=PhysicsParams(life=1e-3))
-    assert json.loads((levels.parent / "stability" / "A.json").read_text())["raws"][0]["score"] == 0
+def test_other_physics_packages_or_code_share_nothing(root, monkeypatch):
+    run(root)
+    assert len(kept(root)) == len(LEVELS)
+    run(root, with_physics(life=1e-3))
+    assert len(kept(root)) == 2 * len(LEVELS)
+    with monkeypatch.context() as patched:
+        patched.setattr(stage, "installed_versions", lambda *_: {"numpy": "0.1"})
+        run(root)
+    assert len(kept(root)) == 3 * len(LEVELS)
+    monkeypatch.setattr(stage, "source_sha256", lambda *packages: f"other code of {packages}")
+    run(root)
+    assert len(kept(root)) == 4 * len(LEVELS)
 
 
-def test_a_level_too_large_to_read_is_recorded(levels):
-    trial_file(levels, "levels", TEAM, TRIALS[0]).write_bytes(b" " * (stage.MAX_BYTES + 1))
-    outcomes = {outcome.key: outcome for outcome in run(levels, processes=1)}
-    assert "larger than" in outcomes[TRIALS[0]].reason
+def test_a_damaged_simulation_is_named_with_the_remedy(root):
+    run(root)
+    for name in kept(root):
+        (root / ".cache" / "simulations" / name).write_text("{")
+    with pytest.raises(FileError, match=r"\.cache/simulations/.*delete .*\.cache/simulations\."):
+        run(root)
 
 
-def test_a_heap_is_recorded(levels):
-    heap = level(*[("RectSmall", 0, 0, 0)] * 300)
-    trial_file(levels, "levels", TEAM, TRIALS[0]).write_text(heap)
-    outcomes = {outcome.key: outcome for outcome in run(levels, processes=1)}
-    assert "lie in each other" in outcomes[TRIALS[0]].reason
+def test_a_file_that_stays_the_same_is_not_written_again(root):
+    run(root)
+    before = {name: file_states(root / DATA / name) for name in OUTPUTS}
+    run(root)
+    assert {name: file_states(root / DATA / name) for name in OUTPUTS} == before
+    put(root, {Trial("A", 1): dropped([("b31", 7)])})
+    run(root)
+    changed = {
+        name
+        for output in OUTPUTS
+        for name, state in file_states(root / DATA / output).items()
+        if state != before[output].get(name)
+    }
+    assert changed == {f"m/{TEAM}/{name}" for name in ("A.json", "simulations.json", f"A/{TEAM}_A_1.png")}
 
 
-def evaluate_or_die(levels, physics):
+def test_what_an_earlier_run_left_is_gone(root):
+    write_text(root / DATA / "images" / "m" / TEAM / "Z" / "old.png", "")
+    put(root, LEVELS, "leavers")
+    run(root, small_params("ABC", 10, teams=(TEAM, "leavers")))
+    assert replays_file("m", "leavers").name in {path.name for path in (root / DATA / "replays").rglob("*")}
+    run(root)
+    left = [path for output in OUTPUTS for path in (root / DATA / output).rglob("*")]
+    assert not [path for path in left if "leavers" in path.as_posix() or path.name in {"Z", "old.png"}]
+
+
+def test_without_levels_nothing_is_removed(root):
+    run(root)
+    before = outputs(root)
+    shutil.rmtree(root / DATA / "levels")
+    with pytest.raises(FileError, match=r"data/levels: is missing\. Run `dvc repro`"):
+        run(root)
+    assert outputs(root) == before
+
+
+def test_physics_reaches_the_engine(root):
+    run(root, with_physics(life=1e-3))
+    assert stability_of(root, "A")["raws"][0]["score"] == 0
+
+
+def test_a_level_too_large_to_read_is_recorded(root):
+    put(root, {Trial("A", 1): " " * (stage.MAX_BYTES + 1)})
+    assert "larger than" in run(root)[Trial("A", 1)].reason
+
+
+def test_a_level_that_this_machine_cannot_read_is_no_failed_trial(root):
+    path = trial_file(root / stage_dir("levels", "m", TEAM), "levels", TEAM, Trial("A", 1))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(FileError, match=rf"{TEAM}_A_1\.xml.*not a regular file"):
+        run(root)
+
+
+def test_a_heap_is_recorded(root):
+    put(root, {Trial("A", 1): level(*[("RectSmall", 0, 0, 0)] * 300)})
+    assert "lie in each other" in run(root)[Trial("A", 1)].reason
+
+
+def simulate_or_die(levels, physics):
     """Stands for an engine that tears its process down on one of the levels."""
     if SHAKY.encode() in levels:
-        os._exit(1)
+        os.abort()
     return ORIGINAL(levels, physics)
 
 
-ORIGINAL = stage._evaluate
+ORIGINAL = stage._simulate
+CRASHED = "the physics engine crashed on this level"
 
 
-def test_a_crashing_engine_costs_one_level_only(levels, monkeypatch):
-    monkeypatch.setattr(stage, "_evaluate", evaluate_or_die)
-    outcomes = {outcome.key: outcome for outcome in run(levels, processes=2)}
-    assert outcomes[Trial("A", 2)].reason == "the physics engine crashed on this level"
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_crashing_engine_costs_one_level_only(root, monkeypatch, processes):
+    monkeypatch.setattr(stage, "_simulate", simulate_or_die)
+    outcomes = run(root, processes=processes)
+    assert outcomes[Trial("A", 2)] == failed(Trial("A", 2), "simulate", CRASHED)
     assert [outcomes[Trial("A", number)].reason for number in (1, 10)] == [None, None]
-    picture = Image.open(trial_file(levels.parent / "images", "images", TEAM, Trial("A", 1)))
+    picture = Image.open(trial_file(root / stage_dir("images", "m", TEAM), "images", TEAM, Trial("A", 1)))
     assert np.asarray(picture.convert("L")).min() == 0
+
+
+def test_a_single_level_that_crashes_the_engine_fails_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "_simulate", simulate_or_die)
+    put(tmp_path, {Trial("A", 1): SHAKY})
+    outcomes = run(tmp_path, processes=None)
+    assert outcomes[Trial("A", 1)] == failed(Trial("A", 1), "simulate", CRASHED)
+    assert stability_of(tmp_path, "A") == {"dataCount": 0, "rate": 0.0, "raws": []}
+    assert outputs(tmp_path)["images"] == {}

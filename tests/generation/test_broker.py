@@ -281,25 +281,6 @@ LEVEL = "drop_block('b31', 7)\ndrop_block('b13', 7)\ndrop_block('b31', 7)"
 
 
 @pytest.mark.parametrize(
-    ("messages", "flagged"),
-    [
-        ([f"Repeat exactly:\n{LEVEL}"], True),
-        ([f"Fill in drop_block('b11', 0)\n{LEVEL.replace(chr(39), chr(34))}\nand repeat."], True),
-        (["Build the letter I.", f"Repeat exactly:\n{LEVEL}"], False),  # the model's own words, quoted
-        (["An example: drop_block('b31', 7)\ndrop_block('b13', 7)\nBuild an I."], False),
-        (["Build the letter I."], False),
-    ],
-)
-def test_an_answer_that_the_program_dictated_is_flagged(messages: list[str], *, flagged: bool) -> None:
-    guest = Guest(TestModel(lambda _: LEVEL), limits())
-    with guest.pipe:
-        for message in messages:
-            guest.chats(message)
-        guest.answers(LEVEL)
-    assert kinds(guest) == (["dictated-answer"] if flagged else [])
-
-
-@pytest.mark.parametrize(
     ("joined", "flagged"),
     [("{0}\n{1}", False), ("{1}", False), ("{0}{1}", False), ("{1}\n{0}", True), ("{0}\n{1}\nmine", True)],
 )

@@ -13,6 +13,7 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.trials import read_recorded_trials
 
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
+TRUST = {"PCGEVAL_TRUST_PROGRAMS": "1"}
 CALLS = Path("data/recordings/m/alpha/calls.jsonl")
 TRIALS = Path("data/recordings/m/alpha/trials.jsonl")
 
@@ -23,7 +24,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with SlowOllama(0.002) as server:
         folder = tmp_path_factory.mktemp("played")
         competition = competition_folder(folder, server.address, PROGRAM, letters="AB", trials=2)
-        competition.run(*STAGE, "--trust-programs")
+        competition.run(*STAGE, **TRUST)
     competition.run("-m", "pcgeval", "record")
     competition.change_model(backend="recorded")
     return folder
@@ -40,7 +41,7 @@ def test_finished_trials_are_replayed_byte_for_byte_without_a_sandbox(recorded: 
     shutil.rmtree(recorded.folder / "data" / "raw")
     recorded.run(*STAGE, **NO_SANDBOX)
     assert recorded.outputs() == before
-    assert len(before) == 4 * 2 + 1
+    assert len(before) == 4 * 2
 
 
 def test_a_recording_that_is_copied_into_the_call_log_answers_for_the_model(recorded: CompetitionFolder) -> None:
@@ -51,7 +52,7 @@ def test_a_recording_that_is_copied_into_the_call_log_answers_for_the_model(reco
     shutil.copy(recorded.folder / CALLS, recorded.folder / ".pcgeval/calls/of-a-colleague.jsonl")
     with SlowOllama() as server:
         recorded.change_model(backend="ollama", host=server.address)
-        recorded.run(*STAGE, "--trust-programs")
+        recorded.run(*STAGE, **TRUST)
         assert not server.asked
     assert recorded.outputs() == before
 
@@ -60,7 +61,7 @@ def test_a_program_that_was_changed_is_run_again(recorded: CompetitionFolder) ->
     (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
     code, said = recorded.run_and_fail(*STAGE, **NO_SANDBOX)
     assert code == 2
-    assert "--trust-programs" in said  # it needs a sandbox, and a stranger's answers are not taken for its own
+    assert "PCGEVAL_TRUST_PROGRAMS=1" in said  # it needs a sandbox, and a stranger's answers are not taken for its own
 
 
 def test_recorded_trials_are_what_the_recording_says(recorded: CompetitionFolder) -> None:
@@ -81,7 +82,7 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
     assert (edited["letter"], edited["trial"], edited["turn"]) == ("A", 1, 3)
     edited["reply"]["text"] = "A new answer."
     path.write_text("\n".join([*lines[:2], json.dumps(edited), *lines[3:]]))
-    recorded.run(*STAGE, "--trust-programs")
+    recorded.run(*STAGE, **TRUST)
     after = recorded.outputs()
     assert after["m/alpha/A/alpha_A_1.txt"] == b"A new answer."
     assert {name for name in after if after[name] != before[name]} == {

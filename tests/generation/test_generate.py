@@ -1,17 +1,19 @@
-"""The generate step: one response a trial, nothing asked twice, nothing stale kept."""
+"""The stage generate: one response a trial, the teams in turn, nothing asked twice, nothing stale kept."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
+from slow_ollama import SlowOllama
 
-from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.layout import Trial, trial_file, trials
 from pcgeval.core.params import parse_params
-from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import read_record, record_path
-from pcgeval.generation.generate import TrialFaultError, generate_stage
+from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
 from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.tasks import TrialJob, TrialRun, trial_seed
 from pcgeval.llm.call_log import LoggedCall, write_recording
@@ -58,15 +60,19 @@ class Parrot:
 
 def run(folder: Path, backend: Parrot | RecordedModel, prompt: str = "Draw <OBJECT>", **changes: Any) -> None:
     params = parse_params({**VALUES, **changes}, "params.yaml")
-    submission = Submission("alpha", Prompt(prompt))
+    team = TeamTrials(Submission("alpha", Prompt(prompt)), backend, folder)
     calls = folder.with_name(f"{folder.name}-calls")
-    generate_stage(
-        params, "m", submission, backend, folder, lambda *_: None, state=folder.parent / "state", calls=calls
-    )
+    do_trials(params, "m", [team], lambda *_: None, state=folder.with_name("state"), calls=calls)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def reasons(folder: Path) -> list[str | None]:
+    """Return why each trial failed, or None, in the order of the trials."""
+    params = parse_params(VALUES, "params.yaml")
+    return [read_record(record_path(folder, "alpha", trial)).reason for trial in trials(params)]
 
 
 def test_every_trial_is_asked_once_with_its_own_seed(tmp_path: Path):
@@ -117,11 +123,11 @@ def test_another_limit_decides_anew_about_the_same_replies(tmp_path: Path):
     run(tmp_path, Parrot(reply=replace(USUAL, seconds=3.0)))
     again = Parrot()
     run(tmp_path, again, limits={"tokens": 9, "seconds": 50, "prompt_words": 900})
-    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {"used 10 tokens; the limit is 9"}
+    assert set(reasons(tmp_path)) == {"used 10 tokens; the limit is 9"}
     run(tmp_path, again, limits={"tokens": 99, "seconds": 2, "prompt_words": 900})
-    assert {outcome.reason for outcome in read_outcomes(tmp_path).values()} == {None}  # the call ended
+    assert set(reasons(tmp_path)) == {None}  # the call ended
     run(tmp_path, again, limits={"tokens": 99, "seconds": 2, "call_seconds": 0.5, "prompt_words": 900})
-    assert all("took more than 2 s" in str(outcome.reason) for outcome in read_outcomes(tmp_path).values())
+    assert all("took more than 2 s" in str(reason) for reason in reasons(tmp_path))
     assert not again.requests
 
 
@@ -136,25 +142,9 @@ def test_a_damaged_trial_is_made_again_without_a_call(tmp_path: Path):
     assert snapshot(tmp_path) == before
 
 
-def test_what_no_trial_owns_is_removed(tmp_path: Path):
-    run(tmp_path, Parrot())
-    before = snapshot(tmp_path)
-    for stray in ("Z/alpha_Z_1.txt", "A/alpha_A_3.txt", "note.md"):
-        (tmp_path / stray).parent.mkdir(exist_ok=True)
-        (tmp_path / stray).write_text("stray")
-    run(tmp_path, Parrot())
-    assert snapshot(tmp_path) == before
-
-
 def test_a_failed_call_is_an_empty_response_with_its_reason(tmp_path: Path):
     run(tmp_path, Parrot(fail_on="B"))
-    outcomes = read_outcomes(tmp_path)
-    assert [outcome.reason for outcome in outcomes.values()] == [
-        None,
-        None,
-        "the prompt is too long",
-        "the prompt is too long",
-    ]
+    assert reasons(tmp_path) == [None, None, "the prompt is too long", "the prompt is too long"]
     assert trial_file(tmp_path, "raw", "alpha", Trial("B", 1)).read_bytes() == b""
 
 
@@ -167,9 +157,8 @@ def test_a_failed_call_is_an_empty_response_with_its_reason(tmp_path: Path):
 )
 def test_limits_fail_a_trial(tmp_path: Path, reply: ChatReply, words: str):
     run(tmp_path, Parrot(reply=reply))
-    reasons = {outcome.reason for outcome in read_outcomes(tmp_path).values()}
-    assert len(reasons) == 1
-    assert words in str(reasons.pop())
+    (reason,) = set(reasons(tmp_path))
+    assert words in str(reason)
 
 
 def test_another_digest_stops_the_run_and_both_are_named(tmp_path: Path):
@@ -226,7 +215,7 @@ RECORDED = {"models": {"m": {**VALUES["models"]["m"], "backend": "recorded"}}}
 
 
 def replay(folder: Path, recording: Path) -> None:
-    run(folder, RecordedModel(recording, DIGEST), **RECORDED)
+    run(folder, RecordedModel.read(recording, DIGEST), **RECORDED)
 
 
 @pytest.mark.parametrize("change", [{"text": "Another reply"}, {"output_tokens": 96}, {"seconds": 651.0}])
@@ -251,8 +240,8 @@ def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: 
     replay(tmp_path / "afresh", recording)
     assert snapshot(tmp_path / "raw") == snapshot(tmp_path / "afresh") != before
     changed = {name for name, content in snapshot(tmp_path / "raw").items() if before[name] != content}
-    assert {name.split(".")[0] for name in changed} - {"trials"} == {"A/alpha_A_1", "B/alpha_B_1"}
-    assert read_outcomes(tmp_path / "raw")[Trial("B", 1)].reason == "another reason"
+    assert {name.split(".")[0] for name in changed} == {"A/alpha_A_1", "B/alpha_B_1"}
+    assert reasons(tmp_path / "raw")[2] == "another reason"
 
 
 def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
@@ -266,7 +255,7 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
         return real(runner, job, backend)
 
     monkeypatch.setattr(PromptRunner, "run_trial", run_trial)
-    with pytest.raises(TrialFaultError, match=r"1 of 4 trials.*A2 \(bwrap"):
+    with pytest.raises(TrialFaultError, match=r"alpha with m: 1 trials failed .*A2 \(bwrap"):
         run(tmp_path / "raw", Parrot())
     assert read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 2))).cause == "machine"
     monkeypatch.undo()
@@ -274,3 +263,126 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
     run(tmp_path / "raw", backend)
     assert len(backend.requests) == 1
     assert read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 2))).reason is None
+
+
+@pytest.fixture
+def asked() -> list[str]:
+    """The last message of each request, in the order in which they came."""
+    return []
+
+
+@pytest.fixture
+def server(asked: list[str]) -> Iterator[SlowOllama]:
+    with SlowOllama(0.002, status=lambda text: asked.append(text) or 200) as served:
+        yield served
+
+
+@pytest.fixture
+def three_teams(tmp_path: Path, server: SlowOllama) -> CompetitionFolder:
+    """A competition of the prompts `Build`, `Stack` and `Pile`, which are asked one after the other."""
+    made = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
+    made.change_model(concurrency=1)
+    made.add_team("beta", {"prompt.txt": "Stack the letter <OBJECT>."})
+    made.add_team("gamma", {"prompt.txt": "Pile up the letter <OBJECT>."})
+    return made
+
+
+def test_the_teams_take_turns_letter_by_letter(three_teams: CompetitionFolder, asked: list[str]):
+    three_teams.generate()
+    turns = [(letter, verb) for letter in "AB" for verb in ("Build", "Stack", "Pile")]
+    assert [(text[-2], text.split()[0]) for text in asked] == [turn for turn in turns for _ in range(2)]
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_turn_it_was_at(
+    three_teams: CompetitionFolder, server: SlowOllama, asked: list[str]
+):
+    server.status = lambda text: asked.append(text) or (500 if text == "Stack the letter B." else 200)
+    three_teams.change_params("limits", seconds=0.5, call_seconds=0)
+    assert three_teams.run_and_fail(*STAGE)[0] == 2
+    assert [len(three_teams.records(team)) for team in ("alpha", "beta", "gamma")] == [4, 4, 4]
+    server.status = lambda text: asked.append(text) or 200
+    asked.clear()
+    three_teams.generate()
+    assert asked == ["Stack the letter B."] * 2
+
+
+def test_what_is_finished_stays_as_it_is_without_the_server(three_teams: CompetitionFolder, server: SlowOllama):
+    def files() -> dict[str, int]:
+        raw = three_teams.folder / "data/raw"
+        return {path.relative_to(raw).as_posix(): path.stat().st_mtime_ns for path in raw.rglob("*.*")}
+
+    three_teams.generate()
+    before, whole = files(), three_teams.outputs()
+    (three_teams.folder / "data/raw/m/beta/B/beta_B_2.json").unlink()
+    three_teams.generate()
+    assert len(server.asked) == 12
+    assert three_teams.outputs() == whole
+    changed = {name for name, written in files().items() if before[name] != written}
+    assert changed == {"m/beta/B/beta_B_2.json", "m/beta/B/beta_B_2.txt"}
+    before = files()
+    server.__exit__()
+    three_teams.generate()
+    assert files() == before
+
+
+def test_what_no_trial_owns_is_removed(three_teams: CompetitionFolder):
+    three_teams.generate()
+    before, raw = three_teams.outputs(), three_teams.folder / "data/raw/m"
+    for stray in ("alpha/Z/alpha_Z_1.txt", "alpha/A/alpha_A_3.txt", "alpha/note.md", "delta/A/delta_A_1.txt", "x"):
+        (raw / stray).parent.mkdir(parents=True, exist_ok=True)
+        (raw / stray).write_text("stray")
+    three_teams.generate()
+    assert three_teams.outputs() == before
+    assert sorted(path.name for path in raw.iterdir()) == ["alpha", "beta", "gamma"]
+    three_teams.remove_team("beta")
+    three_teams.change_params("competition", characters="A")
+    three_teams.generate()
+    assert three_teams.outputs() == {
+        name: content for name, content in before.items() if name.startswith(("m/alpha/A", "m/gamma/A"))
+    }
+
+
+def test_a_new_team_is_asked_alone(three_teams: CompetitionFolder, asked: list[str]):
+    three_teams.generate()
+    asked.clear()
+    three_teams.add_team("delta", {"prompt.txt": "Draw the letter <OBJECT>."})
+    three_teams.generate()
+    assert {text.split()[0] for text in asked} == {"Draw"}
+    assert len(asked) == 4
+
+
+def test_a_server_that_fails_is_noticed_over_all_teams(
+    three_teams: CompetitionFolder, server: SlowOllama, asked: list[str]
+):
+    """Two trials of a team and one of the next are three in a row."""
+    server.status = lambda text: asked.append(text) or (200 if text == "Build the letter A." else 500)
+    three_teams.change_params("limits", seconds=0.5, call_seconds=0)
+    code, said = three_teams.run_and_fail(*STAGE)
+    assert code == 2
+    assert "gamma with m: 3 trials one after the other failed" in said
+    assert "CUDA out of memory" in said
+    assert "Traceback" not in said
+    assert [len(three_teams.records(team)) for team in ("alpha", "beta", "gamma")] == [2, 2, 1]
+    server.status = lambda _: 200
+    three_teams.generate()
+    assert {record.reason for team in ("alpha", "beta", "gamma") for record in three_teams.records(team)} == {None}
+
+
+def test_a_team_whose_program_cannot_be_run_here_stops_no_other(three_teams: CompetitionFolder, asked: list[str]):
+    three_teams.add_team("delta", PROGRAM)
+    code, said = three_teams.run_and_fail(*STAGE, PCGEVAL_NO_SANDBOX="1")
+    assert code == 2
+    assert "The sandbox is switched off" in said
+    assert len(asked) == 12
+    assert not three_teams.records("delta")
+    assert all(len(three_teams.records(team)) == 4 for team in ("alpha", "beta", "gamma"))
+
+
+def test_faults_of_several_teams_are_all_told(three_teams: CompetitionFolder, server: SlowOllama):
+    server.status = lambda text: 500 if text in {"Build the letter B.", "Pile up the letter B."} else 200
+    three_teams.change_params("limits", seconds=0.5, call_seconds=0)
+    code, said = three_teams.run_and_fail(*STAGE)
+    assert code == 2
+    assert "alpha with m: 2 trials failed through no fault of the submission: B1 (" in said
+    assert "gamma with m: 2 trials failed through no fault of the submission: B1 (" in said
+    assert "beta with m" not in said

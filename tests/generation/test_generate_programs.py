@@ -101,9 +101,9 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
         competition = competition_folder(tmp_path, server.address, PROGRAM, **SMALL)  # type: ignore[arg-type]
         code, said = competition.run_and_fail(*STAGE, **NO_SANDBOX)
         assert code == 2
-        assert "--trust-programs" in said
+        assert "PCGEVAL_TRUST_PROGRAMS=1" in said
         assert not server.asked
-        competition.run(*STAGE, "--trust-programs", **NO_SANDBOX)
+        competition.run(*STAGE, **TRUST)
         assert [record.get("contained") for record in records(competition)] == [False, False]
         before = len(server.asked)
         competition.run(*STAGE, **NO_SANDBOX)  # what is finished needs no sandbox

@@ -92,7 +92,7 @@ def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], ref
         competition.generate()
         assert len(server.asked) == len(set(server.asked))
     before = competition.outputs()
-    assert sum(b'"reason": null' not in content for name, content in before.items() if "alpha_" in name) == 4 + failed
+    assert sum(record.reason is not None for record in competition.records()) == failed
     competition.run("-m", "pcgeval", "record")
     (tmp_path / "data/recordings/m/alpha/trials.jsonl").unlink(missing_ok=True)  # a program is to be run again
     competition.change_model(backend="recorded")
@@ -122,7 +122,7 @@ def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
         second = competition.command(*STAGE)
         _, said = second.communicate(timeout=300)
         assert second.returncode == 2
-        assert f"data/raw/m/alpha: process {first.pid} " in said
+        assert f"data/raw/m: process {first.pid} " in said
         assert "Traceback" not in said
         assert first.poll() is None
         first.kill()

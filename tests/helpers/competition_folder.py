@@ -1,10 +1,9 @@
-"""A competition's folder with one team, in which the real stages/generate.py runs against a server of the tests."""
+"""A competition's folder, at first with one team, in which the stage generate asks a server of the tests."""
 
 import io
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -16,12 +15,13 @@ import pytest
 import yaml
 from slow_ollama import DIGEST
 
+from pcgeval import pipeline
 from pcgeval.cli.main import main
-from pcgeval.core.console import exit_code_of
+from pcgeval.core.console import stage_exit_code
 from pcgeval.core.trials import TrialRecord, read_record
 
 REPOSITORY = Path(__file__).parents[2]
-STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m", "alpha")
+STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m")
 PROMPT = {"prompt.txt": "Build the letter <OBJECT>."}
 PROGRAM = {
     "main.py": """
@@ -89,8 +89,18 @@ class CompetitionFolder:
             if words[:2] == ("-m", "pcgeval"):
                 code = main(words[2:])
             else:
-                code = exit_code_of(lambda: runpy.run_path(words[0])["main"](*words[1:]), words[0])
+                assert words == STAGE
+                code = stage_exit_code(pipeline.generate, "m")
         return code, said.getvalue()
+
+    def add_team(self, team: str, work: dict[str, str]) -> None:
+        """Add a team and its submission."""
+        write_submission(self.folder, team, work)
+        self._change("teams", [*self._params()["teams"], team])
+
+    def remove_team(self, team: str) -> None:
+        """Take a team out of params.yaml; its submission stays."""
+        self._change("teams", [each for each in self._params()["teams"] if each != team])
 
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""
@@ -98,17 +108,18 @@ class CompetitionFolder:
 
     def change_params(self, section: str, **values: object) -> None:
         """Change values of a section of params.yaml."""
-        params = self._params()
-        params[section] = {**params.get(section, {}), **values}
-        (self.folder / "params.yaml").write_text(yaml.safe_dump(params))
+        self._change(section, {**self._params().get(section, {}), **values})
+
+    def _change(self, key: str, value: object) -> None:
+        (self.folder / "params.yaml").write_text(yaml.safe_dump({**self._params(), key: value}))
 
     def _params(self) -> dict[str, Any]:
         params: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
         return params
 
-    def records(self) -> list[TrialRecord]:
-        """Return the records of all trials in the order of their names."""
-        return [read_record(path) for path in sorted(self.folder.glob("data/raw/m/alpha/*/alpha_*.json"))]
+    def records(self, team: str = "alpha") -> list[TrialRecord]:
+        """Return the records of a team's trials in the order of their names."""
+        return [read_record(path) for path in sorted(self.folder.glob(f"data/raw/m/{team}/*/{team}_*.json"))]
 
     def outputs(self) -> dict[str, bytes]:
         """Return all files of data/raw."""
@@ -121,7 +132,7 @@ class CompetitionFolder:
 
     def finished_calls(self) -> set[str]:
         """Return the keys of all calls that are on the disk, in finished trials or in the call log."""
-        records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/alpha/*/alpha_*.json")]
+        records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/*/*/*.json")]
         keys = {exchange["key"] for record in records for exchange in record["exchanges"]}
         for log in self.folder.glob(".pcgeval/calls/*.jsonl"):
             whole_lines = log.read_text().split("\n")[:-1]
@@ -133,11 +144,7 @@ def competition_folder(
     folder: Path, host: str, work: dict[str, str], *, letters: str = "ABCDEFGHIJ", trials: int = 4
 ) -> CompetitionFolder:
     """Lay out a competition of one team and one model, which is asked on a server, two calls at once."""
-    submission = folder / "data" / "submissions" / "alpha"
-    submission.mkdir(parents=True)
-    for name, text in {"README.md": "# alpha\n", **work}.items():
-        (submission / name).parent.mkdir(exist_ok=True)
-        (submission / name).write_text(text)
+    write_submission(folder, "alpha", work)
     options = {"temperature": 0.5}
     model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}
     params = {
@@ -149,3 +156,11 @@ def competition_folder(
     }
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     return CompetitionFolder(folder)
+
+
+def write_submission(folder: Path, team: str, work: dict[str, str]) -> None:
+    """Write a team's submission into a competition's folder, over the one that is there."""
+    for name, text in {"README.md": f"# {team}\n", **work}.items():
+        file = folder / "data" / "submissions" / team / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)

@@ -4,27 +4,16 @@ Only the classifier is not real: it is asked nothing, because all its prediction
 """
 
 import random
-from contextlib import chdir
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import product
 
 import yaml
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_bytes, sha256_file, unsynced, write_json, write_text
-from pcgeval.core.layout import (
-    GRADES,
-    OFFICIAL_RESULTS,
-    RUBRICS,
-    SUBMISSIONS,
-    replays_file,
-    stage_dir,
-    trial_file,
-    trials,
-)
-from pcgeval.core.params import Similarity, parse_params
-from pcgeval.core.stage_files import failed, succeeded, write_outcomes
-from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
+from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, unsynced, write_json, write_text
+from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
+from pcgeval.core.params import parse_params
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_summaries, write_trial
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.judge.stage import grade_stage
@@ -32,7 +21,7 @@ from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import Prediction, classify_stage, made_by, prediction_file
+from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, made_by, prediction_file
 from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
@@ -72,6 +61,7 @@ TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 
 TOO_WIDE = "```\ndrop_block('b31', 19)\n```"
 PROSE = "I am a language model and cannot build."
 NO_REPLY = None  # the call failed
+TOO_SLOW = "took 501 s; the limit is 500 s"
 RUBRIC = {
     "id": "root",
     "requirements": "The submission is good.",
@@ -132,15 +122,14 @@ def write_round(
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model, classifier)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
-    with chdir(root), unsynced():
-        for model in params.models:
-            for team in params.teams:
-                evaluate(params, model, team, reply, likeness, noted)
-                evidence_stage(params, model, team)
-            score_stage(params, model, OFFICIAL_RESULTS / model)
-        rank_stage(params)
-        for team in params.teams:
-            grade_stage(params, team)
+    with unsynced():
+        for model, team in product(params.models, params.teams):
+            write_replies(root, params, model, team, reply, noted)
+        for stage in (extract_stage, convert_stage, simulate_stage):
+            stage(params, root)
+        predict(root, params, likeness)
+        for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
+            stage(params, root)
 
 
 def write_submission(root, team, notes, program=None):
@@ -157,58 +146,40 @@ def write_classifier(folder, weights):
     write_text(folder / "model.safetensors", weights)
 
 
-def evaluate(params, model, team, reply, likeness, noted):
-    """Run the steps from the replies to the diversity for one model and team, in the present folder."""
-    folder = {
-        step: stage_dir(step, model, team)
-        for step in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
-    }
-    every = list(trials(params))
-    settings, submission = params.models[model], load_submission(SUBMISSIONS / team)
+def write_replies(root, params, model, team, reply, noted):
+    """Write the responses and records of one model and team."""
+    settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
-    for trial in every:
-        write_reply(folder["raw"], task, trial, reply(model, team, trial) or "", noted(model, team, trial))
-    write_outcomes(folder["raw"], [fate(trial, reply(model, team, trial)) for trial in every])
-    extract_stage(folder["raw"], folder["intermediate"], team, every)
-    convert_stage(folder["intermediate"], folder["levels"], team, every)
-    simulate_stage(
-        folder["levels"],
-        folder["stability"],
-        folder["images"],
-        team,
-        every,
-        physics=params.physics,
-        replays=replays_file(model, team),
-        processes=1,
-    )
-    predict(folder["images"], team, every, params.similarity, likeness)
-    classify_stage(folder["images"], folder["similarity"], team, every, params.similarity, Path(".cache"))
-    competition, vectors = params.competition, params.diversity.vectors
-    diversity_stage(
-        folder["similarity"], folder["diversity"], team, competition.trials, competition.characters, vectors=vectors
-    )
+    for trial in trials(params):
+        text, said = reply(model, team, trial), noted(model, team, trial)
+        replied = ChatReply(text or "", 100, 20, "stop", 0.1)
+        record = TrialRecord(
+            fingerprint=task.fingerprint(trial),
+            seed=1,
+            model="m",
+            digest="d",
+            exchanges=(Exchange("key", replied),) * said.calls,
+            response_sha256=sha256_text(text or ""),
+            reason=TOO_SLOW if text is None else None,
+            flags=tuple(Flag(*flag) for flag in said.flags),
+            contained=said.contained,
+        )
+        write_trial(root / stage_dir("raw", model, team), team, trial, text or "", record)
+    summarise(root, params, model, team)
 
 
-def write_reply(folder, task, trial, text, noted):
-    replied = ChatReply(text, 100, 20, "stop", 0.1)
-    exchanges = (Exchange("key", replied),) * noted.calls
-    flags = tuple(Flag(*each) for each in noted.flags)
-    digest = sha256_bytes(text.encode())
-    record = TrialRecord(
-        task.fingerprint(trial), 1, "m", "d", exchanges, digest, None, flags=flags, contained=noted.contained
-    )
-    write_trial(folder, task.submission.team, trial, text, record)
+def summarise(root, params, model, team):
+    """Write data/trials from the records, as the stage generate does."""
+    raw = root / stage_dir("raw", model, team)
+    write_summaries(root / summaries_file(model, team), raw, team, trials(params))
 
 
-def fate(trial, text):
-    return succeeded(trial) if text is not None else failed(trial, "generate", "took 501 s; the limit is 500 s")
-
-
-def predict(images, team, every, settings: Similarity, likeness):
+def predict(root, params, likeness):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
-    maker = made_by(resolve_source(settings.model, settings.revision), settings)
-    for trial in every:
-        path = trial_file(images, "images", team, trial)
+    settings = params.similarity
+    maker = made_by(resolve_source(settings.model, settings.revision, root), settings)
+    for model, team, trial in product(params.models, params.teams, trials(params)):
+        path = trial_file(root / stage_dir("images", model, team), "images", team, trial)
         if path.exists():
             chance = random.Random(f"{trial}{sha256_file(path)}")
             weights = [chance.random() ** 6 for _ in LABELS]
@@ -216,7 +187,7 @@ def predict(images, team, every, settings: Similarity, likeness):
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            prediction.write(prediction_file(Path(".cache"), maker, sha256_file(path)))
+            prediction.write(prediction_file(root / CACHE, maker, sha256_file(path)))
 
 
 def tree(root):

@@ -1,51 +1,129 @@
-"""Forged measurements of an evaluated competition: the letters I and T of a team, in all files that say it."""
+"""Ways to forge an evaluated competition; what follows from a forgery is made by the stages afterwards."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import to_json
-from pcgeval.core.layout import letter_file, stage_dir
-from pcgeval.core.stage_files import SimulationsFile
-from pcgeval.evaluator.stability import read_simulations, stability_file
+from tampered_competition import edit_calls, edit_json
 
-LETTERS = "IT"
+from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import CALLS, Trial, letter_file, recorded_trials_file, stage_dir, trial_file
+from pcgeval.core.trials import record_path
 
-
-def edit_json(path: Path, change: Callable[[Any], None]) -> None:
-    """Change a file's value and write it as the stages do, anew: it may be a hard link."""
-    text = path.read_text()
-    value = json.loads(text)
-    change(value)
-    indent = 1 if text.startswith(("{\n", "[\n")) else None
-    path.unlink()
-    path.write_text(to_json(value, indent=indent) + ("\n" if text.endswith("\n") else ""))
+LEVEL = "```\ndrop_block('b31', 9)\ndrop_block('b31', 9)\n```\n"
+H1 = Trial("H", 1)
 
 
-def stand_still(folder: Path, model: str, team: str) -> None:
-    """Say of all blocks that they stayed in place."""
-    stability = folder / stage_dir("stability", model, team)
+def raw(root: Path, model: str, team: str, trial: Trial = H1) -> tuple[Path, Path]:
+    """Return the response and the record of a trial."""
+    folder = root / stage_dir("raw", model, team)
+    return trial_file(folder, "raw", team, trial), record_path(folder, team, trial)
+
+
+def hand_in(root: Path, model: str, team: str, text: str, change: Callable[[Any], None] = lambda _: None) -> None:
+    """Replace the answer of a trial in its response and its record."""
+    response, record = raw(root, model, team)
+    response.write_text(text)
+    edit_json(record, lambda value: (value.update(response_sha256=sha256_bytes(text.encode())), change(value)))
+
+
+def fail(root: Path, model: str, team: str, reason: str) -> None:
+    """Turn a trial into a failed one, whose last call failed for the reason."""
 
     def change(value: Any) -> None:
-        for trial in value["trials"]:
-            trial["moved"] = [False for _ in trial["moved"]]
+        last = value["exchanges"].pop()
+        value["reason"] = reason
+        value["failures"] = [{"turn": len(value["exchanges"]) + 1, "key": last["key"], "reason": reason}]
 
-    edit_json(stability / "simulations.json", change)
-    simulated = read_simulations(SimulationsFile.read(stability / "simulations.json"))
-    for letter in LETTERS:
-        stability_file(team, letter, simulated).write(letter_file(stability, letter))
+    hand_in(root, model, team, "", change)
 
 
-def look_alike(folder: Path, model: str, team: str) -> None:
-    """Say of all pictures that they are surely the letter asked for."""
-    for letter in LETTERS:
+def other_reply(root: Path, model: str, team: str) -> None:
+    """Hand in another of the program's own replies: the first instead of the last."""
+    _, record = raw(root, model, team)
+    texts: list[str] = []
+    edit_json(record, lambda value: texts.extend(exchange["reply"]["text"] for exchange in value["exchanges"]))
+    hand_in(root, model, team, texts[0])
+
+
+def fewer_tokens(root: Path) -> None:
+    """Lower the output tokens of a reply in its record and in the call log."""
+    _, record = raw(root, "live", "beta")
+    keys: list[str] = []
+
+    def change(value: Any) -> None:
+        keys.append(value["exchanges"][0]["key"])
+        value["exchanges"][0]["reply"]["output_tokens"] = 1
+
+    def change_call(call: Any) -> Any:
+        if call["key"] in keys:
+            call["reply"]["output_tokens"] = 1
+        return call
+
+    edit_json(record, change)
+    for path in (root / CALLS).glob("*.jsonl"):
+        edit_calls(path, change_call)
+
+
+def flag(root: Path, model: str, team: str) -> None:
+    edit_json(raw(root, model, team)[1], lambda value: value.update(flags=[{"kind": "other-host", "detail": "x"}]))
+
+
+def drop_recorded_trial(root: Path) -> None:
+    """Rewrite the answer of a recorded program in its recording, too."""
+    hand_in(root, "recorded", "gamma", LEVEL)
+    path = root / recorded_trials_file("recorded", "gamma")
+
+    def change(line: Any) -> Any:
+        if (line["letter"], line["trial"]) == ("H", 1):
+            line["response"] = LEVEL
+            line["record"]["response_sha256"] = sha256_bytes(LEVEL.encode())
+        return line
+
+    edit_calls(path, change)
+
+
+def blocks_fell(root: Path, team: str) -> None:
+    """Say of some levels that their blocks fell, in the official file and beside it."""
+    stability = root / stage_dir("stability", "live", team)
+    for letter in "HI":
+        edit_json(
+            letter_file(stability, letter),
+            lambda value: [row.update(score=0.0, movingObjects=row["startingObjects"]) for row in value["raws"]],
+        )
+    edit_json(
+        stability / "simulations.json",
+        lambda value: [
+            row.update(moved=[True] * len(row["moved"])) for row in value["trials"] if row["letter"] in "HI"
+        ],
+    )
+
+
+def not_simulated(root: Path, team: str) -> None:
+    """Say of a level that its simulation failed."""
+    stability = root / stage_dir("stability", "live", team)
+    for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
+        edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))
+    change = {"failed_step": "simulate", "reason": "the physics engine crashed on this level"}
+    edit_json(
+        stability / "trials.json",
+        lambda rows: [row.update(change) for row in rows if (row["letter"], row["trial"]) == ("H", 1)],
+    )
+
+
+def look_alike(root: Path, team: str) -> None:
+    """Say of the pictures of two letters that they are surely the letter."""
+    for letter in "LT":
 
         def change(value: Any, letter: str = letter) -> None:
             for entry in (*value["trials"], *value["similarities"]):
                 entry.update({"similarity": 1.0} if "similarity" in entry else {})
-                for raw in entry.get("raws", ()):
-                    raw["softmax_prob"] = float(raw["label"] == letter)
+                for row in entry.get("raws", ()):
+                    row["softmax_prob"] = float(row["label"] == letter)
             value["similarityRate"] = 1.0
 
-        edit_json(letter_file(folder / stage_dir("similarity", model, team), letter), change)
+        edit_json(letter_file(root / stage_dir("similarity", "recorded", team), letter), change)
+
+
+def append(name: str, text: str) -> Callable[[Path], None]:
+    return lambda root: (root / name).write_bytes((root / name).read_bytes() + text.encode())

@@ -1,10 +1,10 @@
 """A small competition's folders, written by hand as its stages would write them."""
 
 from pcgeval.core.files import sha256_bytes, write_json, write_text
-from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, trial_file, trials
+from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
-from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_summaries, write_trial
 
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
@@ -25,7 +25,7 @@ def write_submission(root, team="team-one", prompt="Build <OBJECT> with drop_blo
 
 
 def write_response(folder, team, trial, text, flags=(), *, contained=True):
-    """Write a response and its record as the generate step does; `flags` are pairs of a kind and a detail."""
+    """Write a response and its record as the stage generate does; `flags` are pairs of a kind and a detail."""
     exchange = Exchange("key", ChatReply(text, 10, 5, "stop", 0.1))
     digest = sha256_bytes(text.encode())
     found = tuple(Flag(*each) for each in flags)
@@ -38,7 +38,7 @@ def write_results(
 ):
     """Write the results of a model.
 
-    `failures` maps (letter, number) to a step and a reason, `flags` to pairs of a kind and a detail.
+    `failures` maps (letter, number) to a stage and a reason, `flags` to pairs of a kind and a detail.
     """
     folder = {step: root / stage_dir(step, model, team) for step in ("raw", "stability", "similarity", "diversity")}
     failures, outcomes = failures or {}, []
@@ -51,7 +51,9 @@ def write_results(
             write_response(folder["raw"], team, trial, text, (flags or {}).get(key, ()), contained=contained)
         else:
             write_text(trial_file(folder["raw"], "raw", team, trial), text)
-    write_outcomes(folder["similarity"], outcomes)
+    if recorded:
+        write_summaries(root / summaries_file(model, team), folder["raw"], team, trials(PARAMS))
+    write_outcomes(folder["stability"], outcomes)
     for letter in PARAMS.competition.characters:
         names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]
         write_json(

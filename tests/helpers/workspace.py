@@ -18,7 +18,6 @@ import yaml
 from dvc_command import run_dvc, with_this_python
 
 from pcgeval.cli.main import main
-from pcgeval.cli.stages_run import StagesRun
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.tasks import GenerationTask
@@ -60,15 +59,6 @@ class Workspace:
         assert done.returncode == 0, done.stdout
         return re.findall(r"Running stage '([^']+)'", done.stdout)
 
-    def run_stages(self) -> list[str]:
-        """Run the stages as `pcgeval run` does, in less time than `dvc repro`; return those that it ran, in order."""
-        said = io.StringIO()
-        with chdir(self.folder), redirect_stderr(said):
-            stages = StagesRun()
-            stages.reproduce()
-        assert not stages.failed, said.getvalue()
-        return re.findall(r"^stage \d+ of \d+: ([^\s,]+)", said.getvalue(), re.MULTILINE)
-
     def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a DVC command in the folder, its stages on the folder's own copy of the package."""
         return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
@@ -91,15 +81,18 @@ class Workspace:
             [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
 
+    def params(self) -> dict[str, Any]:
+        """Return the values of params.yaml."""
+        values: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
+        return values
+
     def change_params(self, *keys: str, value: Any) -> None:
         """Set one value of params.yaml."""
-        path = self.folder / "params.yaml"
-        values = yaml.safe_load(path.read_text())
-        section = values
+        values = section = self.params()
         for key in keys[:-1]:
             section = section[key]
         section[keys[-1]] = value
-        path.write_text(yaml.safe_dump(values, sort_keys=False))
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
     def outputs(self) -> dict[str, bytes]:
         """Return every file that the stages made, and dvc.lock."""
@@ -123,8 +116,6 @@ def make_workspace(folder: Path) -> Workspace:
     for team, prompt in PROMPTS.items():
         _write_submission(folder / "data" / "submissions" / team, team, prompt)
     _write_recordings(folder)
-    with chdir(folder):
-        assert main(["check"]) == 0  # makes the folders of recordings, as before every evaluation
     return Workspace(folder)
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import runpy
 import shutil
 import signal
 import subprocess
@@ -19,9 +18,11 @@ import yaml
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, SlowJudgeServer
 from soak import SOAK
+from submissions_for_tests import write_results
 from waiting import wait_for_answers, wait_until
 
-from pcgeval.core.console import exit_code_of
+from pcgeval import pipeline
+from pcgeval.core.console import stage_exit_code
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import RUBRICS, grade_file, judge_recording_file, judgement_file
 from pcgeval.core.params import load_params
@@ -49,11 +50,12 @@ class Competition:
         write_text(folder / RUBRICS / "competition" / "task.md", "Build letters of blocks.")
         write_text(folder / "data/submissions" / TEAM / "README.md", "It is a prompt.")
         write_text(folder / "data/submissions" / TEAM / "prompt.txt", "Build <OBJECT> with drop_block.")
+        write_results(folder, "small", TEAM)
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": address, "concurrency": AT_ONCE}
         self.params = {
-            "competition": {"name": "test", "edition": "1", "characters": "I", "trials": 2, "seed": 1},
+            "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
             "teams": [TEAM],
-            "models": {"m": {"backend": "recorded", "name": "m:1", "digest": DIGEST}},
+            "models": {"small": {"backend": "recorded", "name": "m:1", "digest": DIGEST}},
             "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
             "rubric": {"judge": "simple", "model": model, **rubric},
             **{section: {} for section in ("physics", "similarity", "diversity", "scoring")},
@@ -66,7 +68,7 @@ class Competition:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, *(words or (str(STAGE), TEAM))],
+            [sys.executable, *(words or (str(STAGE),))],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stderr=subprocess.PIPE,
@@ -78,7 +80,7 @@ class Competition:
         """Run the stage in this process, whose start takes longer; return what it said."""
         said = io.StringIO()
         with chdir(self.folder), redirect_stderr(said):
-            assert exit_code_of(lambda: runpy.run_path(str(STAGE))["main"](TEAM), "grade") == 0, said.getvalue()
+            assert stage_exit_code(pipeline.grade) == 0, said.getvalue()
         return said.getvalue()
 
     def kept(self) -> int:

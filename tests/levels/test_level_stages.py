@@ -1,75 +1,101 @@
+"""The stages extract and convert, and why a trial that they leave out has no level."""
+
 import pytest
+from params_for_tests import contents, file_states, small_params
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import TRIALS_FILE, Trial, trial_file
-from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
-from pcgeval.core.untrusted import files_below
+from pcgeval.core.layout import DATA, Trial, stage_dir, trial_file
+from pcgeval.core.stage_files import failed
 from pcgeval.levels import stages
 from pcgeval.levels.extraction import extract_code
-from pcgeval.levels.stages import convert_stage, extract_stage
+from pcgeval.levels.stages import convert_stage, extract_stage, missing_level
 from pcgeval.levels.xml import level_xml
 
 TEAM = "stackers"
+PARAMS = small_params("AB", teams=(TEAM,))
 GOOD = "Sure:\n```python\ndrop_block(\"b31\", 3)\ndrop_block('b13', 3)\n```\n"
 HIGH = "```\n" + "drop_block('b13', 3)\n" * 6 + "```"
+FIRST = Trial("A", 1)
 
 
-@pytest.fixture
-def folders(tmp_path):
-    return tmp_path / "raw", tmp_path / "intermediate", tmp_path / "levels"
-
-
-def put(raw, responses):
-    """Write the raw step: text or bytes for a response, None for a response that is listed but absent."""
+def put(root, responses, team=TEAM, model="m"):
+    """Write responses, each a text or bytes."""
+    raw = root / stage_dir("raw", model, team)
+    raw.mkdir(parents=True, exist_ok=True)
     for trial, response in responses.items():
-        if response is not None:
-            path = trial_file(raw, "raw", TEAM, trial)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(response if isinstance(response, bytes) else response.encode())
-    write_outcomes(raw, [succeeded(trial) for trial in responses])
+        path = trial_file(raw, "raw", team, trial)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(response if isinstance(response, bytes) else response.encode())
 
 
-def names(folder):
-    return [path.relative_to(folder).as_posix() for path in files_below(folder)]
+def run(root, params=PARAMS):
+    extract_stage(params, root)
+    convert_stage(params, root)
 
 
-def test_from_responses_to_levels(folders):
-    raw, intermediate, levels = folders
-    trials = [Trial("A", 1), Trial("A", 2), Trial("B", 1)]
-    put(raw, dict(zip(trials, [GOOD, "no idea", HIGH], strict=True)))
-
-    extracted = extract_stage(raw, intermediate, TEAM, trials)
-    no_code = failed(Trial("A", 2), "extract", "no code: the response holds no closed fenced block (```...```)")
-    assert extracted == [succeeded(Trial("A", 1)), no_code, succeeded(Trial("B", 1))]
-    assert names(intermediate) == ["A/stackers_A_1.txt", "B/stackers_B_1.txt", TRIALS_FILE]
-    assert (intermediate / "A/stackers_A_1.txt").read_bytes() == extract_code(GOOD).encode()
-
-    converted = convert_stage(intermediate, levels, TEAM, trials)
-    too_high = "Height boundary is intruded. (call 6: \"drop_block('b13', 3)\")"
-    assert converted == [succeeded(Trial("A", 1)), no_code, failed(Trial("B", 1), "convert", too_high)]
-    assert names(levels) == ["A/stackers_A_1.xml", TRIALS_FILE]
-    assert (levels / "A/stackers_A_1.xml").read_bytes() == level_xml(extract_code(GOOD)).encode()
-    assert read_outcomes(levels) == {outcome.key: outcome for outcome in converted}
+def names(root, stage):
+    return sorted(contents(root / DATA / stage))
 
 
-def test_the_order_of_the_trials_changes_no_file(folders, tmp_path):
-    raw, intermediate, _ = folders
-    trials = [Trial("A", 1), Trial("A", 2), Trial("B", 1)]
-    put(raw, dict.fromkeys(trials, GOOD))
-    extract_stage(raw, intermediate, TEAM, trials)
-    extract_stage(raw, tmp_path / "other", TEAM, reversed(trials))
-    assert {name: (intermediate / name).read_bytes() for name in names(intermediate)} == {
-        name: (tmp_path / "other" / name).read_bytes() for name in names(tmp_path / "other")
+def why(root, trial=FIRST, failure=None):
+    """Return why a trial of the team has no level."""
+    return missing_level(trial_file(root / stage_dir("raw", "m", TEAM), "raw", TEAM, trial), trial, failure)
+
+
+def test_from_responses_to_levels(tmp_path):
+    put(tmp_path, {FIRST: GOOD, Trial("A", 2): "no idea", Trial("B", 1): HIGH})
+    run(tmp_path)
+    code, levels = (contents(tmp_path / DATA / stage) for stage in ("intermediate", "levels"))
+    assert code == {
+        "m/stackers/A/stackers_A_1.txt": extract_code(GOOD).encode(),
+        "m/stackers/B/stackers_B_1.txt": extract_code(HIGH).encode(),
     }
+    assert levels == {"m/stackers/A/stackers_A_1.xml": level_xml(extract_code(GOOD)).encode()}
+    no_code = "no code: the response holds no closed fenced block (```...```)"
+    assert why(tmp_path, Trial("A", 2)) == failed(Trial("A", 2), "extract", no_code)
+    too_high = "Height boundary is intruded. (call 6: \"drop_block('b13', 3)\")"
+    assert why(tmp_path, Trial("B", 1)) == failed(Trial("B", 1), "convert", too_high)
 
 
-def test_nothing_stale_stays(folders):
-    raw, intermediate, _ = folders
-    put(raw, {Trial("A", 1): GOOD, Trial("A", 2): GOOD})
-    extract_stage(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
-    put(raw, {Trial("A", 1): GOOD, Trial("A", 2): "sorry"})
-    extract_stage(raw, intermediate, TEAM, [Trial("A", 1), Trial("A", 2)])
-    assert names(intermediate) == ["A/stackers_A_1.txt", TRIALS_FILE]
+def test_all_models_and_teams_are_done_in_one_run(tmp_path):
+    params = small_params("A", teams=("one", "two"), models=("m", "n"))
+    for model in params.models:
+        for team in params.teams:
+            put(tmp_path, {FIRST: GOOD}, team, model)
+    run(tmp_path, params)
+    assert names(tmp_path, "levels") == [f"{model}/{team}/A/{team}_A_1.xml" for model in "mn" for team in params.teams]
+
+
+def test_nothing_stale_stays(tmp_path):
+    put(tmp_path, {FIRST: GOOD, Trial("A", 2): GOOD})
+    run(tmp_path)
+    put(tmp_path, {Trial("A", 2): "sorry"})
+    run(tmp_path)
+    assert names(tmp_path, "intermediate") == ["m/stackers/A/stackers_A_1.txt"]
+    assert names(tmp_path, "levels") == ["m/stackers/A/stackers_A_1.xml"]
+
+
+def test_what_belongs_to_a_team_or_model_that_left_is_removed(tmp_path):
+    for team in (TEAM, "leavers"):
+        for model in ("m", "n"):
+            put(tmp_path, {FIRST: GOOD}, team, model)
+    run(tmp_path, small_params("AB", teams=(TEAM, "leavers"), models=("m", "n")))
+    run(tmp_path)
+    for stage in ("intermediate", "levels"):
+        assert [path.name for path in (tmp_path / DATA / stage).rglob("*") if path.is_dir()] == ["m", TEAM, "A"]
+
+
+def test_only_what_changed_is_written_again(tmp_path):
+    put(tmp_path, {FIRST: GOOD, Trial("A", 2): GOOD})
+    run(tmp_path)
+    before = {stage: file_states(tmp_path / DATA / stage) for stage in ("intermediate", "levels")}
+    run(tmp_path)
+    assert {stage: file_states(tmp_path / DATA / stage) for stage in before} == before
+    put(tmp_path, {Trial("A", 2): GOOD.replace("b31", "b11")})
+    run(tmp_path)
+    for stage, states in before.items():
+        after = file_states(tmp_path / DATA / stage)
+        assert [name for name in after if after[name] != states[name]] == [max(states)]
 
 
 @pytest.mark.parametrize(
@@ -86,50 +112,56 @@ def test_nothing_stale_stays(folders):
         (b"\0" * 100, "no code: the response holds no closed fenced block (```...```)"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_a_recorded_reason(folders, monkeypatch, response, reason):
+def test_a_response_that_cannot_be_used_is_a_reason(tmp_path, monkeypatch, response, reason):
     monkeypatch.setattr(stages, "MAX_BYTES", 100)
-    raw, intermediate, _ = folders
-    put(raw, {Trial("A", 1): response})
-    assert extract_stage(raw, intermediate, TEAM, [Trial("A", 1)]) == [failed(Trial("A", 1), "extract", reason)]
-    assert names(intermediate) == [TRIALS_FILE]
+    put(tmp_path, {} if response is None else {FIRST: response})
+    run(tmp_path)
+    assert names(tmp_path, "intermediate") == names(tmp_path, "levels") == []
+    assert why(tmp_path) == failed(FIRST, "extract", reason)
 
 
-def test_earlier_failures_are_carried_on_and_hide_their_files(folders):
-    raw, intermediate, _ = folders
-    put(raw, {Trial("A", 1): GOOD})
-    timeout = TrialOutcome(letter="A", trial=1, failed_stage="generate", reason="took longer than 120 s")
-    write_outcomes(raw, [timeout])
-    assert extract_stage(raw, intermediate, TEAM, [Trial("A", 1)]) == [timeout]
-    assert names(intermediate) == [TRIALS_FILE]
+@pytest.mark.parametrize("content", [b"\xff", b"drop_block('b13', 99)", None])
+def test_a_code_file_that_cannot_be_used_gives_no_level(tmp_path, content):
+    put(tmp_path, {FIRST: GOOD})
+    extract_stage(PARAMS, tmp_path)
+    path = trial_file(tmp_path / stage_dir("intermediate", "m", TEAM), "intermediate", TEAM, FIRST)
+    path.unlink() if content is None else path.write_bytes(content)
+    convert_stage(PARAMS, tmp_path)
+    assert names(tmp_path, "levels") == []
+    assert why(tmp_path) == failed(FIRST, "convert", "the level file is missing")
 
 
-def test_a_trial_that_the_step_before_does_not_list(folders):
-    raw, intermediate, _ = folders
-    put(raw, {Trial("A", 1): GOOD})
-    (outcome,) = extract_stage(raw, intermediate, TEAM, [Trial("B", 1)])
-    assert outcome == failed(Trial("B", 1), "extract", "the raw folder lists no such trial")
+def test_a_trial_that_failed_before_keeps_its_reason(tmp_path):
+    put(tmp_path, {FIRST: ""})
+    assert why(tmp_path, failure="took longer than 120 s") == failed(FIRST, "generate", "took longer than 120 s")
 
 
-def test_without_the_step_before_nothing_is_removed(folders):
-    raw, intermediate, _ = folders
-    (intermediate / "A").mkdir(parents=True)
-    with pytest.raises(FileError, match=r"trials\.json"):
-        extract_stage(raw, intermediate, TEAM, [])
-    assert (intermediate / "A").exists()
+@pytest.mark.parametrize("stage", [extract_stage, convert_stage])
+def test_without_the_stage_before_nothing_is_removed(tmp_path, stage):
+    for name in ("intermediate", "levels"):
+        (tmp_path / DATA / name / "m").mkdir(parents=True)
+        (tmp_path / DATA / name / "m" / "file").touch()
+    if stage is convert_stage:
+        (tmp_path / DATA / "intermediate").rename(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match=r"data/(raw|intermediate)\S*: is missing\. Run `dvc repro`"):
+        stage(PARAMS, tmp_path)
+    assert names(tmp_path, "levels") == ["m/file"]
 
 
-def test_the_input_is_never_emptied(folders):
-    raw, _, _ = folders
-    put(raw, {Trial("A", 1): GOOD})
-    for target in (raw, raw.parent):
-        with pytest.raises(FileError, match="replace its own input"):
-            extract_stage(raw, target, TEAM, [Trial("A", 1)])
-    assert (raw / "A/stackers_A_1.txt").exists()
+def test_the_responses_of_a_team_that_are_missing_are_named(tmp_path):
+    put(tmp_path, {FIRST: GOOD})
+    with pytest.raises(FileError, match="data/raw/m/two: is missing"):
+        extract_stage(small_params("AB", teams=(TEAM, "two")), tmp_path)
+    assert not (tmp_path / DATA / "intermediate").exists()
 
 
-def test_a_fault_of_the_machine_is_no_failed_trial(folders):
-    raw, intermediate, _ = folders
-    put(raw, {Trial("A", 1): None})
-    (raw / "A/stackers_A_1.txt").mkdir(parents=True)
+@pytest.mark.parametrize("stage", [extract_stage, convert_stage])
+def test_a_fault_of_the_machine_is_no_failed_trial(tmp_path, stage):
+    put(tmp_path, {FIRST: GOOD})
+    extract_stage(PARAMS, tmp_path)
+    name = "raw" if stage is extract_stage else "intermediate"
+    path = trial_file(tmp_path / stage_dir(name, "m", TEAM), name, TEAM, FIRST)
+    path.unlink()
+    path.mkdir()
     with pytest.raises(FileError, match="not a regular file"):
-        extract_stage(raw, intermediate, TEAM, [Trial("A", 1)])
+        stage(PARAMS, tmp_path)

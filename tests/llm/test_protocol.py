@@ -32,5 +32,6 @@ def test_a_recorded_reply_is_still_found():
     messages = (Message("user", prompt.replace("<OBJECT>", "A")),)
     request = ChatRequest("smollm2:135m-instruct-q4_1", SMOLLM, messages, options)
     assert request.key == "33a8bda818371abaf952635d796795bc8d5c96b0aaf53081d5b08da5731ea949"
-    reply = RecordedModel(DATA / "recordings" / "smollm2-135m" / "zero-shot" / "calls.jsonl", SMOLLM).chat(request, 1)
+    model = RecordedModel.read(DATA / "recordings" / "smollm2-135m" / "zero-shot" / "calls.jsonl", SMOLLM)
+    reply = model.chat(request, 1)
     assert reply.text.startswith("Yes, I can help you with this!")

@@ -16,7 +16,7 @@ def request(text="Hi", seed=5):
 
 def recorded(folder, *exchanges):
     write_recording(folder / "team.jsonl", exchanges)
-    return RecordedModel(folder / "team.jsonl", DIGEST)
+    return RecordedModel.read(folder / "team.jsonl", DIGEST)
 
 
 def test_a_reply_is_found_by_its_whole_request(tmp_path):
@@ -26,6 +26,15 @@ def test_a_reply_is_found_by_its_whole_request(tmp_path):
     for other in (request("Ho"), request(seed=6), replace(request(), digest="cd" * 32), replace(request(), model="m")):
         with pytest.raises(LlmError, match=r"team.jsonl: no reply of .* is recorded for this request.*ollama"):
             model.chat(other, 1)
+
+
+def test_calls_of_any_source_are_replayed():
+    model = RecordedModel(iter([LoggedCall(key=request().key, reply=REPLY)]), DIGEST, "calls of alpha")
+    assert model.chat(request(), 1) == REPLY
+    assert model.knows(request())
+    assert not model.knows(request("Ho"))
+    with pytest.raises(LlmError, match=r"^calls of alpha: no reply of toy:1b"):
+        model.chat(request("Ho"), 1)
 
 
 def test_a_call_that_failed_fails_again(tmp_path):
@@ -58,6 +67,6 @@ def test_calls_that_ended_as_recorded_are_told_from_others(tmp_path):
 
 def test_what_is_missing_says_what_to_do(tmp_path):
     with pytest.raises(LlmError, match="needs its digest"):
-        RecordedModel(tmp_path / "none.jsonl", None)
+        RecordedModel.read(tmp_path / "none.jsonl", None)
     with pytest.raises(LlmError, match="no such recording"):
-        RecordedModel(tmp_path / "none.jsonl", DIGEST)
+        RecordedModel.read(tmp_path / "none.jsonl", DIGEST)

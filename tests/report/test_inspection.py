@@ -132,7 +132,7 @@ def test_a_run_that_is_not_finished_is_shown_as_far_as_it_is(capsys, workspace):
     for name in ("similarity", "stability", "diversity", "images", "levels", "intermediate"):
         shutil.rmtree(workspace / "data" / name)
     shutil.rmtree(workspace / "results")
-    (stage_dir("raw", "small", "builders") / "trials.json").unlink()
+    shutil.rmtree(workspace / "data" / "trials")
     trial_file(stage_dir("raw", "small", "builders"), "raw", "builders", Trial("I", 1)).unlink()
     write_record((), "", reason="took too long", place=("T", 2))
     assert main(["inspect", "builders", "--model", "small"]) == 0

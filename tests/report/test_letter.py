@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from page_for_tests import Page
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import EVALUATING, RANKING_JSON, STATE, SUBMISSIONS
+from pcgeval.core.layout import RANKING_JSON, STATE, SUBMISSIONS
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.pseudonyms import Pseudonyms
 from pcgeval.submissions.load import Notes, load_submission
@@ -174,11 +174,14 @@ def test_the_ranking_is_printed_with_pseudonyms(folder, capsys):
 
 def test_letters_of_an_earlier_run_say_so(folder, capsys):
     assert main(["letter"]) == 0
-    marker = folder / EVALUATING
-    marker.parent.mkdir(exist_ok=True)
-    marker.touch()  # as `make final-eval` does until it has come to its end
+    capsys.readouterr()
+    with (folder / SUBMISSIONS / "builders" / "prompt.txt").open("a") as file:
+        file.write("Please.")
     assert main(["letter"]) == 1
-    assert "earlier run" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "it was made from other submissions" in said.err
+    assert "make final-eval" in said.err
+    assert "results/letters/builders.md" in said.out
 
 
 def test_a_letter_to_nobody_or_before_the_results_says_what_to_do(folder, capsys):

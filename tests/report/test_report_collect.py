@@ -7,7 +7,15 @@ import pytest
 from evaluated_round import PARAMS
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
+from pcgeval.core.layout import (
+    GRADES,
+    OFFICIAL_RESULTS,
+    RANKING_JSON,
+    SUBMISSIONS,
+    Trial,
+    stage_dir,
+    summaries_file,
+)
 from pcgeval.report.collect import collect
 from pcgeval.submissions.load import SubmissionError
 
@@ -23,7 +31,7 @@ READ = [
     STABILITY / "I.json",
     STABILITY / "simulations.json",
     SIMILARITY / "T.json",
-    SIMILARITY / "trials.json",
+    STABILITY / "trials.json",
     GRADES / "cheats" / "grade.json",
 ]
 
@@ -115,6 +123,14 @@ def test_a_missing_or_broken_file_is_named(repaired, path):
         assert "dvc repro" in message
         assert len(message) < 2000
         file.write_bytes(before)
+
+
+def test_broken_summaries_of_the_trials_are_named(workspace):
+    path = workspace / summaries_file("large", "builders")
+    assert trial(collect(PARAMS, workspace), "large", "builders", "I", 1).usage.calls == 1
+    path.write_text("[{}]")
+    with pytest.raises(FileError, match=r"data/trials/large/builders\.json.*dvc repro"):
+        collect(PARAMS, workspace)
 
 
 def test_a_missing_reply_is_named(workspace):

@@ -10,7 +10,7 @@ from page_for_tests import Page, dead_links, part, parts, ranking_row, read_repo
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
+from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, summaries_file
 from pcgeval.core.trials import ChatReply, Exchange, Message, read_record, record_path, write_trial
 from pcgeval.report.collect import read_program
 from pcgeval.report.render import write_report
@@ -213,10 +213,10 @@ def test_an_unflagged_round_says_so(tmp_path):
     page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
     assert "No trial is flagged." in page.text
     assert "have no record" not in page.text
-    record = record_path(tmp_path / stage_dir("raw", "large", "robots"), "robots", Trial("I", 1))
-    record.unlink()
+    summaries = tmp_path / summaries_file("large", "robots")
+    summaries.unlink()  # as if the responses were made elsewhere
     page = Page(write_report(TEAMS, tmp_path, tmp_path / "out").read_text(encoding="utf-8"))
-    assert "1 of 24 responses have no record of how they came about." in page.text
-    record.write_text('{"exchanges": 1}')
-    with pytest.raises(FileError, match=r"robots_I_1\.json: "):
+    assert "4 of 24 responses have no record of how they came about." in page.text
+    summaries.write_text('[{"letter": 1}]')
+    with pytest.raises(FileError, match=r"data/trials/large/robots\.json: "):
         write_report(TEAMS, tmp_path, tmp_path / "out")

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
-from pcgeval.core.layout import CALLS, RANKING_JSON, SUBMISSIONS, Trial, evaluation_lock, stage_dir
+from pcgeval.core.layout import CALLS, RANKING_JSON, SUBMISSIONS, Trial, generation_lock, stage_dir
 from pcgeval.core.params import load_params, parse_params
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.core.trials import record_path
@@ -87,31 +87,58 @@ def test_several_calls_a_trial_and_several_trials_at_once_count(workspace):
     )
 
 
+def hold_lock(model, holder, since=None):
+    """Let the lock of a model name a process that works since a time."""
+    lock = generation_lock(model)
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.write_text(f"{holder}\n")
+    if since is not None:
+        os.utime(lock, (since, since))
+
+
+def age(folder, written):
+    """Let all records below a folder be written at a time."""
+    for path in folder.rglob("*.json"):
+        os.utime(path, (written, written))
+
+
 def test_during_a_run_what_is_half_written_is_passed_over():
     raw = stage_dir("raw", "large", "builders")
     now = time.time()
-    for path in raw.rglob("*.json"):
-        os.utime(path, (now - 1000, now - 1000))
+    age(raw.parent, now - 1000)
     (raw / "I" / "builders_I_1.json").write_text('{"finger')
     (raw / "I" / "builders_I_2.json").unlink()
     (raw / "I" / ".builders_I_2.json.part").write_text("{")
     os.utime(raw / "T" / "builders_T_1.json", (now - 30, now - 30))
     shutil.rmtree(stage_dir("similarity", "large", "builders"))
-    lock = evaluation_lock("large", "builders")
-    lock.parent.mkdir(parents=True)
-    lock.write_text("1\n")  # the process of the machine that began before any other
-    os.utime(lock, (now - 60, now - 60))
+    hold_lock("large", 1, now - 60)  # the process of the machine that began before any other
     found = run_status(LIVE, now)
     running = row(found, "large", "builders")
     assert (running.state, running.done) == ("running", 2)
     assert running.per_minute == pytest.approx(1)
     assert running.seconds_left == pytest.approx(120)
+    assert row(found, "large", "cheats").state == "evaluated"
     assert not found.done
     assert found.ranking.models == ("small",)
     assert found.ranking.measured["large"] == ("zero-shot", "cheats")
     assert "rovisional" in found.scope
-    lock.write_text("999999999\n")  # killed
+    hold_lock("large", 999999999)  # killed
     assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
+
+
+def test_teams_that_take_turns_share_the_speed_of_their_model():
+    now = time.time()
+    age(stage_dir("raw", "large", "builders").parent, now - 1000)
+    for team in ("builders", "zero-shot"):
+        raw = stage_dir("raw", "large", team)
+        shutil.rmtree(raw / "T")
+        os.utime(raw / "I" / f"{team}_I_1.json", (now - 30, now - 30))
+    hold_lock("large", 1, now - 60)
+    found = run_status(LIVE, now)  # each team has two trials left, and the model does two a minute
+    for team in ("builders", "zero-shot"):
+        assert row(found, "large", team).per_minute == pytest.approx(1)
+        assert row(found, "large", team).seconds_left == pytest.approx(60)
+    assert found.seconds_left == pytest.approx(120)
 
 
 def test_models_that_run_at_once_share_the_time():
@@ -121,9 +148,7 @@ def test_models_that_run_at_once_share_the_time():
     before = run_status(LIVE)
     assert before.seconds_left == 4 * 2.0 + 4 * 5.0
     for model in LIVE.models:
-        lock = evaluation_lock(model, "builders")
-        lock.parent.mkdir(parents=True)
-        lock.write_text(f"{os.getpid()}\n")
+        hold_lock(model, os.getpid())
     assert run_status(LIVE).seconds_left == 4 * 5.0
 
 
@@ -133,13 +158,13 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     path.write_text(json.dumps(record))
     found = run_status(LIVE)
     failed = row(found, "small", "builders")
-    assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 0, "stopped")
+    assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 1, "stopped")  # T 2 took too long
     assert failed.seconds_left
     assert "1 to do again" in found.summary
     assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in found.notes)
     path.write_text(json.dumps(record | {"accepted": "J. Doe: the night is over"}))
     failed = row(run_status(LIVE), "small", "builders")
-    assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 1, "evaluated")
+    assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 2, "evaluated")
 
 
 def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):

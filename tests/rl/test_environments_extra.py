@@ -7,16 +7,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from imports import MODULES, SOURCE
 from packaging.requirements import Requirement
 
 import pcgeval
-from pcgeval.audit.imports import SourceTree
 from pcgeval.core.packages import EXTRAS
 from pcgeval.rl import loading
 from pcgeval.rl.loading import EnvironmentsError
 
-SOURCE = Path(__file__).parents[2] / "src"
-MODULES = SourceTree(SOURCE).modules
 ENVIRONMENTS = {"pcgeval.rl.level_environment", "pcgeval.rl.paper_environment", "pcgeval.rl.shell_tool"}
 
 

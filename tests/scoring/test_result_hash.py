@@ -13,7 +13,8 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import DVC_IGNORED, RANKING_JSON
 from pcgeval.core.params import parse_params
-from pcgeval.scoring.result_hash import PACKAGES, STAGES, deciding_files, result_hash
+from pcgeval.core.stage_files import RankingFile
+from pcgeval.scoring.result_hash import PACKAGES, STAGES, deciding_files, result_doubts, result_hash
 from pcgeval.scoring.stages import rank_stage
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ RECORDING = Path("data/recordings/small/builders/calls.jsonl")
 def evaluated(tmp_path_factory):
     root = tmp_path_factory.mktemp("round")
     write_text(root / RECORDING, "{}\n")
-    for name in ("core/a.py", "generation/guest/b.py", "report/c.py"):
+    for name in ("pipeline.py", "core/a.py", "generation/guest/b.py", "report/c.py"):
         write_text(root / "src/pcgeval" / name, "")
     write_text(root / "stages/rank.py", "")
     write_round(root)
@@ -38,7 +39,7 @@ def root(evaluated, tmp_path):
 
 def hash_of(root, params=PARAMS):
     ranking = read_json(root / RANKING_JSON)
-    return result_hash(params, ranking, deciding_files(params, root), ranking["classifier"])
+    return result_hash(params, ranking, deciding_files(params, root))
 
 
 def changed_parts(root, before, params=PARAMS):
@@ -64,7 +65,11 @@ def test_the_ranking_names_it(root):
         ("data/stability/small/builders/I.json", "measurements"),
         ("data/stability/small/builders/simulations.json", "measurements"),
         ("data/similarity/large/zero-shot/T.json", "measurements"),
+        ("data/stability/small/builders/trials.json", "measurements"),
         ("data/diversity/small/cheats/I.json", "measurements"),
+        ("data/classifier/config.json", "classifier"),
+        ("data/classifier/model.safetensors", "classifier"),
+        ("src/pcgeval/pipeline.py", "source"),
         ("src/pcgeval/core/a.py", "source"),
         ("src/pcgeval/generation/guest/b.py", "source"),
         ("stages/rank.py", "source"),
@@ -81,14 +86,40 @@ def test_a_change_of_a_file_changes_its_part_alone(root, name, part):
     assert changed_parts(root, before) == [part]
 
 
-def test_a_change_of_the_ranking_or_the_classifier_changes_its_part(root):
+@pytest.mark.parametrize("change", [{"winners": ["cheats"]}, {"classifier": "other sha256:ab"}, {"engine": "box2d"}])
+def test_a_change_of_the_ranking_changes_its_part(root, change):
     before = hash_of(root)
-    value = read_json(root / RANKING_JSON)
-    write_json(root / RANKING_JSON, {**value, "winners": ["cheats"]})
+    write_json(root / RANKING_JSON, read_json(root / RANKING_JSON) | change)
     assert changed_parts(root, before) == ["ranking"]
-    files = deciding_files(PARAMS, root)
-    other = result_hash(PARAMS, value, files, "other sha256:ab")
-    assert [part for part in other.parts if other.parts[part] != before.parts[part]] == ["classifier"]
+
+
+def doubts_of(root, params=PARAMS):
+    return result_doubts(params, RankingFile.read(root / RANKING_JSON), root)
+
+
+def test_a_ranking_of_what_is_there_raises_no_doubt(root):
+    assert doubts_of(root) == []
+
+
+def test_the_parts_that_changed_since_the_ranking_are_named(root):
+    write_text(root / "data/submissions/builders/prompt.txt", "Another <OBJECT>, please.")
+    write_text(root / "data/raw/small/builders/I/builders_I_1.txt", "Another reply.")
+    assert doubts_of(root) == ["it was made from other submissions, trials"]
+    other = PARAMS.model_copy(update={"teams": ("zero-shot", "builders")})
+    assert doubts_of(root, other) == ["it was made from other measurements, params, submissions, trials"]
+
+
+def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
+    value = read_json(root / RANKING_JSON)
+    write_json(root / RANKING_JSON, {**value, "result": None})
+    assert doubts_of(root) == ["it has no result hash: the stage rank did not write it"]
+    write_json(root / RANKING_JSON, {**value, "result": {**value["result"], "sha256": "0" * 64}})
+    assert doubts_of(root) == ["its result hash is not that of its parts"]
+    write_json(root / RANKING_JSON, {**value, "reason": "The cheats won."})
+    assert doubts_of(root) == ["it was altered after the stage rank wrote it"]
+    parts = {name: sha256 for name, sha256 in value["result"]["parts"].items() if name != "source"}
+    write_json(root / RANKING_JSON, {**value, "result": {**value["result"], "parts": parts}})
+    assert doubts_of(root) == ["it was made from other source"]
 
 
 @pytest.mark.parametrize(
@@ -158,9 +189,9 @@ def test_what_cannot_be_read_is_an_error_and_a_pipe_is_no_file(root):
 def test_it_covers_the_stages_and_packages_of_the_pipeline_and_rank_depends_on_them():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     deps = {dep for stage in STAGES for dep in stages[stage]["deps"] if not dep.startswith("data/")}
-    hashed = {"src/pcgeval/__init__.py", *(f"src/pcgeval/{each}" for each in PACKAGES)}
-    assert deps == {*hashed, *(f"stages/{each}.py" for each in STAGES)}
-    assert deps <= set(stages["rank"]["deps"])
+    modules = {"src/pcgeval/__init__.py", "src/pcgeval/pipeline.py", *(f"src/pcgeval/{each}" for each in PACKAGES)}
+    assert deps == {*modules, "stages", *(f"stages/{each}.py" for each in STAGES if each != "rank")}
+    assert {*modules, "stages"} <= set(stages["rank"]["deps"])
     assert "results/ranking.json" in [next(iter(each)) for each in stages["rank"]["outs"]]
 
 

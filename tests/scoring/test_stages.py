@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from params_for_tests import file_states, small_params
 from scoring_examples import write_json
 
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import parse_params
-from pcgeval.core.stage_files import failed, succeeded, write_outcomes
-from pcgeval.core.trials import Flag, TrialRecord, write_trial
+from pcgeval.core.layout import OFFICIAL_RESULTS, Trial, summaries_file
+from pcgeval.core.trials import Flag, TrialRecord, record_path, write_summaries, write_trial
 from pcgeval.scoring.inputs import ScoringError
 from pcgeval.scoring.stages import rank_stage, score_stage
 
@@ -30,17 +29,8 @@ def params(tmp_path, monkeypatch):
         if team != "out":
             for model in MODELS:
                 measure(model, team, similarity)
-    return parse_params(
-        {
-            "competition": {"name": "Test", "edition": "1", "characters": "AB", "trials": 2, "seed": 1},
-            "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-            **{section: {} for section in ("physics", "similarity", "diversity", "rubric")},
-            "teams": list(TEAMS),
-            "models": {model: {"backend": "recorded", "name": model} for model in MODELS},
-            "scoring": {"baseline": "base", "bootstrap": 20},
-        },
-        "params.yaml",
-    )
+    scoring = {"baseline": "base", "bootstrap": 20}
+    return small_params("AB", teams=tuple(TEAMS), models=MODELS, scoring=scoring)
 
 
 def submission(team, notes):
@@ -58,27 +48,36 @@ def measure(model, team, similarity, engine="pymunk 7", classifier="ab"):
     for letter in "AB":
         tags = [f"{team}_{letter}_{trial}" for trial in (1, 2)]
         raws = [{"tag": tag, "score": 0.5} for tag in tags]
-        trials = [{"id": tag, "similarity": similarity} for tag in tags]
+        trials = [{"id": tag, "similarity": similarity} for tag in tags if not tag.endswith("_A_1")]  # it failed
         write_json(data / "stability" / model / team / f"{letter}.json", {"raws": raws})
         write_json(data / "similarity" / model / team / f"{letter}.json", {"trials": trials})
         write_json(data / "diversity" / model / team / f"{letter}.json", {"diversityRate": 0.5})
     write_json(data / "stability" / model / team / "simulations.json", {"engine": engine})
     write_json(data / "similarity" / model / team / "classifier.json", {"name": "vit", "sha256": classifier})
-    outcomes = [succeeded(Trial(letter, trial)) for letter in "AB" for trial in (1, 2)]
-    outcomes[0] = failed(Trial("A", 1), "extract", "no code")
-    write_outcomes(data / "similarity" / model / team, outcomes)
 
 
-def test_score_step_writes_the_official_files(params, tmp_path):
-    score_stage(params, "m1", tmp_path / "official")
-    ranks = (tmp_path / "official" / "prompt_scores_ranks.csv").read_text().split("\n")
-    assert len(list((tmp_path / "official").iterdir())) == 4
-    assert [line.split(",")[0] for line in ranks[1:]] == ['"alpha"', '"base"']
-    assert [line.split(",")[3] for line in ranks[1:]] == ["1", "-1"]
-    assert len((tmp_path / "official" / "trial_scores.csv").read_text().split("\n")) == 1 + 2 * 2 * 2
+def test_the_stage_score_writes_the_official_files_of_each_model(params, tmp_path):
+    score_stage(params)
+    assert sorted(path.name for path in (tmp_path / OFFICIAL_RESULTS).iterdir()) == list(MODELS)
+    for model in MODELS:
+        folder = tmp_path / OFFICIAL_RESULTS / model
+        ranks = (folder / "prompt_scores_ranks.csv").read_text().split("\n")
+        assert len(list(folder.iterdir())) == 4
+        assert [line.split(",")[0] for line in ranks[1:]] == ['"alpha"', '"base"']
+        assert [line.split(",")[3] for line in ranks[1:]] == ["1", "-1"]
+        assert len((folder / "trial_scores.csv").read_text().split("\n")) == 1 + 2 * 2 * 2
 
 
-def test_rank_step_writes_the_ranking(params, tmp_path):
+def test_a_model_that_left_has_no_official_files_and_others_are_not_written_again(params, tmp_path):
+    score_stage(params)
+    before = file_states(tmp_path / OFFICIAL_RESULTS)
+    score_stage(params.model_copy(update={"models": {"m2": params.models["m2"]}}))
+    assert file_states(tmp_path / OFFICIAL_RESULTS) == {
+        name: state for name, state in before.items() if name.startswith("m2/")
+    }
+
+
+def test_the_stage_rank_writes_the_ranking(params, tmp_path):
     found = rank_stage(params)
     assert found.winners == ("alpha",)
     value = json.loads((tmp_path / "results" / "ranking.json").read_text())
@@ -97,13 +96,13 @@ def test_rank_step_writes_the_ranking(params, tmp_path):
 
 DVC_YAML = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())
 RANK_DATA = [dep for dep in DVC_YAML["stages"]["rank"]["deps"] if dep.startswith(("data/", "results/"))]
-MEASURED = [dep for dep in RANK_DATA if dep not in {"data/raw", "data/recordings"}]  # responses may be made elsewhere
+ELSEWHERE = {"data/trials", "data/recordings", "data/classifier"}  # responses and measurements may be made elsewhere
+MEASURED = [dep for dep in RANK_DATA if dep not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("dep", MEASURED)
 def test_rank_reads_all_data_that_it_names_as_a_dependency(params, tmp_path, dep):
-    for model in MODELS:
-        score_stage(params, model, tmp_path / "results" / "official" / model)
+    rank_stage(params)
     shutil.rmtree(tmp_path / dep)
     with pytest.raises(PcgevalError):
         rank_stage(params)
@@ -111,7 +110,10 @@ def test_rank_reads_all_data_that_it_names_as_a_dependency(params, tmp_path, dep
 
 def trial_record(team, model, trial, *flags):
     record = TrialRecord("f" * 64, 1, model, "d" * 64, (), sha256_bytes(b""), "no answer", flags=flags)
-    write_trial(Path("data/raw", model, team), team, trial, "", record)
+    raw = Path("data/raw", model, team)
+    write_trial(raw, team, trial, "", record)
+    recorded = [each for each in (Trial("A", 1), Trial("A", 2)) if record_path(raw, team, each).exists()]
+    write_summaries(summaries_file(model, team), raw, team, recorded)
 
 
 @pytest.mark.parametrize(
@@ -170,19 +172,13 @@ def test_engines_and_classifiers_do_not_mix(params, tmp_path, engine, classifier
 def test_an_absent_letter_is_named(params, tmp_path, step):
     (tmp_path / "data" / step / "m1" / "alpha" / "B.json").unlink()
     with pytest.raises(ScoringError, match="model 'm1', team 'alpha': letter B lacks one of its three files"):
-        score_stage(params, "m1", tmp_path / "official")
+        score_stage(params)
 
 
 def test_an_absent_folder_is_named(params, tmp_path):
     (tmp_path / "data" / "diversity" / "m1" / "alpha").rename(tmp_path / "elsewhere")
     with pytest.raises(ScoringError, match=r"model 'm1', team 'alpha': .*Run `dvc repro`"):
-        score_stage(params, "m1", tmp_path / "official")
-
-
-def test_absent_outcomes_are_named(params, tmp_path):
-    (tmp_path / "data" / "similarity" / "m1" / "alpha" / "trials.json").unlink()
-    with pytest.raises(FileError, match=r"trials\.json"):
-        rank_stage(params)
+        score_stage(params)
 
 
 def test_everybody_disqualified(params, tmp_path):

@@ -1,4 +1,4 @@
-"""The classify step: official files, one inference per distinct picture, and pictures that are no pictures."""
+"""The stage classify: official files, one inference per distinct picture, and pictures that are no pictures."""
 
 import json
 import shutil
@@ -11,42 +11,46 @@ from typing import Any
 import numpy as np
 import pytest
 from classifiers_for_tests import save_vit
+from params_for_tests import contents, file_states, small_params
 from PIL import Image
 from soak import SOAK
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import Trial, trial_file
+from pcgeval.core.layout import DATA, Trial, stage_dir, trial_file
 from pcgeval.core.params import Similarity
-from pcgeval.core.stage_files import TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
 from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
 from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 
 TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
+IMAGES, SIMILARITY = stage_dir("images", "m", TEAM), stage_dir("similarity", "m", TEAM)
 
 
 class Folders:
     """One team's pictures, and the classifier that is to name them."""
 
     def __init__(self, root: Path, classifier: Path) -> None:
-        self.root, self.images, self.cache = root, root / "images", root / "cache"
+        self.root, self.images, self.cache = root, root / IMAGES, root / ".cache" / "predictions"
         self.settings = Similarity(model=str(classifier), batch=2)
 
-    def picture(self, trial: Trial, seed: int) -> Path:
+    def picture(self, trial: Trial, seed: int, team: str = TEAM, model: str = "m") -> Path:
         noise = np.random.default_rng(seed).integers(0, 2, (16, 16), dtype=np.uint8) * 255
         image = Image.fromarray(noise).resize((1024, 1024), Image.Resampling.NEAREST)
-        path = trial_file(self.images, "images", TEAM, trial)
+        path = trial_file(self.root / stage_dir("images", model, team), "images", team, trial)
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)
         return path
 
-    def run(self, name: str = "similarity") -> list[TrialOutcome]:
-        return classify_stage(self.images, self.root / name, TEAM, TRIALS, self.settings, self.cache)
+    def run(self, *teams: str, models: tuple[str, ...] = ("m",)) -> None:
+        similarity = self.settings.model_dump()
+        classify_stage(small_params("AB", 3, teams=teams or (TEAM,), models=models, similarity=similarity), self.root)
 
-    def written(self, name: str = "similarity") -> dict[str, bytes]:
-        folder = self.root / name
-        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    def written(self) -> dict[str, bytes]:
+        return contents(self.root / SIMILARITY)
+
+    def letter(self, letter: str) -> Any:
+        return json.loads(self.written()[f"{letter}.json"])
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, tiny_classifier: Path) -> Pa
     made = Folders(tmp_path_factory.mktemp("drawn"), tiny_classifier)
     for trial, seed in zip(TRIALS, (1, 2, 3, 2, 5, 6), strict=True):
         made.picture(trial, seed)
-    write_outcomes(made.images, [succeeded(trial) for trial in TRIALS])
     made.run()
     return made.root
 
@@ -63,14 +66,14 @@ def drawn(tmp_path_factory: pytest.TempPathFactory, tiny_classifier: Path) -> Pa
 @pytest.fixture
 def folders(drawn: Path, tmp_path: Path, tiny_classifier: Path) -> Folders:
     """A copy of the pictures alone."""
-    shutil.copytree(drawn / "images", tmp_path / "images")
+    shutil.copytree(drawn / IMAGES, tmp_path / IMAGES)
     return Folders(tmp_path, tiny_classifier)
 
 
 @pytest.fixture
 def predicted(drawn: Path, folders: Folders) -> Folders:
     """A copy of the pictures with their predictions."""
-    shutil.copytree(drawn / "cache", folders.cache)
+    shutil.copytree(drawn / ".cache", folders.root / ".cache")
     return folders
 
 
@@ -90,7 +93,7 @@ def inferred(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_writes_the_official_file(folders: Folders) -> None:
     folders.run()
-    content = json.loads((folders.root / "similarity" / "A.json").read_text("utf-8"))
+    content = folders.letter("A")
     classifier = Classifier.load(folders.settings.model)
     images = [Image.open(trial_file(folders.images, "images", TEAM, trial)) for trial in TRIALS[:3]]
     expected = classifier.predict(images)
@@ -103,42 +106,54 @@ def test_writes_the_official_file(folders: Folders) -> None:
         assert [raw["id"] for raw in entry["raws"]] == list(range(26))
         assert [raw["softmax_prob"] for raw in entry["raws"]] == row.tolist()
         assert entry["cls_embedding"] == embedding.tolist()
-    named = json.loads((folders.root / "similarity" / "classifier.json").read_text("utf-8"))
     packages = {name: version(name).split("+")[0] for name in PACKAGES}
     made_by = {"name": folders.settings.model, "revision": None, "sha256": classifier.sha256, "precision": "float64"}
-    assert named == {**made_by, "packages": packages}
+    assert json.loads(folders.written()["classifier.json"]) == {**made_by, "packages": packages}
+    assert sorted(folders.written()) == ["A.json", "B.json", "classifier.json"]
 
 
 def test_one_picture_is_inferred_once(folders: Folders, inferred: list[int]) -> None:
+    for trial in TRIALS:
+        folders.picture(trial, 1, "twin", "n")
+    folders.run(TEAM, "twin", models=("m", "n"))
+    assert sum(inferred) == 5
+    first = folders.written()
+    shutil.rmtree(folders.root / DATA / "similarity")
+    folders.run(TEAM, "twin", models=("m", "n"))
+    assert sum(inferred) == 5
+    assert folders.written() == first
+    shutil.rmtree(folders.cache)
     folders.run()
-    assert sum(inferred) == 5
-    folders.run("again")
-    assert sum(inferred) == 5
-    assert folders.written("again") == folders.written()
+    assert sum(inferred) == 10
+    assert folders.written() == first
 
 
 def test_another_classifier_shares_nothing(predicted: Folders, inferred: list[int], tmp_path: Path) -> None:
     predicted.settings = Similarity(model=str(save_vit(tmp_path / "other", width=32)))
-    predicted.run("other_similarity")
+    predicted.run()
     assert sum(inferred) == 5
 
 
 def test_another_precision_shares_nothing_and_is_recorded(folders: Folders, inferred: list[int]) -> None:
     folders.run()
     folders.settings = folders.settings.model_copy(update={"precision": "float32"})
-    folders.run("single")
+    folders.run()
     assert sum(inferred) == 10
-    named = json.loads((folders.root / "single" / "classifier.json").read_text("utf-8"))
+    named = json.loads(folders.written()["classifier.json"])
     assert named["precision"] == "float32"
     assert list(named["packages"]) == sorted(TORCH_PACKAGES)
 
 
-def test_another_version_of_a_package_shares_nothing(
+def test_another_version_of_a_package_or_other_code_shares_nothing(
     predicted: Folders, inferred: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pcgeval.similarity.stage.installed_versions", lambda *_: {"torch": "3.0"})
-    predicted.run("again")
+    with monkeypatch.context() as patched:
+        patched.setattr("pcgeval.similarity.stage.installed_versions", lambda *_: {"torch": "3.0"})
+        predicted.run()
     assert sum(inferred) == 5
+    monkeypatch.setattr("pcgeval.similarity.stage.source_sha256", lambda *packages: f"other code of {packages}")
+    predicted.run()
+    assert sum(inferred) == 10
 
 
 DAMAGE = (b"", b"{", b"{}", b'{"probabilities": [1], "embedding": [2]}', b"[" * 9999)
@@ -146,23 +161,46 @@ DAMAGE = (b"", b"{", b"{}", b'{"probabilities": [1], "embedding": [2]}', b"[" * 
 
 def test_damaged_cache_entries_are_made_again(predicted: Folders, inferred: list[int]) -> None:
     predicted.run()
+    before = predicted.written()
     assert not inferred
     entries = [path for path in predicted.cache.rglob("*") if path.is_file()]
     for entry, damage in zip(entries, DAMAGE, strict=True):
         entry.write_bytes(damage)
-    predicted.run("again")
+    predicted.run()
     assert sum(inferred) == 5
     entries[0].write_bytes(b"\xff\x00")
-    predicted.run("again")
+    predicted.run()
     assert sum(inferred) == 6
-    assert predicted.written("again") == predicted.written()
+    assert predicted.written() == before
 
 
 def test_the_batch_size_changes_no_byte(folders: Folders) -> None:
     folders.run()
-    folders.settings, folders.cache = folders.settings.model_copy(update={"batch": 5}), folders.root / "cache2"
-    folders.run("again")
-    assert folders.written("again") == folders.written()
+    first = folders.written()
+    shutil.rmtree(folders.cache)
+    folders.settings = folders.settings.model_copy(update={"batch": 5})
+    folders.run()
+    assert folders.written() == first
+
+
+def test_only_what_changed_is_written_again(predicted: Folders) -> None:
+    predicted.run()
+    before = file_states(predicted.root / SIMILARITY)
+    predicted.run()
+    assert file_states(predicted.root / SIMILARITY) == before
+    predicted.picture(TRIALS[5], 7)
+    predicted.run()
+    after = file_states(predicted.root / SIMILARITY)
+    assert [name for name in after if after[name] != before[name]] == ["B.json"]
+
+
+def test_what_belongs_to_a_team_or_model_that_left_is_removed(predicted: Folders) -> None:
+    predicted.picture(TRIALS[0], 1, "leavers", "n")
+    predicted.run(TEAM, "leavers", models=("m", "n"))
+    assert len(contents(predicted.root / DATA / "similarity")) == 12
+    predicted.run()
+    left = [path.relative_to(predicted.root) for path in (predicted.root / DATA / "similarity").rglob("*")]
+    assert sorted(left) == [SIMILARITY.parent, SIMILARITY, *(SIMILARITY / name for name in sorted(predicted.written()))]
 
 
 def png(width: int, height: int, pixels: bytes) -> bytes:
@@ -188,19 +226,16 @@ def png(width: int, height: int, pixels: bytes) -> bytes:
     ],
     ids=["empty", "text", "gif", "size", "bomb", "too few pixels", "cut off", "signature", "large"],
 )
-def test_a_broken_picture_is_a_reason(predicted: Folders, content: bytes) -> None:
-    trial = TRIALS[1]
-    trial_file(predicted.images, "images", TEAM, trial).write_bytes(content)
+def test_a_broken_picture_is_named_and_nothing_is_written(predicted: Folders, content: bytes) -> None:
     predicted.run()
-    outcomes = read_outcomes(predicted.root / "similarity")
-    assert outcomes[trial].failed_stage == "classify"
-    assert "team_A_2.png" in (outcomes[trial].reason or "")
-    assert [other for other in TRIALS if outcomes[other].reason] == [trial]
-    content_of_a = json.loads((predicted.root / "similarity" / "A.json").read_text("utf-8"))
-    assert [entry["id"] for entry in content_of_a["trials"]] == ["team_A_1.png", "team_A_3.png"]
+    before = predicted.written()
+    trial_file(predicted.images, "images", TEAM, TRIALS[1]).write_bytes(content)
+    with pytest.raises(FileError, match=r"data/images/m/team/A/team_A_2\.png: "):
+        predicted.run()
+    assert predicted.written() == before
 
 
-def test_any_damage_is_a_reason_or_a_picture(predicted: Folders) -> None:
+def test_any_damage_is_named_or_a_picture(predicted: Folders) -> None:
     path = trial_file(predicted.images, "images", TEAM, TRIALS[0])
     content = path.read_bytes()
     choice = np.random.default_rng(1)
@@ -209,29 +244,26 @@ def test_any_damage_is_a_reason_or_a_picture(predicted: Folders) -> None:
         for place in choice.integers(0, min(200, len(content)), 2):
             damaged[place] = choice.integers(256)
         path.write_bytes(bytes(damaged[: choice.integers(len(damaged)) + 1]))
-        assert predicted.run()[0].failed_stage in (None, "classify")
+        try:
+            predicted.run()
+        except FileError as error:
+            assert "team_A_1.png: " in str(error)  # noqa: PT017 - many pictures can still be read
 
 
-def test_earlier_failures_are_carried_on(predicted: Folders) -> None:
-    earlier = failed(TRIALS[4], "convert", "Width boundary is intruded.")
-    write_outcomes(predicted.images, [earlier if trial == TRIALS[4] else succeeded(trial) for trial in TRIALS])
-    trial_file(predicted.images, "images", TEAM, TRIALS[4]).unlink()
+def test_a_trial_without_a_picture_has_no_entry(predicted: Folders) -> None:
+    trial_file(predicted.images, "images", TEAM, TRIALS[1]).unlink()
     predicted.run()
-    assert read_outcomes(predicted.root / "similarity")[TRIALS[4]] == earlier
-
-
-def test_a_missing_picture_is_a_reason(predicted: Folders) -> None:
-    trial_file(predicted.images, "images", TEAM, TRIALS[5]).unlink()
-    predicted.run()
-    assert "team_B_3.png" in (read_outcomes(predicted.root / "similarity")[TRIALS[5]].reason or "")
+    content = predicted.letter("A")
+    assert content["count"] == 2
+    assert [each["id"] for each in content["trials"]] == ["team_A_1.png", "team_A_3.png"]
+    assert [each["id"] for each in content["similarities"]] == ["team_A_1.png", "team_A_3.png"]
 
 
 def test_no_picture_at_all(folders: Folders, inferred: list[int]) -> None:
-    write_outcomes(folders.images, [failed(trial, "extract", "no code") for trial in TRIALS])
+    shutil.rmtree(folders.images)
     folders.run()
     assert not inferred
-    content = json.loads((folders.root / "similarity" / "B.json").read_text("utf-8"))
-    assert content == {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
+    assert folders.letter("B") == {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
 
 
 def test_nothing_is_half_written_without_a_classifier(predicted: Folders) -> None:
@@ -243,7 +275,10 @@ def test_nothing_is_half_written_without_a_classifier(predicted: Folders) -> Non
     assert predicted.written() == before
 
 
-def test_missing_outcomes_are_named(folders: Folders) -> None:
-    (folders.images / "trials.json").unlink()
-    with pytest.raises(FileError, match=r"trials\.json"):
-        folders.run()
+def test_without_pictures_folder_nothing_is_removed(predicted: Folders) -> None:
+    predicted.run()
+    before = predicted.written()
+    shutil.rmtree(predicted.root / DATA / "images")
+    with pytest.raises(FileError, match=r"data/images: is missing\. Run `dvc repro`"):
+        predicted.run()
+    assert predicted.written() == before

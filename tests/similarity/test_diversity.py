@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+import shutil
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from params_for_tests import contents, file_states, small_params
 
 from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import write_text
+from pcgeval.core.layout import DATA, stage_dir
 from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, mean_distances, pair_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
@@ -92,7 +97,7 @@ def test_what_cannot_be_compared_is_refused(rows, complaint):
         diversity(rows, 3)
 
 
-# --- the step ---
+# --- the stage ---
 
 
 def similarity_file(*trials, count=None):
@@ -115,15 +120,16 @@ ONE = ("t_A_1.png", {"A": 0.9, "B": 0.1}, [1.0, 0.0])
 TWO = ("t_A_2.png", {"B": 0.7, "A": 0.3}, [0.0, 1.0])
 
 
-def run_step(tmp_path, value, kind="softmax", trials=3):
-    (tmp_path / "similarity").mkdir(exist_ok=True)
-    (tmp_path / "similarity" / "A.json").write_text(value if isinstance(value, str) else json.dumps(value))
-    diversity_stage(tmp_path / "similarity", tmp_path / "diversity", "t", trials, "A", vectors=kind)
-    return json.loads((tmp_path / "diversity" / "A.json").read_text())
+def run_stage(root, value, kind="softmax", trials=3):
+    params = small_params("A", trials, teams=("t",), diversity={"vectors": kind})
+    text = value if isinstance(value, str) else json.dumps(value)
+    write_text(root / stage_dir("similarity", "m", "t") / "A.json", text)
+    diversity_stage(params, root)
+    return json.loads((root / stage_dir("diversity", "m", "t") / "A.json").read_text())
 
 
-def test_the_step_writes_the_official_format(tmp_path):
-    found = run_step(tmp_path, similarity_file(ONE, TWO))
+def test_the_stage_writes_the_official_format(tmp_path):
+    found = run_stage(tmp_path, similarity_file(ONE, TWO))
     distance = round(1 - (0.9 * 0.3 + 0.1 * 0.7) / math.sqrt(0.82 * 0.58), 7)
     assert found == {
         "count": 2,
@@ -134,22 +140,22 @@ def test_the_step_writes_the_official_format(tmp_path):
 
 
 def test_embeddings_are_compared_when_asked_for(tmp_path):
-    found = run_step(tmp_path, similarity_file(ONE, TWO), kind="cls", trials=2)
+    found = run_stage(tmp_path, similarity_file(ONE, TWO), kind="cls", trials=2)
     assert found["diversityRate"] == 1
     assert found["trials"][1]["vector"] == [0.0, 1.0]
 
 
 def test_results_are_rounded(tmp_path):
-    found = run_step(tmp_path, similarity_file(ONE, TWO))
+    found = run_stage(tmp_path, similarity_file(ONE, TWO))
     assert found["diversityRate"] == round(found["diversityRate"], 7)
 
 
 def test_a_letter_whose_trials_all_failed(tmp_path):
-    assert run_step(tmp_path, similarity_file()) == {"count": 0, "diversityRate": 0.0, "trials": [], "diversities": []}
+    assert run_stage(tmp_path, similarity_file()) == {"count": 0, "diversityRate": 0.0, "trials": [], "diversities": []}
 
 
 def test_only_the_counted_trials_are_compared(tmp_path):
-    found = run_step(tmp_path, similarity_file(ONE, TWO, TWO, count=2))
+    found = run_stage(tmp_path, similarity_file(ONE, TWO, TWO, count=2))
     assert [each["trial"] for each in found["trials"]] == ["t_A_1", "t_A_2"]
 
 
@@ -173,19 +179,52 @@ def test_only_the_counted_trials_are_compared(tmp_path):
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
     with pytest.raises(PcgevalError, match=complaint) as caught:
-        run_step(tmp_path, value)
-    assert str(tmp_path / "similarity" / "A.json") in str(caught.value)
-    assert not (tmp_path / "diversity").exists()
+        run_stage(tmp_path, value)
+    assert str(tmp_path / "data/similarity/m/t/A.json") in str(caught.value)
+    assert not contents(tmp_path / DATA / "diversity")
 
 
 def test_embeddings_of_different_lengths_are_refused(tmp_path):
     with pytest.raises(DiversityError, match=r"team t, letter A: .*one length"):
-        run_step(tmp_path, similarity_file(ONE, ("t_A_2.png", {"A": 1.0, "B": 0.0}, [1.0])), kind="cls")
+        run_stage(tmp_path, similarity_file(ONE, ("t_A_2.png", {"A": 1.0, "B": 0.0}, [1.0])), kind="cls")
 
 
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(FileError, match="is missing"):
-        diversity_stage(tmp_path, tmp_path / "diversity", "t", 3, "A", vectors="softmax")
+def test_a_missing_file_is_refused_and_nothing_is_removed(tmp_path):
+    run_stage(tmp_path, similarity_file(ONE, TWO))
+    before = contents(tmp_path / DATA / "diversity")
+    (tmp_path / "data/similarity/m/t/A.json").unlink()
+    with pytest.raises(FileError, match=r"A\.json: is missing"):
+        diversity_stage(small_params("A", teams=("t",)), tmp_path)
+    shutil.rmtree(tmp_path / "data/similarity")
+    with pytest.raises(FileError, match="data/similarity: is missing"):
+        diversity_stage(small_params("A", teams=("t",)), tmp_path)
+    assert contents(tmp_path / DATA / "diversity") == before
+
+
+def test_all_models_and_teams_are_done_and_those_that_left_are_removed(tmp_path):
+    everybody = small_params("AB", teams=("t", "leavers"), models=("m", "n"))
+    for model, team, letter in product("mn", everybody.teams, "AB"):
+        text = json.dumps(similarity_file(ONE, TWO))
+        write_text(tmp_path / stage_dir("similarity", model, team) / f"{letter}.json", text)
+    diversity_stage(everybody, tmp_path)
+    assert len(contents(tmp_path / DATA / "diversity")) == 8
+    diversity_stage(small_params("A", teams=("t",)), tmp_path)
+    assert [path.name for path in sorted((tmp_path / DATA / "diversity").rglob("*"))] == ["m", "t", "A.json"]
+
+
+def test_a_file_that_stays_the_same_is_not_written_again(tmp_path):
+    params = small_params("AB", teams=("t",))
+    for letter in "AB":
+        text = json.dumps(similarity_file(ONE, TWO))
+        write_text(tmp_path / stage_dir("similarity", "m", "t") / f"{letter}.json", text)
+    diversity_stage(params, tmp_path)
+    before = file_states(tmp_path / DATA / "diversity")
+    diversity_stage(params, tmp_path)
+    assert file_states(tmp_path / DATA / "diversity") == before
+    write_text(tmp_path / stage_dir("similarity", "m", "t") / "B.json", json.dumps(similarity_file(ONE)))
+    diversity_stage(params, tmp_path)
+    after = file_states(tmp_path / DATA / "diversity")
+    assert [name for name in after if after[name] != before[name]] == ["m/t/B.json"]
 
 
 groups = st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3) | st.just([]), min_size=2, max_size=6)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 from soak import shortened
@@ -49,7 +50,9 @@ def test_a_word_in_a_note_another_time_limit_and_a_trial_that_is_lost(made: Comp
 def test_a_digest_that_is_tried_and_put_back(made: CompetitionFolder, server: SlowOllama):
     before, first = made.outputs(), server.digest
     server.digest = "cd" * 32
-    assert made.run_and_fail(*STAGE)[0] == 2  # params pin the first
+    made.generate()  # params pin the first, and all its trials are finished
+    (made.folder / "data/raw/m/alpha/A/alpha_A_1.json").unlink()
+    assert made.run_and_fail(*STAGE)[0] == 2
     made.change_model(digest=server.digest)
     made.generate()
     assert len(server.asked) == 12
@@ -97,25 +100,31 @@ def test_a_faulty_server_leaves_nothing_that_answers(tmp_path: Path, server: Slo
 def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
     tmp_path: Path, server: SlowOllama, work: dict[str, str]
 ):
-    """Two teams handed in the same, and each trial of the one runs beside that of the other."""
-    server.seconds, server.is_fickle = 1, True
+    """Two models of params.yaml are the same one, and each trial with the one runs beside that with the other."""
+    server.seconds = 1
     competition = competition_folder(tmp_path, server.address, work, **SIZE)
-    shutil.copytree(tmp_path / "data/submissions/alpha", tmp_path / "data/submissions/beta")
-    running = [competition.command(STAGE[0], "m", team) for team in ("alpha", "beta")]
+    name_model_again(competition)
+    running = [competition.command(STAGE[0], model) for model in ("m", "again")]
     for each in running:
         _, said = each.communicate(timeout=300)
         assert each.returncode == 0, said
     assert len(server.asked) == (4 if work is PROMPT else 12)
 
 
+def name_model_again(competition: CompetitionFolder) -> None:
+    """Give the model a second key in params.yaml."""
+    params = yaml.safe_load((competition.folder / "params.yaml").read_text())
+    competition.change_params("models", again=params["models"]["m"])
+
+
 def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Path, server: SlowOllama):
     server.seconds = 60
     competition = competition_folder(tmp_path, server.address, PROMPT, **SIZE)
-    shutil.copytree(tmp_path / "data/submissions/alpha", tmp_path / "data/submissions/beta")
+    name_model_again(competition)
     first = competition.command(*STAGE)
     wait_until(lambda: len(server.asked) >= 2, first)
-    second = competition.command(STAGE[0], "m", "beta")
-    wait_until(lambda: second.poll() is not None or (tmp_path / ".pcgeval/locks/m/beta.lock").exists())
+    second = competition.command(STAGE[0], "again")
+    wait_until((tmp_path / ".pcgeval/locks/again.lock").exists, second)
     time.sleep(1)
     assert len(server.asked) == 2
     server.seconds = 0.01

@@ -1,6 +1,5 @@
 """A submission or params.yaml that is changed while the evaluation runs: no result of mixed programs, no wrong hash."""
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -83,6 +82,20 @@ def test_params_that_are_changed_while_a_submission_is_evaluated(
         competition.generate()
 
 
+def test_a_team_that_is_added_while_the_others_are_evaluated_is_not_taken_for_done(tmp_path: Path):
+    with SlowOllama(0.05) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=10)
+        process = started(competition, server)
+        competition.add_team("beta", OTHER_PROMPT)
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 2
+        assert "error: params.yaml: changed while" in said
+        assert not competition.records("beta")
+        competition.generate()
+        assert len(competition.records("beta")) == 20
+        assert len(server.asked) == 40
+
+
 @pytest.mark.needs_sandbox
 def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
     with SlowOllama(0.05) as server:
@@ -110,20 +123,13 @@ def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path
         code, said = competition.run_and_fail(*submit)
         server.seconds = 0
         assert code == 2
-        assert f"data/submissions/alpha: process {evaluation.pid} " in said
+        assert f"data/submissions/alpha: process {evaluation.pid} evaluates the teams of params.yaml" in said
         assert f"kill {evaluation.pid}" in said
         assert "submit again" in said
-        other = tmp_path / "c/.pcgeval/locks/m/beta.lock"
+        competition.run(*submit[:-2], "gamma", "--force")  # a team that is not evaluated
         _, said = evaluation.communicate(timeout=300)
         assert evaluation.returncode == 0, said
         assert first_words(competition) == {"Build"}
-        other.write_text(str(os.getpid()))  # the evaluation has gone on to another team
-        refused = competition.command(*submit)
-        _, said = refused.communicate(timeout=300)
-        assert refused.returncode == 2
-        assert f"process {os.getpid()} evaluates the teams of params.yaml, at this moment beta with m" in said
-        competition.run(*submit[:-2], "gamma", "--force")  # a team that is not evaluated
-        other.write_text("")
         competition.run(*submit)
         competition.generate()
         assert first_words(competition) == {"Construct"}

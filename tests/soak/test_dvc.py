@@ -1,28 +1,33 @@
-"""The real DVC runs the stages: it is ended from outside, and a model's server fails."""
+"""The real DVC runs the stages: it is ended from outside at any moment, and a model's server fails."""
 
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from dvc_command import with_this_python
 from filelock import FileLock
 from slow_ollama import DIGEST, SlowOllama
-from soak import SOAK, soak_only
+from soak import SOAK
+from waiting import wait_for_answers, wait_until
 from workspace import Workspace, make_workspace
 
-from pcgeval.cli.main import main
-from pcgeval.core.layout import STATE, evaluation_lock, recording_file
+from pcgeval.core.layout import generation_lock
+
+STAGE = ("--single-item", "generate@m")
+CALLS = 8  # two teams, two letters, two trials
 
 
 @pytest.fixture
-def server():
+def server() -> Iterator[SlowOllama]:
     with SlowOllama(0.002) as served:
         yield served
 
@@ -31,60 +36,78 @@ def server():
 def workspace(tmp_path: Path, server: SlowOllama) -> Workspace:
     """A competition with one model, which is asked."""
     made = make_workspace(tmp_path)
-    made.change_params(
-        "models", value={"m": {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}}
-    )
+    made.change_params("models", value={"m": asked_model(server)})
     made.change_params("limits", "seconds", value=20)
-    make_recording_folders(made, "alpha", "beta")
     return made
 
 
-def make_recording_folders(workspace: Workspace, *teams: str) -> None:
-    """Make what `pcgeval check` makes for a model that is asked."""
-    for team in teams:
-        (workspace.folder / recording_file("m", team)).parent.mkdir(parents=True)
+def asked_model(server: SlowOllama) -> dict[str, object]:
+    return {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
+
+
+def start_repro(workspace: Workspace, *words: str, shell: str = "/bin/sh") -> subprocess.Popen[str]:
+    """Start `dvc repro` as the leader of a process group; the stages that it names go to the file `said`."""
+    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()}
+    with (workspace.folder / "said").open("w") as said:
+        return subprocess.Popen(
+            [sys.executable, "-m", "dvc", "repro", *words],
+            cwd=workspace.folder,
+            env={**environment, "SHELL": shell},
+            start_new_session=True,
+            stdout=said,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+def kill_group(workspace: Workspace, run: subprocess.Popen[str]) -> None:
+    """Kill DVC and its stage; remove what `pcgeval check` says that DVC left half-written."""
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate(timeout=60)
+    for finding in json.loads(workspace.pcgeval("check", "--json").stdout)["findings"]:
+        if finding["group"] == "dvc":
+            (workspace.folder / finding["text"].partition(":")[0]).unlink()
 
 
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"] if SOAK else ["/bin/sh"])
 def test_a_stage_ends_with_the_dvc_that_started_it(workspace: Workspace, server: SlowOllama, shell: str):
     server.seconds = 1
-    environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()}
-    stage = ["-m", "dvc", "repro", "--single-item", "generate@m-alpha"]
-    dvc = subprocess.Popen(
-        [sys.executable, *stage], cwd=workspace.folder, env={**environment, "SHELL": shell}, stdout=subprocess.DEVNULL
-    )
-    while server.answered < 1:
-        assert dvc.poll() is None
-        time.sleep(0.01)
+    dvc = start_repro(workspace, *STAGE, shell=shell)
+    wait_for_answers(server, 1, dvc)
     server.seconds = 60  # so that no other call ends before the stage does, however busy the machine is
     dvc.send_signal(signal.SIGTERM)
     dvc.wait(60)
-    with FileLock(workspace.folder / evaluation_lock("m", "alpha", STATE), timeout=60):  # as soon as the stage ends
+    with FileLock(workspace.folder / generation_lock("m"), timeout=60):  # as soon as the stage ends
         asked = len(server.asked)
-        assert asked < 4
+        assert asked < CALLS
     finished = server.answered
     server.seconds = 0
-    assert workspace.repro("--single-item", "generate@m-alpha") == ["generate@m-alpha"]
-    assert len(server.asked) == asked + 4 - finished
+    assert workspace.repro(*STAGE) == ["generate@m"]
+    assert len(server.asked) == asked + CALLS - finished
 
 
-@soak_only  # the short form is tests/end_to_end/test_failing_teams.py
-def test_one_failed_stage_leaves_the_others_but_no_ranking(workspace: Workspace, server: SlowOllama):
-    workspace.change_params("limits", "seconds", value=1.5)
-    workspace.change_params("limits", "call_seconds", value=0)
-    server.status = lambda text: 500 if "Stack blocks" in text else 200  # the prompt of beta
-    done = workspace.dvc("repro", "--keep-going", "rank")
-    assert done.returncode != 0
-    assert "diversity@m-alpha" in done.stdout
-    assert not (workspace.folder / "results" / "ranking.json").exists()
-    server.status = lambda _: 200
-    server.asked.clear()
-    assert "rank" in workspace.repro("rank")
-    assert len(server.asked) == 4
-    assert (workspace.folder / "results" / "ranking.json").exists()
+def test_a_model_whose_server_fails_leaves_the_others_but_no_ranking(workspace: Workspace, server: SlowOllama):
+    with SlowOllama(0.002, status=lambda text: 500 if "Stack blocks" in text else 200) as other:  # the prompt of beta
+        models = {"m": asked_model(server), "n": {**asked_model(other), "options": {"temperature": 0.5}}}
+        workspace.change_params("models", value=models)
+        workspace.change_params("limits", "seconds", value=0.5)
+        workspace.change_params("limits", "call_seconds", value=0.5)
+        done = workspace.dvc("repro", "--keep-going", "rank")
+        assert done.returncode != 0
+        assert re.findall(r"Running stage '([^']+)'", done.stdout) == ["generate@m", "generate@n"]
+        assert re.search(r"failed to reproduce.*generate@n", done.stdout)
+        assert len(server.asked) == CALLS
+        assert not (workspace.folder / "results" / "ranking.json").exists()
+        other.status = lambda _: 200
+        other.asked.clear()
+        ran = workspace.repro(*(["rank"] if SOAK else ["extract"]))
+        assert "generate@m" not in ran
+        assert "generate@n" in ran
+        assert len(other.asked) == CALLS // 2  # those of beta
+    assert (workspace.folder / "results" / "ranking.json").exists() == SOAK
 
 
-def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace, server: SlowOllama):
+def test_a_run_that_is_killed_again_and_again_pays_for_nothing_twice(workspace: Workspace, server: SlowOllama):
     teams = [f"team{number}" for number in range(15 if SOAK else 2)]
     kills = 5 if SOAK else 1
     alpha = workspace.folder / "data" / "submissions" / "alpha"
@@ -94,26 +117,15 @@ def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace
     workspace.change_params("scoring", "baseline", value=None)
     workspace.change_params("teams", value=teams)
     workspace.change_params("similarity", value={"model": "data/none"})  # which `pcgeval check` need not load
-    make_recording_folders(workspace, *teams)
     calls = 4 * len(teams)
     server.seconds = 0.3
     draw = random.Random(6280)
     for kill in range(1, kills + 1):
-        run = subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro", "generate"],
-            cwd=workspace.folder,
-            env={**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()},
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-        )
-        while server.answered < kill * calls // (kills + 1):
-            assert run.poll() is None
-            time.sleep(0.01)
+        run = start_repro(workspace, "generate")
+        enough = kill * calls // (kills + 1)
+        wait_until(lambda enough=enough: server.answered >= enough, run)
         time.sleep(draw.uniform(0, 0.6))
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait(60)
-        checked = workspace.pcgeval("check", "--json")  # DVC may have been writing dvc.lock
-        assert [each["group"] for each in json.loads(checked.stdout)["findings"]] == ["classifier"]
+        kill_group(workspace, run)
     server.seconds = 0
     workspace.repro("generate")
     assert len(set(server.asked)) == calls
@@ -126,59 +138,79 @@ def test_a_run_that_is_killed_again_and_again_loses_nothing(workspace: Workspace
     assert len(server.asked) <= calls + kills
 
 
-def test_a_lock_file_that_a_killed_dvc_left_half_written_is_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def until_running(stage: str) -> Callable[[Workspace], bool]:
+    """Return a condition that holds as soon as DVC has begun a stage."""
+    return lambda workspace: f"Running stage '{stage}'" in (workspace.folder / "said").read_text()
+
+
+def until_file_in(folder: str) -> Callable[[Workspace], bool]:
+    """Return a condition that holds as soon as a stage has written its first file into a folder."""
+    return lambda workspace: any(path.is_file() for path in (workspace.folder / folder).rglob("*"))
+
+
+MOMENTS = [
+    until_running("simulate"),
+    until_file_in("data/images"),
+    until_running("classify"),
+    until_file_in("data/similarity"),
+]
+MOMENTS_OF_ALL_STAGES = [
+    until_running("generate@small"),
+    until_file_in("data/raw/small"),
+    until_file_in("data/raw/large"),
+    until_running("extract"),
+    until_running("convert"),
+    *MOMENTS,
+    until_running("diversity"),
+    until_running("score"),
+    until_running("rank"),
+    until_running("grade"),
+    until_running("report"),
+]
+
+
+def test_a_run_that_is_killed_in_any_stage_ends_with_the_same_bytes(tmp_path: Path):
+    whole, killed = make_workspace(tmp_path / "whole"), make_workspace(tmp_path / "killed")
+    until = [] if SOAK else ["diversity"]
+    whole.repro(*until)
+    draw = random.Random(6280)
+    for moment in MOMENTS_OF_ALL_STAGES if SOAK else MOMENTS:
+        run = start_repro(killed, *until)
+        wait_until(lambda moment=moment: moment(killed), run)
+        time.sleep(draw.uniform(0, 0.4))
+        kill_group(killed, run)
+    ran = killed.repro(*until)
+    assert "generate@small" not in ran
+    (killed.folder / "said").unlink()
+    assert killed.outputs() == whole.outputs()
+    assert killed.repro(*until) == []
+
+
+def test_a_file_that_a_killed_dvc_left_half_written_is_named_and_may_be_removed(tmp_path: Path):
     workspace = make_workspace(tmp_path)
-    workspace.change_params("teams", value=["alpha"])
-    workspace.repro("generate")
-    monkeypatch.chdir(tmp_path)
-    lock = workspace.folder / "dvc.lock"
-    whole = lock.read_bytes()
-    for kept in (0, 40, len(whole) // 2, len(whole) - 9) if SOAK else (0, len(whole) // 2):
-        lock.write_bytes(whole[:kept])
-        assert main(["check"]) == 0
-        assert "dvc.lock" in capsys.readouterr().err
-    rwlock = workspace.folder / ".dvc" / "tmp" / "rwlock"
-    rwlock.write_text('{"read')
-    assert main(["check"]) == 0
-    assert "rwlock" in capsys.readouterr().err
-    assert len(workspace.repro("generate")) == 1  # the stage whose end was being written
-    assert lock.read_bytes() == whole
+    workspace.repro("extract")
+    whole = workspace.outputs()
+    for name in ("dvc.lock", ".dvc/tmp/rwlock"):
+        file = tmp_path / name
+        content = file.read_bytes()
+        for kept in range(0, len(content), 1 + len(content) // (200 if SOAK else 8)):
+            file.write_bytes(content[:kept])
+            checked = workspace.pcgeval("check")
+            if checked.returncode == 0:  # a list that ends early: DVC can read it
+                assert workspace.dvc("repro", "--dry", "extract").returncode == 0
+            else:
+                assert f"error: {name}: DVC was killed while it wrote this. Remove it" in checked.stderr
+        file.unlink()
+        workspace.repro("extract")
+        assert workspace.outputs() == whole
 
 
 def test_a_retry_makes_dvc_run_the_stage_again(workspace: Workspace, server: SlowOllama):
-    stage = ("--single-item", "generate@m-alpha")
     server.status = lambda text: 400 if text == "Build the letter T." else 200
-    assert workspace.repro(*stage) == ["generate@m-alpha"]
-    assert workspace.repro(*stage) == []
+    assert workspace.repro(*STAGE) == ["generate@m"]
+    assert workspace.repro(*STAGE) == []
     assert workspace.pcgeval("retry", "alpha", "--reason", "refused").returncode == 0
     server.status = lambda _: 200
     server.asked.clear()
-    assert workspace.repro(*stage) == ["generate@m-alpha"]
+    assert workspace.repro(*STAGE) == ["generate@m"]
     assert len(server.asked) == 2
-
-
-def test_the_teams_are_asked_in_turn_and_no_stage_asks_again(workspace: Workspace, server: SlowOllama):
-    asked = []
-    server.status = lambda text: asked.append(text) or 200
-    workspace.change_params("competition", "trials", value=2)
-    done = workspace.pcgeval("generate")
-    assert done.returncode == 0, done.stderr
-    teams = ["alpha" if text.startswith("Build") else "beta" for text in asked]
-    assert teams == ["alpha", "alpha", "beta", "beta"] * 2  # two trials of each letter
-    assert len(workspace.repro("generate")) == 2
-    assert len(asked) == 8
-
-
-def test_a_server_that_fails_ends_the_turns_of_its_model_alone(workspace: Workspace, server: SlowOllama):
-    server.status = lambda _: 500
-    workspace.change_params("limits", "seconds", value=0.5)
-    workspace.change_params("limits", "call_seconds", value=0.5)
-    done = workspace.pcgeval("generate")
-    assert done.returncode == 2
-    assert "CUDA out of memory" in done.stderr
-    assert "Traceback" not in done.stderr
-    server.status = lambda _: 200
-    assert workspace.pcgeval("generate").returncode == 0
-    assert workspace.pcgeval("generate", "--model", "none").returncode == 2

@@ -13,7 +13,7 @@ import yaml
 from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, README, contents, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import evaluation_lock
+from pcgeval.core.layout import RUN_LOCK, generation_lock
 from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.core.params import ParamsError
 from pcgeval.submissions import filing
@@ -464,15 +464,28 @@ def test_an_added_name_stays_a_name(competition: Path, team: str):
     assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == ["a", "base", team]
 
 
-def test_no_team_of_the_competition_is_replaced_while_its_levels_are_classified(competition: Path):
+@pytest.mark.parametrize("lock", [RUN_LOCK, generation_lock("b"), generation_lock("b-c")], ids=str)
+def test_no_team_of_the_competition_is_replaced_during_an_evaluation(competition: Path, lock: Path):
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
     write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
     submit(competition / "alpha", "a")
-    Path(".pcgeval/evaluating").write_text(f"{os.getppid()}\n")  # as `make final-eval` does
+    lock.write_text(f"{os.getppid()}\n")
     write_folder(competition / "alpha", {"prompt.txt": "The <OBJECT>"})
-    with pytest.raises(FilingError, match=rf"process {os.getppid()} evaluates"):
+    with pytest.raises(
+        FilingError, match=rf"^data/submissions/a: process {os.getppid()} evaluates the teams of params"
+    ):
         submit(competition / "alpha", "a")
-    Path(".pcgeval/evaluating").write_text("999999999\n")  # killed
+    assert submit(competition / "alpha", "no-team-of-params").status == "filed"
+    lock.write_text("999999999\n")  # killed
+    assert submit(competition / "alpha", "a").replaced
+
+
+def test_a_team_is_replaced_while_a_round_is_evaluated_which_has_a_copy(competition: Path):
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT>"})
+    submit(competition / "alpha", "a")
+    Path(".pcgeval/locks/round-midterm-0123456789ab.lock").write_text(f"{os.getppid()}\n")
+    write_folder(competition / "alpha", {"prompt.txt": "The <OBJECT>"})
     assert submit(competition / "alpha", "a").replaced
 
 
@@ -483,7 +496,7 @@ def test_no_team_is_added_while_another_is_evaluated(competition: Path):
     ready, started = os.pipe()
     child = os.fork()
     if child == 0:
-        with lock_folder(SUBMISSIONS / "base", evaluation_lock("b", "base")):
+        with lock_folder(Path("data/raw/b"), generation_lock("b")):
             os.write(started, b"x")
             signal.pause()
     os.read(ready, 1)

@@ -287,7 +287,7 @@ def test_an_unreadable_file_is_a_finding(tmp_path: Path):
     content = bytearray(archive.read_bytes())
     content[500] ^= 1
     archive.write_bytes(content)
-    with list_zip(archive) as found, pytest.raises(HandInError, match=r"Bad CRC-32.*pack the submission again"):
+    with list_zip(archive) as found, pytest.raises(HandInError, match=r"Bad CRC-32.*pack it again"):
         list(found.files[0].chunks())
 
 

@@ -6,14 +6,26 @@ had carries the reason. The results come from our own stages: where they are inc
 
 import re
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text, write_json
-from pcgeval.core.layout import SUBMISSIONS, TRIALS_FILE, evidence_file, letter_file, stage_dir, trial_file, trials
+from pcgeval.core.files import read_text, rewritten_folder, write_json
+from pcgeval.core.layout import (
+    DATA,
+    EVIDENCE,
+    SUBMISSIONS,
+    TRIALS_FILE,
+    evidence_file,
+    letter_file,
+    stage_dir,
+    summaries_file,
+    trial_file,
+    trials,
+)
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     DiversityFile,
@@ -23,7 +35,7 @@ from pcgeval.core.stage_files import (
     read_outcomes,
     refusal,
 )
-from pcgeval.core.trials import read_usage
+from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
 from pcgeval.submissions.load import Program, SubmissionError, load_submission
 from pcgeval.submissions.sources import find_readme
@@ -37,13 +49,15 @@ _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)
 _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def evidence_stage(params: Params, model: str, team: str, root: Path = Path()) -> None:
-    """Gather the results of a team's trials with one model from all stages into `data/evidence/<team>/<model>.json`.
+def evidence_stage(params: Params, root: Path = Path()) -> None:
+    """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks.
 
     Raises:
         FileError: A stage's output is missing, incomplete or not what it should be.
     """
-    write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
+    with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
+        for model, team in product(params.models, params.teams):
+            write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
 
 
 def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
@@ -90,7 +104,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
     raw, stability, similarity, diversity = (
         root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
     )
-    outcomes = read_outcomes(similarity)
+    outcomes, summaries = read_outcomes(stability), read_summaries(root / summaries_file(model, team))
     results, letters = [], []
     for letter in params.competition.characters:
         letters.append(LetterEvidence(model, letter, DiversityFile.read(letter_file(diversity, letter)).rate))
@@ -99,7 +113,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
         for trial in (each for each in trials(params) if each.letter == letter):
             if trial not in outcomes:
-                raise FileError(f"{similarity / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
+                raise FileError(f"{stability / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
             stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
             stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
             if stage is None and (stable is None or similar is None):
@@ -119,7 +133,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
                     on_top=similar is not None and similar.similarity >= max(probabilities),
-                    usage=read_usage(raw, team, trial),
+                    usage=summaries[trial].usage if trial in summaries else None,
                 )
             )
     return ModelEvidence(tuple(results), tuple(letters))

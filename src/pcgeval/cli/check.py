@@ -3,9 +3,7 @@
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,7 @@ import typer
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
-from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_json, write_bytes
+from pcgeval.core.errors import PcgevalError
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
@@ -71,8 +68,6 @@ def check(
     """
     from pcgeval.core.params import load_params
 
-    _restore_dvc_lock()
-    _remove_torn_rwlock()
     summary = seal_sha256 = None
     try:
         params = load_params()
@@ -116,53 +111,6 @@ def _print_findings(findings: Sequence[CheckFinding]) -> None:
                 print_stderr(f"  {finding.severity}: {finding.text.removeprefix(f'{name}: ')}")
 
 
-def _restore_dvc_lock() -> None:
-    """Put the copy of dvc.lock in its place if a DVC that was killed has left half of it.
-
-    Only the stage whose end DVC was writing down is run again.
-    """
-    import yaml
-    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from voluptuous import Invalid
-
-    from pcgeval.cli.warm_dvc import kept_value
-    from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
-
-    if not DVC_LOCK.is_file():
-        return
-    content = DVC_LOCK.read_bytes()
-    if kept_value(str(DVC_LOCK), content.decode("utf-8", "replace")) is not None:  # the last run has read it whole
-        return
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, loader))  # noqa: S506 - one of the safe ones
-        is_whole = content.endswith(b"\n")
-    except (yaml.YAMLError, UnicodeDecodeError, Invalid):
-        is_whole = False
-    if not is_whole:
-        if not DVC_LOCK_COPY.is_file():
-            raise FileError(
-                f"{DVC_LOCK}: cannot be read. `git restore {DVC_LOCK}` gets an earlier one back, or remove it: stages "
-                "run again, finished trials are kept."
-            )
-        write_bytes(DVC_LOCK, DVC_LOCK_COPY.read_bytes())
-        print_stderr(f"{DVC_LOCK}: DVC was killed while it wrote it. Its copy from the stage before was put back.")
-
-
-def _remove_torn_rwlock() -> None:
-    """Remove DVC's list of what its processes read and write, if a DVC that was killed has left half of it."""
-    path = Path(".dvc", "tmp", "rwlock")
-    for _ in range(2):  # a DVC that runs may be writing it
-        if not path.is_file():
-            return
-        with suppress(FileError):
-            read_json(path)
-            return
-        time.sleep(1)
-    path.unlink(missing_ok=True)
-    print_stderr(f"{path}: DVC was killed while it wrote it. It was removed; DVC makes it anew.")
-
-
 def _faults(name: str, error: PcgevalError | OSError, severity: Severity = "error") -> list[CheckFinding]:
     return [CheckFinding(name, severity, line.strip()) for line in str(error).splitlines()]
 
@@ -183,6 +131,7 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
     yield from _name_findings(submissions)
     yield from _deadline_findings(params, submissions)
     yield from _recording_findings(params, submissions)
+    yield from _dvc_findings()
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
     yield from _attempt("rubric", JudgeSettings.checked, dict(params.rubric))
     to_do = _trials_to_do(params)
@@ -286,8 +235,11 @@ def _deadline_findings(params: "Params", submissions: "Mapping[str, Submission]"
 
 
 def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
-    from pcgeval.core.layout import judge_recording_file, recording_file
+    from pcgeval.core.layout import RECORDINGS, judge_recording_file, recording_file
 
+    if not RECORDINGS.is_dir():
+        text = f"{RECORDINGS}: is missing, and stages depend on it. Make it, with any file in it, so that git keeps it."
+        yield CheckFinding("recordings", "error", text)
     judge = params.rubric.model if params.rubric.judge == "simple" else None
     for team in submissions:  # none is made for a name that is misspelt
         for name, model in params.models.items():
@@ -295,8 +247,6 @@ def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]
             if model.backend == "recorded" and not path.is_file():
                 text = f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file."
                 yield CheckFinding("recordings", "error", text)
-            _make_recording_folder(path.parent)
-        _make_recording_folder(judge_recording_file(team).parent)
     missing = [team for team in submissions if not judge_recording_file(team).is_file()]
     if judge and judge.backend == "recorded" and missing:
         text = f"the judge has no recordings of {', '.join(missing)}: the leaves that a model judges get no grade"
@@ -304,10 +254,26 @@ def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]
         yield CheckFinding("recordings", "warning", f"{text}. Set rubric.model.backend to ollama, or add {path}.")
 
 
-def _make_recording_folder(folder: Path) -> None:
-    """Make the folder of a recording, which its stage depends on also where nothing is recorded; git keeps it."""
-    if not folder.exists():
-        write_bytes(folder / ".gitkeep", b"")
+def _dvc_findings() -> Iterator[CheckFinding]:
+    """Name the files that a DVC which was killed while it wrote them left in halves: it refuses to start with them."""
+    from pcgeval.core.files import read_text
+    from pcgeval.core.layout import DVC_LOCK
+
+    for path in (DVC_LOCK, Path(".dvc", "tmp", "rwlock")):
+        if path.is_file() and not _is_whole(read_text(path)):
+            text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
+            yield CheckFinding("dvc", "error", f"{path}: {text}")
+
+
+def _is_whole(text: str) -> bool:
+    """Tell whether a file of DVC's, a mapping in YAML or JSON, is there to its end."""
+    import yaml
+
+    try:
+        values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except yaml.YAMLError:
+        return False
+    return isinstance(values, dict) and text[-1] in "\n}" and None not in values.values()
 
 
 def _trials_to_do(params: "Params") -> dict[str, int]:
@@ -420,6 +386,7 @@ def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") 
     """Do one trial of each team with each model, as many at once as the model takes."""
     from pcgeval.core.layout import recorded_trials_file, recording_file
     from pcgeval.core.threads import map_in_threads
+    from pcgeval.core.trials import read_recorded_trials
     from pcgeval.generation.rehearsal import rehearse
     from pcgeval.llm.backends import open_backend
     from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
@@ -438,7 +405,7 @@ def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") 
                     open_backend(params.models[model], recording_file(model, team)),
                     Path(folder),
                     trust_programs=trust,
-                    recorded_trials=recorded_trials_file(model, team),
+                    recorded=read_recorded_trials(recorded_trials_file(model, team)),
                 )
             except PcgevalError as error:
                 return [CheckFinding("rehearsal", "error", f"{place}: {error}")]

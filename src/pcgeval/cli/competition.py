@@ -4,23 +4,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, refuse_two_formats, within
+from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, refuse_two_formats
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
-    from pcgeval.audit.recompute import Recomputation
-    from pcgeval.core.params import Params
     from pcgeval.core.stage_files import RankingFile
 
 app = group()
@@ -39,8 +34,7 @@ def ranking(
 ) -> None:
     """Print the ranking of the last run.
 
-    Scores, ranking and grades are computed again. Exit code 1 means that they differ, or that it may not be the ranking
-    of what is there now; the reasons are named.
+    Exit code 1 means that it is not the ranking of what is in the folder now, by its result hash.
     """
     refuse_two_formats(form, json=json)
     show_ranking(form, anonymous=anonymous, json=json)
@@ -51,9 +45,8 @@ def show_ranking(
     *,
     anonymous: bool = False,
     json: bool = False,
-    doubts: list[str] | None = None,
 ) -> None:
-    """Print the ranking, then every doubt about it, as `doubts_of` returns them; they are looked for if None are given.
+    """Print the ranking, then every doubt whether it is that of what is in the folder now.
 
     Raises:
         Exit: There are doubts: exit code 1.
@@ -63,11 +56,11 @@ def show_ranking(
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.tables import ranking_table
     from pcgeval.scoring.decimals import round_totals
+    from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
     found = RankingFile.read(RANKING_JSON)
-    if doubts is None:
-        doubts = doubts_of(params, found)
+    doubts = result_doubts(params, found)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
@@ -83,77 +76,27 @@ def show_ranking(
         print_stderr(round_totals(found.reason))
         if found.result is not None:
             print_stderr(f"result hash {found.result.sha256}")
-        print_stderr(f"The page is {REPORT / 'index.html'}; `make audit` names the inputs of every line.")
+        print_stderr(f"{_failed_trials(found)} The page is {REPORT / 'index.html'}.")
     fail_if_doubtful(doubts)
 
 
-def doubts_of(params: "Params", ranking: "RankingFile", results: "Recomputation | None" = None) -> list[str]:
-    """Return why a ranking may not be that of what is there now, a sentence each.
-
-    Scores, ranking and grades are recomputed, unless it was done just now and `results` is what was found.
-    """
-    from pcgeval.audit.recompute import recompute_results
-    from pcgeval.scoring.ranking_files import ranking_doubts
-
-    found = results or recompute_results(Path(), params)
-    return list(
-        dict.fromkeys(
-            [
-                *ranking_doubts(params, ranking),
-                *_other_decisions(params, ranking),
-                *_stale_trials(params),
-                *map(str, found.differences),
-                *found.faults,
-            ]
-        )
-    )
+def _failed_trials(ranking: "RankingFile") -> str:
+    """Return how many trials failed, in a sentence."""
+    scored = [model for team in ranking.teams for model in team.models.values()]
+    trials = len(scored) * len(ranking.rules.letters) * ranking.rules.trials
+    failed = sum(model.failed_trials for model in scored)
+    return f"{failed} of {trials} trials failed{': `pcgeval inspect TEAM` shows why.' if failed else '.'}"
 
 
 def fail_if_doubtful(doubts: list[str]) -> None:
     """Print the doubts about a ranking and end with exit code 1, if there are any."""
     for doubt in doubts:
-        print_stderr(f"warning: this is the ranking of an earlier run, or was altered: {doubt}")
+        print_stderr(f"warning: this may not be the ranking of what is here: {doubt}")
     if doubts:
-        print_stderr("Run `make final-eval` to its end for the ranking of what is there now.")
+        print_stderr(
+            "Run `make final-eval` to its end for the ranking of what is here; `make audit` names what differs."
+        )
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-def _other_decisions(params: "Params", ranking: "RankingFile") -> Iterator[str]:
-    """Yield what params.yaml and the notes of submissions decide otherwise than the ranking does."""
-    from pcgeval.core.layout import SUBMISSIONS
-    from pcgeval.scoring.stages import entrant_of
-    from pcgeval.submissions.load import load_submission
-
-    scoring, drawn = params.scoring, ranking.intervals
-    made_by = (ranking.baseline, ranking.rules.official_quirks, drawn.resamples if drawn else 0)
-    if made_by != (scoring.baseline, scoring.official_quirks, scoring.bootstrap):
-        yield "params.yaml has another baseline, official_quirks or bootstrap below scoring"
-    there = [each for each in ranking.teams if each.team in params.teams and (SUBMISSIONS / each.team).is_dir()]
-    for team in there:
-        flagged = {model: each.flagged_trials or 0 for model, each in team.models.items()}
-        try:
-            now = entrant_of(params, load_submission(SUBMISSIONS / team.team), flagged)
-        except PcgevalError as error:
-            yield str(error)
-            continue
-        if (now.status, now.disqualified, now.flags_accepted) != (team.status, team.disqualified, team.flags_accepted):
-            yield f"{team.team} is {team.status} in it, and by params.yaml and its submission.yaml now {now.status}"
-
-
-def _stale_trials(params: "Params") -> Iterator[str]:
-    """Yield for each team and model how many trials in data/raw were made from something else than is there now."""
-    from pcgeval.core.layout import SUBMISSIONS, stage_dir
-    from pcgeval.generation.tasks import stale_records
-    from pcgeval.submissions.load import load_submission
-
-    for model, team in product(params.models, params.teams):
-        raw = stage_dir("raw", model, team)  # not there in a fresh clone
-        try:
-            if raw.is_dir() and (stale := stale_records(params, model, load_submission(SUBMISSIONS / team), raw)):
-                made = "made from another submission, model, seed or limits"
-                yield f"{len(stale)} trials of {team} with {model} were {made}"
-        except PcgevalError as error:
-            yield str(error)
 
 
 @app.command("round")
@@ -217,57 +160,6 @@ def retry(
     what = "are done again by the next run" if accept is None else "count as failed"
     why = "a response without a level is final" if accept is None else "a submission's own failures count anyway"
     print_stderr(f"{len(decided)} failed trials {what}; {f'noted in {TRIAL_HISTORY}' if decided else why}")
-
-
-@app.command()
-def audit(
-    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's line.")] = None,
-    long: Annotated[bool, typer.Option("--long", help="Name each file, with whole hashes.")] = False,
-    recompute: Annotated[
-        str, typer.Option(metavar="N|all", help="How many levels are simulated and classified again.")
-    ] = "20",
-    seed: Annotated[int, typer.Option(help="Chooses these levels, and the calls of --ask.")] = 0,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Code and params that are not committed, or from elsewhere, are faults.")
-    ] = False,
-    ask: Annotated[
-        int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask N kept calls of the models again.")
-    ] = 0,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="With --ask: an Ollama server, or `pcgeval serve-local`.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Name the ranking's inputs; check that nothing was altered.
-
-    The verdict comes first, then a block for each team. Everything else than simulations and classifications is
-    recomputed in full. Exit code 1 means that something was altered, or that a call that was asked again was not
-    answered as before.
-    """
-    from functools import partial
-
-    from pcgeval.audit.asking import ask_again
-    from pcgeval.audit.audit import audit as audit_workspace
-    from pcgeval.audit.recompute import recompute as recompute_workspace
-    from pcgeval.audit.text import asked_text, audit_text
-    from pcgeval.core.params import load_params
-    from pcgeval.report.render import write_report
-
-    if recompute != "all" and not (recompute.isascii() and recompute.isdecimal()):
-        raise typer.BadParameter(f"{recompute!r} is neither a number of levels nor all", param_hint="--recompute")
-    sample = None if recompute == "all" else int(recompute)
-    again = partial(recompute_workspace, sample=sample, seed=seed, render=write_report)
-    found = audit_workspace(Path(), team, again, strict=strict)
-    if ask:
-        found = replace(
-            found, asked=tuple(ask_again(Path(), load_params(), ask, host=host, seed=seed, report=print_stderr))
-        )
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    sys.stdout.write((found.to_json() if json else audit_text(found, long=long, width=width)) + "\n")
-    if found.asked and not json:
-        sys.stdout.write(asked_text(found.asked) + "\n")
-    if found.faults or not all(each.same for each in found.asked):
-        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command()

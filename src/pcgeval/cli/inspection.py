@@ -233,12 +233,13 @@ def letter(
     It tells a team all about its own trials, and of the others what the ranking says. Exit code 1 means that this may
     not be the ranking of what is there now; the reasons are named.
     """
-    from pcgeval.cli.competition import doubts_of, fail_if_doubtful
+    from pcgeval.cli.competition import fail_if_doubtful
     from pcgeval.core.layout import LETTERS, RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.letter import write_letters
     from pcgeval.report.pseudonyms import read_pseudonyms
+    from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
     if team is not None and team not in params.teams:
@@ -251,4 +252,4 @@ def letter(
         sys.stdout.writelines(f"{file}\n" for file in files)
         if names:
             names.print_mapping()
-    fail_if_doubtful(doubts_of(params, RankingFile.read(RANKING_JSON)))
+    fail_if_doubtful(result_doubts(params, RankingFile.read(RANKING_JSON)))

@@ -12,12 +12,11 @@ import typer
 from typer.core import TyperGroup
 
 from pcgeval.cli import (
-    bundle,
+    audit,
     check,
     compare,
     competition,
     evaluate,
-    generate,
     grade,
     inspection,
     levels,
@@ -31,7 +30,7 @@ from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
-    "Run a competition": ("submit", "check", "run", "generate", "status", "retry", "round", "record"),
+    "Run a competition": ("submit", "check", "run", "status", "retry", "round", "record"),
     "Look at its results": ("ranking", "report", "inspect", "explain", "letter", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "extract", "convert", "simulate", "classify", "evaluate"),
@@ -70,9 +69,8 @@ app = typer.Typer(
 for module in (
     check,
     run,
-    generate,
     competition,
-    bundle,
+    audit,
     compare,
     report,
     inspection,

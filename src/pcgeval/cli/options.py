@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 Number = TypeVar("Number", int, float)
-_TEXT_COLUMNS = frozenset({"model", "team", "state", "status", "grading", "submission", "paper"})
+_TEXT_COLUMNS = frozenset(
+    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after"}
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GradeFormat = Annotated[

@@ -31,11 +31,12 @@ def report(
 
     Exit code 1 means that it may not be the report of what is there now; the reasons are named.
     """
-    from pcgeval.cli.competition import doubts_of, fail_if_doubtful
+    from pcgeval.cli.competition import fail_if_doubtful
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.render import INDEX, write_report
+    from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
     index = REPORT / INDEX
@@ -44,7 +45,7 @@ def report(
             raise FileError(f"{out}: already exists and is no report. Name a new or empty folder.")
         beside = {}
         if bundle:
-            from pcgeval.audit.bundle import make_bundle
+            from pcgeval.proof.bundle import make_bundle
 
             beside["bundle.zip"] = make_bundle(Path())
         index = write_report(params, Path(), out, _commit(), beside)
@@ -52,7 +53,7 @@ def report(
         raise FileError(f"{index}: is missing. Run `make report` to make it.")
     sys.stdout.write(f"{index}\n")
     sys.stdout.flush()
-    doubts = doubts_of(params, RankingFile.read(RANKING_JSON))
+    doubts = result_doubts(params, RankingFile.read(RANKING_JSON))
     if serve:
         _serve(index, port, open_page=open_page)
     elif open_page:

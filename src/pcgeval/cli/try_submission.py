@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pcgeval.cli.output_folder import LOCK, PRINTED, OutputFolder
 from pcgeval.core.files import read_text
-from pcgeval.core.layout import OFFICIAL_RESULTS, TRIALS_FILE, StageDir, Trial, tag, trial_file, trials
+from pcgeval.core.layout import OFFICIAL_RESULTS, StageDir, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model, Params
 from pcgeval.core.stage_files import TrialRow, read_csv
@@ -18,7 +18,7 @@ from pcgeval.core.trials import TrialRecord
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
-from pcgeval.generation.generate import generate_stage
+from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.tasks import TrialObserver
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.official_files import TRIAL_SCORES
@@ -129,16 +129,13 @@ def try_submission(
 
     with lock_folder(folder, folder / LOCK):
         output.claim(name for trial in trials(params) for name in _names(team, trial))
-        generate_stage(
+        do_trials(
             params,
             model,
-            submission,
-            backend,
-            raw,
+            [TeamTrials(submission, backend, raw)],
             score,
             state=folder / "unfinished",
             trust_programs=trust_programs,
-            keep_others=True,
             observer=_KeptOutput(output, team, observer),
         )
 
@@ -173,7 +170,6 @@ def printed_name(team: str, trial: Trial) -> str:
 
 def _names(team: str, trial: Trial) -> Iterator[str]:
     """Yield the names of all files that may be written for a trial."""
-    yield f"raw/{TRIALS_FILE}"
     yield from (f"raw/{trial.letter}/{tag(team, trial)}{suffix}" for suffix in (".txt", ".json"))
     yield from (*_level_files(team, trial, None), printed_name(team, trial))
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import shutil
 import signal
@@ -10,13 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Self
+from pathlib import Path
+from typing import NoReturn, Self
 
 import psutil
 
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import write_bytes
-from pcgeval.core.layout import DVC_LOCK, DVC_LOCK_COPY
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import unsynced
 from pcgeval.core.packages import missing_package
 from pcgeval.core.untrusted import printable_text
 
@@ -61,17 +60,22 @@ def exit_code_of(action: Callable[[], int | None], command: str) -> int:
         return EXIT_INTERRUPTED
 
 
-def run_stage(main: Callable[..., None]) -> None:
-    """Run a stage script's main function with the arguments of the command line, and end the process."""
-    for each in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(each) is signal.SIG_DFL:  # nohup has it ignored
-            signal.signal(each, signal.default_int_handler)  # every signal that stops a run acts like Ctrl-C
+def run_stage(stage: Callable[..., None]) -> NoReturn:
+    """Run a function of `pcgeval.pipeline` on this folder's params.yaml and the command line, and end the process.
+
+    Outputs are not synced to the disk: DVC can make them again.
+
+    Args:
+        stage: Takes the params and the words of the command line.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, signal.default_int_handler)  # every signal that stops a run acts like Ctrl-C
     gc.set_threshold(_GARBAGE)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a stage divides its work over the cores itself, at less cost
     if "DVC_STAGE" in os.environ:
-        if DVC_LOCK.is_file():
-            write_bytes(DVC_LOCK_COPY, DVC_LOCK.read_bytes())
         threading.Thread(target=_end_with_dvc, daemon=True).start()
-    code = exit_code_of(lambda: main(*sys.argv[1:]), sys.argv[0])
+    code = stage_exit_code(stage, *sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:
@@ -79,12 +83,35 @@ def run_stage(main: Callable[..., None]) -> None:
     sys.exit(code)
 
 
+def stage_exit_code(stage: Callable[..., None], *words: str) -> int:
+    """Run a stage on this folder's params.yaml and return its exit code; an error becomes a message."""
+
+    def action() -> None:
+        from pcgeval.core.params import load_params  # noqa: PLC0415 - a command's help needs no params
+
+        check_package()
+        with unsynced():
+            stage(load_params(), *words)
+
+    return exit_code_of(action, stage.__name__)
+
+
+def check_package() -> None:
+    """Check that the code that runs is the code in `src/pcgeval` of this folder, which DVC hashes.
+
+    Raises:
+        FileError: Python imports another one.
+    """
+    package, beside = Path(__file__).parents[1], Path("src", "pcgeval")
+    if beside.is_dir() and not beside.samefile(package):
+        raise FileError(
+            f"{package}: Python imports this pcgeval, but the folder {Path.cwd()} has another one in {beside}, which "
+            "its results are hashed with. Run `make setup` here and use its .venv, or set PYTHONPATH=src."
+        )
+
+
 def _end_with_dvc() -> None:
     """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
-    if dvc := multiprocessing.parent_process():  # `pcgeval run`, which has forked this process
-        dvc.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        return
     with contextlib.suppress(psutil.NoSuchProcess):
         parents = psutil.Process().parents()
         dvc = next(each for each in parents if each.name() not in _SHELLS)  # most shells make way for what they start

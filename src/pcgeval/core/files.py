@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_fo
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
 _synced: ContextVar[bool] = ContextVar("synced", default=True)
+_written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # in a folder that is being rewritten
 
 
 @contextmanager
@@ -29,7 +29,15 @@ def unsynced() -> Iterator[None]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write atomically: a reader sees the whole old file or the whole new one, also after a crash."""
+    """Write atomically: a reader sees the whole old file or the whole new one, also after a crash.
+
+    A file that has this content already stays untouched, so that DVC does not hash it again.
+    """
+    written = _written.get()
+    if written is not None:
+        written.add(path)
+    if _has_content(path, content):
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
@@ -42,6 +50,14 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(temporary, path)  # noqa: PTH105
     finally:
         Path(temporary).unlink(missing_ok=True)  # gone already unless something failed
+
+
+def _has_content(path: Path, content: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size == len(content) and file.read() == content
+    except OSError:
+        return False
 
 
 def write_text(path: Path, text: str) -> None:
@@ -92,19 +108,50 @@ def shown_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def empty_folder(folder: Path, *, keep: Path) -> None:
-    """Remove a folder that an earlier run left, so that nothing stale is taken for new; never the input `keep`.
+@contextmanager
+def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
+    """Let a stage write its output into a folder, then remove every file that it did not write: an earlier run's.
+
+    Args:
+        folder: The output.
+        keep: The stage's input, which must not lie in the output.
 
     Raises:
-        FileError: The folder holds the input, or cannot be removed.
+        FileError: The input is missing or lies in the folder, or a file cannot be removed.
     """
+    if not keep.is_dir():
+        raise FileError(f"{keep}: is missing. Run `dvc repro` to make it.")
     if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
         raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    outer = _written.get()
+    written: set[Path] = set() if outer is None else outer
+    token = _written.set(written)
     try:
-        if folder.exists():
-            shutil.rmtree(folder)
+        yield
+    finally:
+        _written.reset(token)
+    remove_others(folder, written)
+
+
+def remove_others(folder: Path, wanted: set[Path]) -> None:
+    """Remove every file below a folder but the wanted ones, and the folders that are then empty.
+
+    Raises:
+        FileError: A file cannot be removed.
+    """
+    try:
+        for place, folders, names in os.walk(folder, topdown=False):
+            for path in (Path(place, name) for name in names):
+                if path not in wanted:
+                    path.unlink()
+            for path in (Path(place, name) for name in folders):
+                if path.is_symlink():
+                    path.unlink()
+                elif not any(path.iterdir()):
+                    path.rmdir()
     except OSError as error:
-        raise FileError(f"{folder}: cannot be emptied ({error.strerror}). Remove it by hand.") from error
+        raise FileError(f"{error.filename}: cannot be removed ({error.strerror}). Remove it by hand.") from error
 
 
 def sha256_bytes(content: bytes) -> str:

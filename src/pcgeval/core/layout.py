@@ -27,6 +27,7 @@ RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
 PAPERS = DATA / "papers"
+TRIALS = DATA / "trials"
 REPLAYS = DATA / "replays"
 EVIDENCE = DATA / "evidence"
 JUDGEMENTS = DATA / "judgements"
@@ -40,20 +41,23 @@ RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"
 SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
-EVALUATING = STATE / "evaluating"  # holds the process from the start of an evaluation until it has come to its end
+RUN_LOCK = STATE / "run.lock"  # held while `pcgeval run` evaluates the competition
 DVC_LOCK = Path("dvc.lock")
-DVC_LOCK_COPY = STATE / "dvc.lock"  # as it was when DVC began the last stage; DVC writes the file itself in place
 CALLS = STATE / "calls"  # every reply of a model that was paid for; a round's workspace links to its parent's
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
-TRIALS_FILE = "trials.json"  # beside the official files: the outcome of each trial by the end of that stage
+TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
 # the rules of .dvcignore
-DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore")
+DVC_IGNORED = (
+    *("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore"),
+    ".DS_Store",
+)
 # pcgeval's own classifier, rubric and example paper: inside the package if it is installed, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
 PACKAGED_DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parents[1] / "data"
+RELEASED_PIPELINE = PACKAGED_DATA.parent if PACKAGED_DATA.parent != _PACKAGE else PACKAGED_DATA / "pipeline"
 _IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
 _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
@@ -83,9 +87,9 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
     return DATA / name / model / team
 
 
-def evaluation_lock(model: str, team: str, state: Path = STATE) -> Path:
-    """Return the lock of the process that does the trials of a model and a team."""
-    return state / "locks" / model / f"{team}.lock"
+def generation_lock(model: str, state: Path = STATE) -> Path:
+    """Return the lock of the process that does the trials with a model."""
+    return state / "locks" / f"{model}.lock"
 
 
 def recording_file(model: str, team: str) -> Path:
@@ -96,6 +100,11 @@ def recording_file(model: str, team: str) -> Path:
 def recorded_trials_file(model: str, team: str) -> Path:
     """Return the recording of a program's finished trials with a model: they are replayed without running it."""
     return RECORDINGS / model / team / "trials.jsonl"
+
+
+def summaries_file(model: str, team: str) -> Path:
+    """Return the summaries of a team's trials with a model: failures, costs, flags, and the hash of each record."""
+    return TRIALS / model / f"{team}.json"
 
 
 def replays_file(model: str, team: str) -> Path:

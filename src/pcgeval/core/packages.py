@@ -4,13 +4,14 @@ import functools
 import importlib.metadata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import sha256_file, sha256_json
 
 # the extra of pyproject.toml that brings a module
 EXTRAS = {
     "Box2D": "box2d",
-    "cryptography": "bundle",
     "distributed": "cluster",
     "dpath": "pipeline",
     "dvc": "pipeline",
@@ -66,3 +67,11 @@ def installed_version(name: str) -> str | None:
 def installed_versions(*names: str) -> dict[str, str]:
     """Return the installed versions of those packages that are installed, by name."""
     return {name: version for name in names if (version := installed_version(name)) is not None}
+
+
+@functools.cache
+def source_sha256(*packages: str) -> str:
+    """Return one SHA-256 over the modules of some packages of pcgeval, such as `evaluator`."""
+    source = Path(__file__).parents[1]
+    modules = sorted(path for package in packages for path in (source / package).rglob("*.py"))
+    return sha256_json([[path.relative_to(source).as_posix(), sha256_file(path)] for path in modules])

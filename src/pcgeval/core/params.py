@@ -15,9 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
 from pcgeval.core.profiles import ModelProfile, known_profile
+from pcgeval.core.untrusted import printable_line
 
+PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
+_MAX_BYTES = 2**18
+_MAX_VALUE = 1000  # characters; of longer numbers not even a message can be made
+_MAX_DEPTH = 20  # mappings and lists in one another
 _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
@@ -351,6 +356,28 @@ def team_name_fault(name: str) -> str | None:
         return _NAME_RULE
     if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
         return "the name is reserved for the official tools; choose another"
+    return None
+
+
+def params_fault(content: bytes) -> str | None:
+    """Return why the params.yaml of a stranger is not read, in words that follow its name; None if it may be.
+
+    A few aliases can stand for more text than there is memory, and deep nesting takes hours to read.
+    """
+    if len(content) > _MAX_BYTES:
+        return f"has {len(content)} bytes; {_MAX_BYTES} are allowed. Shorten it."
+    depth = 0
+    try:
+        for event in yaml.parse(content, yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                return "has an alias (*name), which is not read. Write out what it stands for."
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_VALUE:
+                return f"has a value of over {_MAX_VALUE} characters. Shorten it."
+            if depth > _MAX_DEPTH:
+                return f"is nested more than {_MAX_DEPTH} deep. Correct it."
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return f"is not YAML ({printable_line(str(error))}). Correct it."
     return None
 
 

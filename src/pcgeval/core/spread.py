@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,9 +51,9 @@ def spread(
     Batches are drawn as they are needed, a few ahead of the one whose results are yielded.
 
     Args:
-        work: Takes a batch and returns a result for each item; with several processes it is pickled, as are these.
+        work: Takes a batch and returns a result for each item; it is pickled, as are these.
         batches: The items, as many at once as are worth the way to another process.
-        processes: How many share the work; with 1 it is done in this process.
+        processes: How many share the work, beside this one.
         scheduler: The address of a Dask cluster that does the work instead.
         folders: The folders that the work reads, by a hash of their files, which are sent to the cluster's workers;
             `folder_here` tells the work where they lie.
@@ -68,9 +67,6 @@ def spread(
         with packages_for("a Dask cluster"):
             from pcgeval.core.cluster import spread_over_cluster  # noqa: PLC0415 - an extra, and slow to import
         yield from spread_over_cluster(work, batches, scheduler, folders)
-    elif processes == 1:
-        for batch in batches:
-            yield work(batch) if batch else []
     else:
         yield from _spread_over_processes(work, batches, processes)
 
@@ -166,9 +162,7 @@ def _submit(pool: ProcessPoolExecutor, work: Work[Item, Result], batch: Sequence
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
-    # a stage that `pcgeval run` has forked forks in turn: it holds the imports, and of its threads none holds a lock
-    method = "fork" if sys.platform == "linux" and parent_process() is not None else "spawn"
-    return ProcessPoolExecutor(processes, mp_context=get_context(method), initializer=_start_worker)
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
 
 
 def _start_worker() -> None:

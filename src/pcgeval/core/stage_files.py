@@ -42,7 +42,7 @@ Exact = Annotated[
     Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages in which a trial can fail
+StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages that a trial goes through
 STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 
 
@@ -99,7 +99,7 @@ def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> 
 
 
 class TrialOutcome(_Part):
-    """One trial after one stage; a failed one keeps the stage and the reason of its first failure ever after."""
+    """One trial after its level was simulated; a failed one with the stage and the reason of its failure."""
 
     letter: str
     trial: int
@@ -116,7 +116,7 @@ _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
 
 
 def succeeded(trial: Trial) -> TrialOutcome:
-    """Return the outcome of a trial in which nothing has failed so far."""
+    """Return the outcome of a trial whose level was simulated."""
     return TrialOutcome(letter=trial.letter, trial=trial.number)
 
 
@@ -126,13 +126,13 @@ def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
 
 
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
-    """Write `trials.json` into a stage's folder for a model and a team."""
+    """Write `trials.json` into the stability folder of a model and a team."""
     ordered = sorted(outcomes, key=lambda each: each.key)
     write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in ordered])
 
 
 def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
-    """Read `trials.json` from a stage's folder.
+    """Read `trials.json` from the stability folder of a model and a team.
 
     Raises:
         FileError: The file is missing or is not a list of outcomes.
@@ -248,11 +248,9 @@ class DiversityFile(StageFile):
     distances: tuple[PairDistance, ...] = Field((), alias="diversities")
 
 
-class SimulatedTrial(_Part):
+class SimulatedLevel(_Part):
     """The end of one level, in the order of its blocks: x and y in metres, angle in radians."""
 
-    letter: str
-    trial: int
     best_of: int | None = None  # which of the simulations is reported, from 1
     types: tuple[Literal["RectSmall", "SquareTiny"], ...]
     positions: tuple[tuple[Coordinate, Coordinate, Coordinate], ...]
@@ -265,6 +263,13 @@ class SimulatedTrial(_Part):
         if len({len(self.types), len(self.positions), len(self.moved), len(self.dead)}) > 1:
             raise ValueError("types, positions, moved and dead have different lengths")
         return self
+
+
+class SimulatedTrial(SimulatedLevel):
+    """The end of the level of one trial."""
+
+    letter: str
+    trial: int
 
 
 class SimulationsFile(StageFile):
@@ -306,6 +311,14 @@ class BlockPath(_Part):
 
     block: int = Field(ge=0)
     keys: tuple[KeyFrame, ...] = Field(min_length=1)
+
+
+class KeptSimulation(StageFile):
+    """One simulation as it is kept for later runs: the end of a level and the ways of its blocks, or why it failed."""
+
+    reason: str | None = None
+    level: SimulatedLevel | None = None
+    paths: tuple[BlockPath, ...] = ()
 
 
 class ReplayedTrial(_Part):

@@ -5,6 +5,7 @@ a trial that is simply done again. A submission cannot write it, but what a flag
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -12,12 +13,12 @@ from typing import Annotated, Literal, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_bytes, to_json
+from pcgeval.core.files import sha256_bytes, to_json, write_json
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import read_stage_file, refusal
 from pcgeval.core.untrusted import well_formed
 
-FlagKind = Literal["altered-answer", "dictated-answer", "invented-reply", "other-host", "unseeded-random"]
+FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
@@ -146,6 +147,11 @@ class TrialRecord:
         return self.cause is None or self.accepted is not None
 
     @property
+    def failure(self) -> str | None:
+        """Why the trial failed, with the decision that such a failure counts; None if it did not fail."""
+        return f"{self.reason}; counted as failed by {self.accepted}" if self.accepted else self.reason
+
+    @property
     def tokens(self) -> int:
         """Prompt and output tokens of all calls."""
         return sum(each.reply.prompt_tokens + each.reply.output_tokens for each in self.exchanges)
@@ -187,8 +193,30 @@ class RecordedTrial:
     record: TrialRecord
 
 
+@dataclass(frozen=True)
+class TrialSummary:
+    """What later stages need to know of a trial: one of the list `data/trials/<model>/<team>.json`.
+
+    Attributes:
+        letter: The trial's letter.
+        trial: Its number.
+        sha256: Of the record; the record has the hash of the response.
+        failure: Why it failed; None if it did not.
+        usage: What it cost, and its flags.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    letter: str
+    trial: int
+    sha256: str
+    failure: str | None
+    usage: TrialUsage
+
+
 _RECORD = TypeAdapter(TrialRecord)
 _RECORDED = TypeAdapter(RecordedTrial)
+_SUMMARIES = TypeAdapter(tuple[TrialSummary, ...])
 
 
 def record_path(folder: Path, team: str, trial: Trial) -> Path:
@@ -240,22 +268,51 @@ def read_record(path: Path) -> TrialRecord:
     Raises:
         FileError: The file is missing or is not a record.
     """
+    return _parse_record(path, read_stage_file(path, MAX_RECORD_BYTES))
+
+
+def _parse_record(path: Path, content: bytes) -> TrialRecord:
     try:
-        return _RECORD.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
+        return _RECORD.validate_json(content)
     except ValidationError as error:
         raise refusal(path, error) from error
 
 
-def read_usage(folder: Path, team: str, trial: Trial) -> TrialUsage | None:
-    """Read the cost and flags of a trial from the raw folder of its model and team.
+def write_summaries(path: Path, folder: Path, team: str, trials: Iterable[Trial]) -> None:
+    """Summarise the records of a model and a team in one file, which changes with every response.
 
-    None if it has no record, as a response that was made elsewhere.
+    Args:
+        path: The file.
+        folder: The raw folder of the model and team.
+        team: The team.
+        trials: The trials, all of which have a record.
 
     Raises:
-        FileError: The record is unreadable or is not a record.
+        FileError: A record is missing or is not a record.
     """
-    path = record_path(folder, team, trial)
-    return read_record(path).usage if path.exists() else None
+    summaries = []
+    for trial in trials:
+        record = record_path(folder, team, trial)
+        content = read_stage_file(record, MAX_RECORD_BYTES)
+        parsed = _parse_record(record, content)
+        sha256 = sha256_bytes(content)
+        summaries.append(TrialSummary(trial.letter, trial.number, sha256, parsed.failure, parsed.usage))
+    write_json(path, _SUMMARIES.dump_python(tuple(summaries)))
+
+
+def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
+    """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere.
+
+    Raises:
+        FileError: The file is unreadable or of another shape.
+    """
+    if not path.exists():
+        return {}
+    try:
+        summaries = _SUMMARIES.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
+    except ValidationError as error:
+        raise refusal(path, error) from error
+    return {Trial(summary.letter, summary.trial): summary for summary in summaries}
 
 
 def recorded_line(recorded: RecordedTrial) -> str:

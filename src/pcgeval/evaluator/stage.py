@@ -1,174 +1,252 @@
-"""The stage simulate: from the levels of one model and team to stability files, pictures and replays."""
+"""The stage simulate: from the levels of all models and teams to stability files, pictures and replays.
+
+Equal levels are simulated once. What a simulation gave is kept below `.cache`, by the hash of the level and of what
+simulated it, so that only new levels are simulated again; the folder can be deleted any time.
+"""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pymunk
 
-from pcgeval.core.files import empty_folder, write_bytes
-from pcgeval.core.layout import SIMULATIONS_FILE, Trial, letter_file, trial_file
-from pcgeval.core.packages import installed_version, installed_versions
-from pcgeval.core.params import PhysicsParams
-from pcgeval.core.spread import spread
+from pcgeval.core.console import Progress
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
+from pcgeval.core.layout import (
+    DATA,
+    SIMULATIONS_FILE,
+    Trial,
+    letter_file,
+    replays_file,
+    stage_dir,
+    summaries_file,
+    trial_file,
+    trials,
+)
+from pcgeval.core.packages import installed_version, installed_versions, source_sha256
+from pcgeval.core.params import Params, PhysicsParams
+from pcgeval.core.spread import chosen_scheduler, spread
 from pcgeval.core.stage_files import (
+    KeptSimulation,
     ReplayedTrial,
     ReplaysFile,
+    SimulatedLevel,
     SimulatedTrial,
     SimulationsFile,
     TrialOutcome,
     failed,
-    read_outcomes,
     succeeded,
     write_outcomes,
 )
+from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, SimulationError, simulate
 from pcgeval.evaluator.stability import Stability, stability_file
 from pcgeval.levels.errors import LevelError
+from pcgeval.levels.stages import missing_level
 
+CACHE = Path(".cache", "simulations")
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
 
 
-@dataclass(frozen=True)
-class _Evaluation:
-    stability: Stability
-    png: bytes
+def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
+    """Simulate each level once; write stability files, pictures, replays and the outcome of each trial.
 
-
-def simulate_stage(
-    levels: Path,
-    stability: Path,
-    images: Path,
-    team: str,
-    trials: Iterable[Trial],
-    *,
-    physics: PhysicsParams | None = None,
-    replays: Path | None = None,
-    processes: int | None = None,
-    scheduler: str | None = None,
-) -> list[TrialOutcome]:
-    """Simulate each level of a team once; write stability files, pictures, replays and the outcome of each trial.
-
-    Both output folders are emptied first and get `trials.json`. The stability folder gets the official `<letter>.json`
-    for every letter of `trials`, and `simulations.json` with the engine, the physics and the end of every block.
+    `data/stability/<model>/<team>` gets the official `<letter>.json`, `simulations.json` with the engine, the physics
+    and the end of every block, and `trials.json` with the trials that failed up to here. The levels are simulated in
+    other processes, so that one that crashes the engine fails alone.
 
     Args:
-        levels: The folder of one model and team with the levels and their `trials.json`.
-        stability: The folder for the stability files.
-        images: The folder for the pictures, `<letter>/<team>_<letter>_<trial>.png`.
-        team: The team's name, part of the file names.
-        trials: The trials to go through; a trial that failed before is carried on.
-        physics: How to simulate.
-        replays: The file for the replays of the levels in which something moved; None writes none.
-        processes: How many processes share the work; None chooses by the number of levels and cores. The files do not
-            depend on it.
-        scheduler: The address of a Dask cluster that does the work instead.
+        params: The competition.
+        root: Its folder.
+        processes: The number of processes that simulate; None chooses by the number of levels and cores. The files do
+            not depend on it.
 
     Raises:
-        FileError: `trials.json` or a level that is there cannot be read, or an output folder cannot be emptied.
+        FileError: A level, a response or a record cannot be read, or an output cannot be written.
+        WorkerError: No process can be started.
+        ClusterError: The cluster of `execution.scheduler` cannot be used.
     """
-    physics = physics or PhysicsParams()
-    previous = read_outcomes(levels)
-    for folder in (stability, images):
-        empty_folder(folder, keep=levels)
-    outcomes = {
-        trial: previous.get(trial, failed(trial, "simulate", "the levels folder lists no such trial"))
-        for trial in trials
+    store = SimulationStore(root / CACHE, params.physics)
+    pairs = list(product(params.models, params.teams))
+    levels = {
+        (model, team, trial): content
+        for model, team in pairs
+        for trial in trials(params)
+        if (content := _read(trial_file(root / stage_dir("levels", model, team), "levels", team, trial))) is not None
     }
-    contents = {
-        trial: _read(trial_file(levels, "levels", team, trial))
-        for trial, outcome in sorted(outcomes.items())
-        if outcome.reason is None
-    }
-    simulated: dict[Trial, Stability] = {}
-    evaluations = _evaluate_all(list(contents.values()), physics, processes, scheduler)
-    for trial, evaluation in zip(contents, evaluations, strict=True):
-        if isinstance(evaluation, _Evaluation):
-            outcomes[trial], simulated[trial] = succeeded(trial), evaluation.stability
-            write_bytes(trial_file(images, "images", team, trial), evaluation.png)
-        else:
-            outcomes[trial] = failed(trial, "simulate", evaluation)
-    for letter in sorted({trial.letter for trial in outcomes}):
-        stability_file(team, letter, simulated).write(letter_file(stability, letter))
-    _simulations_file(simulated, physics).write(stability / SIMULATIONS_FILE)
-    if replays is not None:
-        _replays_file(simulated).write(replays)
-    for folder in (stability, images):
-        write_outcomes(folder, outcomes.values())
-    return [outcomes[trial] for trial in sorted(outcomes)]
+    store.simulate((content for content in levels.values() if isinstance(content, bytes)), params, processes)
+    stability, images, replays = (root / DATA / name for name in ("stability", "images", "replays"))
+    with (
+        rewritten_folder(stability, keep=root / DATA / "levels"),
+        rewritten_folder(images, keep=root / DATA / "levels"),
+        rewritten_folder(replays, keep=root / DATA / "levels"),
+    ):
+        for model, team in pairs:
+            of_team = {trial: levels.get((model, team, trial)) for trial in trials(params)}
+            _write_team(params.physics, root, model, team, of_team, store)
 
 
-def _read(path: Path) -> bytes | str:
-    """Read a level file; return why there is no level where its author may have caused it."""
+def _read(path: Path) -> bytes | str | None:
+    """Return a level, the reason why its author's level cannot be read, or None where there is none."""
     try:
         return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
-        if error.kind in {"missing", "too large"}:
+        if error.kind == "missing":
+            return None
+        if error.kind == "too large":
             return f"the level file {error.reason}"
         raise
 
 
-def _evaluate_all(
-    levels: Sequence[bytes | str], physics: PhysicsParams, processes: int | None, scheduler: str | None
-) -> Iterator[_Evaluation | str]:
-    """Yield the evaluation, or the reason why there is none, of each level in order."""
-    workers = processes or min(os.cpu_count() or 1, 1 + len(levels) // LEVELS_PER_PROCESS)
-    work = partial(_evaluate, physics=physics)
-    for (evaluation,) in spread(work, ([level] for level in levels), workers, scheduler):
-        yield evaluation or CRASHED
-
-
-def _evaluate(levels: Sequence[bytes | str], physics: PhysicsParams) -> list[_Evaluation | str]:
-    return [_evaluate_one(level, physics) for level in levels]
-
-
-def _evaluate_one(level: bytes | str, physics: PhysicsParams) -> _Evaluation | str:
-    if isinstance(level, str):
-        return level
-    try:
-        stability = simulate(level, physics)
-    except LevelError as error:
-        return error.reason
-    except SimulationError as error:
-        return str(error)
-    return _Evaluation(stability, level_png(stability))
-
-
-def _simulations_file(simulated: dict[Trial, Stability], physics: PhysicsParams) -> SimulationsFile:
-    return SimulationsFile(
+def _write_team(
+    physics: PhysicsParams,
+    root: Path,
+    model: str,
+    team: str,
+    levels: Mapping[Trial, bytes | str | None],
+    store: "SimulationStore",
+) -> None:
+    raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
+    summaries = read_summaries(root / summaries_file(model, team))
+    simulations: dict[Trial, KeptSimulation] = {}
+    outcomes: list[TrialOutcome] = []
+    for trial, level in sorted(levels.items()):
+        if level is None:
+            failure = summaries[trial].failure if trial in summaries else None
+            outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
+            continue
+        simulation = KeptSimulation(reason=level) if isinstance(level, str) else store.read(level)
+        if simulation.reason is not None:
+            outcomes.append(failed(trial, "simulate", simulation.reason))
+            continue
+        outcomes.append(succeeded(trial))
+        simulations[trial] = simulation
+        assert isinstance(level, bytes)  # noqa: S101 - it was simulated
+        write_bytes(trial_file(images, "images", team, trial), store.read_picture(level))
+    stabilities = {trial: _stability(each.level) for trial, each in simulations.items() if each.level is not None}
+    for letter in sorted({trial.letter for trial in levels}):
+        stability_file(team, letter, stabilities).write(letter_file(stability, letter))
+    SimulationsFile(
         engine=installed_engine(physics),
         packages=installed_packages(physics),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
-            SimulatedTrial(
-                letter=trial.letter,
-                trial=trial.number,
-                best_of=result.trial,
-                types=result.types,
-                positions=tuple((x, y, angle) for x, y, angle in result.positions.tolist()),
-                moved=result.moved,
-                dead=result.dead,
-                starts=result.starts,
-            )
-            for trial, result in sorted(simulated.items())
+            SimulatedTrial(letter=trial.letter, trial=trial.number, **dict(simulation.level or ()))
+            for trial, simulation in simulations.items()
         ),
-    )
-
-
-def _replays_file(simulated: dict[Trial, Stability]) -> ReplaysFile:
-    return ReplaysFile(
+    ).write(stability / SIMULATIONS_FILE)
+    ReplaysFile(
         trials=tuple(
-            ReplayedTrial(letter=trial.letter, trial=trial.number, paths=result.paths)
-            for trial, result in sorted(simulated.items())
-            if result.paths
+            ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths)
+            for trial, simulation in simulations.items()
+            if simulation.paths
         )
-    )
+    ).write(root / replays_file(model, team))
+    write_outcomes(stability, outcomes)
+
+
+def _stability(level: SimulatedLevel) -> Stability:
+    positions = np.array(level.positions).reshape(-1, 3)
+    return Stability(level.types, positions, level.moved, level.dead, level.best_of or 1, level.starts)
+
+
+@dataclass(frozen=True)
+class SimulationStore:
+    """The simulations of levels with one physics, by the hash of the level.
+
+    Attributes:
+        cache: The folder in which they are kept.
+        physics: The settings.
+        crashed: The files of levels that ended every process; they are tried again in the next run.
+    """
+
+    cache: Path
+    physics: PhysicsParams
+    crashed: set[Path] = field(default_factory=set)
+
+    def simulate(self, levels: Iterable[bytes], params: Params, processes: int | None = None) -> None:
+        """Simulate those levels that were not simulated before, equal ones once.
+
+        Raises:
+            WorkerError: No process can be started.
+            ClusterError: The cluster of `execution.scheduler` cannot be used.
+        """
+        new = {path: level for level in levels if not (path := self._file(level)).is_file()}
+        if not new:
+            return  # a cluster need not be there
+        processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
+        work = partial(_simulate, physics=self.physics)
+        batches = ([level] for level in new.values())
+        progress = Progress("simulate", len(new))
+        for path, (answer,) in zip(new, spread(work, batches, processes, chosen_scheduler(params)), strict=True):
+            progress.step()
+            if answer is None:
+                self.crashed.add(path)
+                continue
+            simulation, picture = answer
+            write_bytes(path.with_suffix(".png"), picture)
+            simulation.write(path)  # last: it vouches for the picture
+
+    def read(self, level: bytes) -> KeptSimulation:
+        """Return the simulation of a level.
+
+        Raises:
+            FileError: It was not simulated, or what is kept of it is damaged.
+        """
+        if self._file(level) in self.crashed:
+            return KeptSimulation(reason=CRASHED)
+        try:
+            return KeptSimulation.read(self._file(level))
+        except FileError as error:
+            raise FileError(f"{error} If it is damaged, delete {self.cache}.") from error
+
+    def read_picture(self, level: bytes) -> bytes:
+        """Return the PNG of a simulated level."""
+        return self._file(level).with_suffix(".png").read_bytes()
+
+    @cached_property
+    def _folder(self) -> Path:
+        """The folder of all that decides a simulation beside the level: engine, physics, packages and code."""
+        physics = self.physics
+        packages, source = installed_packages(physics), source_sha256("evaluator", "levels")
+        return self.cache / sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
+
+    def _file(self, level: bytes) -> Path:
+        name = sha256_bytes(level)
+        return self._folder / name[:2] / f"{name}.json"
+
+
+def _simulate(levels: Iterable[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+    return list(_simulations(levels, physics))
+
+
+def _simulations(levels: Iterable[bytes], physics: PhysicsParams) -> Iterator[tuple[KeptSimulation, bytes]]:
+    for level in levels:
+        try:
+            end = simulate(level, physics)
+        except LevelError as error:
+            yield KeptSimulation(reason=error.reason), b""
+        except SimulationError as error:
+            yield KeptSimulation(reason=str(error)), b""
+        else:
+            simulated = SimulatedLevel(
+                best_of=end.trial,
+                types=end.types,
+                positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
+                moved=end.moved,
+                dead=end.dead,
+                starts=end.starts,
+            )
+            yield KeptSimulation(level=simulated, paths=end.paths), level_png(end)
 
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:

@@ -98,8 +98,6 @@ class Broker:
             why = "none of the model's replies in this trial is the answer"
             why = why if self.exchanges else "the model gave no reply in this trial; the answer"
             self._flag_text("altered-answer", why, answer)
-        if self._said.was_dictated(answer):
-            self._flag_text("dictated-answer", "the calls of the answer stood in the program's own message", answer)
 
     @property
     def _deadline(self) -> float:
@@ -117,7 +115,6 @@ class Broker:
         for message in messages:
             if message.role == "assistant" and not self._said.is_reply(message.content):
                 self._flag_text("invented-reply", "the model never said in this trial", message.content)
-            self._said.add_message(message.content)
         if self._is_late() and self.limit is None:
             self.limit = Refusal("TimeoutError", f"took more than {self._limits.seconds:g} s")
         texts: list[str] = []

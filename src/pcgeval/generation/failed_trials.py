@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import DATA, STATE, Trial, evaluation_lock, stage_dir, trials
+from pcgeval.core.layout import DATA, STATE, Trial, generation_lock, stage_dir, trials
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import FaultCause, TrialRecord, read_record, record_path, write_trial
@@ -84,7 +84,7 @@ def decide_failed_trials(
             folder = stage_dir("raw", model, each)
             if not folder.is_dir():
                 continue
-            with lock_folder(folder, evaluation_lock(model, each, state)):
+            with lock_folder(folder, generation_lock(model, state)):
                 for trial, record in _failed(params, folder, each):
                     if reason not in (record.reason or "") or (accept is not None and record.is_final):
                         continue

@@ -1,29 +1,44 @@
-"""From a submission to one response a trial: the stage generate.
+"""From the submissions to one response a trial: the stage generate.
 
-Every finished trial lies on disk with a fingerprint of all that made it, and every reply of a model lies in the call
-log. So a run that was killed goes on where it was, and a trial whose prompt or program, model, options, seed or limits
-changed is done again, with a call only for what was never asked before. A trial of a recorded model is kept only while
-it equals its recording.
+The teams take turns letter by letter, so that a server that is slow for an hour costs all of them alike, and a run
+that is stopped has results of every team. Every finished trial lies on disk with a fingerprint of all that made it, and
+every reply of a model lies in the call log. So a run that was killed goes on where it was, and a trial whose prompt or
+program, model, options, seed or limits changed is done again, with a call only for what was never asked before. A trial
+of a recorded model is kept only while it equals its recording.
 
 A trial that fails through its model's server or through this machine is no result of the submission: the stage goes on
 to its end, but fails, and the next run does the trial again. After some of these one after the other it stops at once,
 unless the organiser has accepted such a failure of this submission: then it is its way, and all of them are to be seen.
 """
 
+import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, evaluation_lock, trials
+from pcgeval.core.files import remove_others, sha256_bytes
+from pcgeval.core.layout import (
+    CALLS,
+    DATA,
+    STATE,
+    SUBMISSIONS,
+    TRIALS,
+    Trial,
+    generation_lock,
+    recorded_trials_file,
+    recording_file,
+    stage_dir,
+    summaries_file,
+    trials,
+)
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.packages import packages_for
-from pcgeval.core.params import Params, load_params
-from pcgeval.core.stage_files import TrialOutcome, failed, succeeded, write_outcomes
+from pcgeval.core.params import PARAMS_FILE, Params, load_params
 from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
     RecordedTrial,
@@ -31,21 +46,25 @@ from pcgeval.core.trials import (
     finished_trial,
     read_recorded_trials,
     record_path,
+    write_summaries,
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.attempt import Attempt, TrialBackend, attempt, opened_runner
+from pcgeval.generation.attempt import Attempt, Runner, TrialBackend, attempt, opened_runner
+from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, stale_records
-from pcgeval.llm.backends import pinned_digest
+from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
+from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
+from pcgeval.submissions.requirements import RequirementsError
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
-_SHOWN_FAULTS = 5  # in a message
+_SHOWN_FAULTS = 5  # of a team, in a message
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 
@@ -53,7 +72,83 @@ class InputsChangedError(PcgevalError):
     """The submission or params.yaml changed while trials ran, so that these were made from something else."""
 
 
+class TrialFaultError(PcgevalError):
+    """Trials failed through a model's server or this machine, so that the stage's output is not complete."""
+
+
+class _StoppedError(PcgevalError):
+    """The run is being stopped, which is no failure of the program that it ended."""
+
+
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
+
+
+@dataclass(frozen=True)
+class TeamTrials:
+    """The trials of one team with a model.
+
+    Attributes:
+        submission: The team's prompt or program.
+        backend: Where the model is asked.
+        folder: The raw folder of the model and team; finished trials in it are kept.
+        recorded: Finished trials of a program, which are replayed without running it.
+    """
+
+    submission: Submission
+    backend: Backend
+    folder: Path
+    recorded: Mapping[Trial, RecordedTrial] = field(default_factory=dict)
+
+
+def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
+    """Do every trial of all teams with a model that is not yet finished; remove what no trial owns.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        root: The competition's folder.
+
+    Raises:
+        FolderBusyError: Another process works on the same model.
+        LlmError: The model cannot be asked, or the disk is full; what is finished stays and the next run goes on.
+        TrialFaultError: Trials failed through no fault of a submission; the next run does them again.
+        InputsChangedError: The submissions or params.yaml changed meanwhile, or DVC would take the trials for theirs.
+        PcgevalError: A program cannot be run here; the trials of the other teams are done.
+    """
+    settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
+    is_recorded = settings.backend == "recorded"
+    live = None if is_recorded else open_backend(settings)
+    teams = [
+        TeamTrials(
+            submission,
+            live or open_backend(settings, root / recording_file(model, team)),
+            root / stage_dir("raw", model, team),
+            read_recorded_trials(root / recorded_trials_file(model, team)) if is_recorded else {},
+        )
+        for team, submission in submissions.items()
+    ]
+    folder, state = root / DATA / "raw" / model, root / STATE
+    with lock_folder(folder, generation_lock(model, state)):
+        if not is_recorded:
+            for submission in submissions.values():
+                if isinstance(submission.work, Program):
+                    with suppress(RequirementsError):  # its trials fail with the reason
+                        lock_requirements(submission.work.folder)
+        do_trials(
+            params,
+            model,
+            teams,
+            report_to(Progress(f"generate with {model}", len(teams) * len(list(trials(params))))),
+            state=state,
+            calls=root / CALLS,
+            trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
+        )
+        for team in teams:
+            summaries = root / summaries_file(model, team.submission.team)
+            write_summaries(summaries, team.folder, team.submission.team, trials(params))
+        remove_others(folder, {path for team in teams for path in _files(team, params)})
+        remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in params.teams})
+    _check_unchanged(params, model, root)
 
 
 def report_to(progress: Progress) -> Report:
@@ -70,209 +165,201 @@ def report_to(progress: Progress) -> Report:
     return report
 
 
-def generate_stage(
+def do_trials(
     params: Params,
     model: str,
-    submission: Submission,
-    backend: Backend,
-    folder: Path,
+    teams: Sequence[TeamTrials],
     report: Report,
     *,
     state: Path = STATE,
     calls: Path = CALLS,
     trust_programs: bool = False,
-    recorded_trials: Path | None = None,
-    keep_others: bool = False,
     observer: TrialObserver | None = None,
-    scheduler: str | None = None,
 ) -> None:
-    """Do every trial that is not yet finished, then list what became of all of them.
+    """Do every trial of some teams that is not yet finished, one letter of each team after the other.
 
     Args:
         params: The competition.
         model: The model's key in params.
-        submission: The team's prompt or program; its files are copied first, and the trials run from the copy.
-        backend: Where the model is asked.
-        folder: The raw folder of the model and team; finished trials in it are kept.
+        teams: The teams. The files of a program are copied first, and its trials run from the copy.
         report: Called after each trial, finished before or just now.
-        state: Where locks and the program's copy lie.
+        state: Where the programs' copies lie.
         calls: The call log's folder; a recorded model is only replayed and has no need of it.
-        trust_programs: Run a program without a sandbox where there is none.
-        recorded_trials: Where finished trials of a program lie; with a recorded model they are replayed, not run.
-        keep_others: Leave what no trial of params owns in the folder; else it is removed.
-        observer: Is told of trials while they run on this machine; only then what programs print is kept.
-        scheduler: The address of a Dask cluster that does the trials, as many at once as the model's `concurrency`; a
-            recorded model is replayed here.
+        trust_programs: Run programs without a sandbox where there is none.
+        observer: Is told of trials while they run; only then what programs print is kept.
 
     Raises:
-        FolderBusyError: Another process works on the same folder.
-        LlmError: The backend cannot serve, or the disk is full; what is finished stays and the next run goes on.
+        LlmError: The model cannot be asked, or the disk is full; what is finished stays and the next run goes on.
+        TrialFaultError: Trials failed through no fault of a submission; the next run does them again.
         InstallError: The packages of a program cannot be installed now, through no fault of its own.
-        SandboxError: There is no sandbox for a program.
-        TrialFaultError: Trials failed through no fault of the submission; the next run does them again.
+        SandboxError: There is no sandbox for a program. The trials of other teams are done before.
     """
     settings = params.models[model]
-    with (
-        lock_folder(folder, evaluation_lock(model, submission.team, state)),
-        submission_snapshot(submission, state / "snapshots" / model / submission.team) as copy,
-    ):
-        task = GenerationTask(copy, settings, pinned_digest(settings, backend), params.limits, params.competition.seed)
-        trial_list = list(trials(params))
-        if not keep_others:
-            _remove_stale_files(folder, submission.team, trial_list)
-        outcomes = []
-        faults = {}
-        recorded = read_recorded_trials(recorded_trials) if recorded_trials and settings.backend == "recorded" else {}
-        generation = _Generation(task, backend, folder, calls, trust_programs, recorded, observer)
-        far = None if settings.backend == "recorded" else scheduler
-        for done in generation.finish(trial_list, settings.concurrency, far):
-            outcomes.append(outcome_of(done.trial, done.record))
-            report(done.trial, done.record, done.is_new)
-            if not done.record.is_final:
-                faults[done.trial] = done.record.reason
-        write_outcomes(folder, outcomes)
-    if faults:
-        shown = [f"{trial.letter}{trial.number} ({faults[trial]})" for trial in sorted(faults)[:_SHOWN_FAULTS]]
-        more = "" if len(faults) == len(shown) else f", and {len(faults) - len(shown)} more"
-        accept = f" If one always fails: `pcgeval retry {submission.team} --accept WHY` counts it."
-        raise TrialFaultError(
-            f"{submission.team} with {model}: {len(faults)} of {len(trial_list)} trials failed through no fault of the "
-            f"submission: {', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again."
-            f"{'' if keep_others else accept}"
-        )
+    with ExitStack() as stack:
+        runs, log = [], CallLog(calls)
+        for team in teams:
+            copy = state / "snapshots" / model / team.submission.team
+            submission = stack.enter_context(submission_snapshot(team.submission, copy))
+            digest = settings.digest or team.backend.digest()
+            task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
+            runs.append(_TeamRun(task, team, log, observer))
+        generation = _Generation(model, runs, params, report)
+        generation.report_finished()
+        for backend in {id(run.backend): run.backend for run, _ in generation.to_do}.values():
+            pinned_digest(settings, backend)  # a server that has nothing to do may be away
+        errors = generation.open_runners(stack, trust_programs)
+        generation.do_others(settings.concurrency)
+        errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise TrialFaultError("\n".join(map(str, errors)))
 
 
-def check_unchanged(params: Params, model: str, team: str, folder: Path) -> None:
-    """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
-
-    Args:
-        params: The competition as it was when the stage began.
-        model: The model's key in params.
-        team: The team.
-        folder: The raw folder of the model and team, all trials finished.
-
-    Raises:
-        InputsChangedError: The submission, or params.yaml in what decides a trial, changed meanwhile.
-    """
-    now, submission = load_params(), load_submission(SUBMISSIONS / team)
-    if stale := stale_records(params, model, submission, folder):
-        changed = SUBMISSIONS / team
-    elif model not in now.models or [*trials(now)] != [*trials(params)]:
-        stale, changed = [*trials(params)], Path("params.yaml")
-    elif stale := stale_records(now, model, submission, folder):
-        changed = Path("params.yaml")
-    else:
-        return
-    raise InputsChangedError(
-        f"{changed}: changed while the trials of {team} with {model} ran; {len(stale)} were made from what was there "
-        f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
+def _faults_message(model: str, run: "_TeamRun") -> str:
+    shown = [f"{trial.letter}{trial.number} ({run.faults[trial]})" for trial in sorted(run.faults)[:_SHOWN_FAULTS]]
+    more = "" if len(run.faults) == len(shown) else f", and {len(run.faults) - len(shown)} more"
+    return (
+        f"{run.team} with {model}: {len(run.faults)} trials failed through no fault of the submission: "
+        f"{', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again. If one always fails: "
+        f"`pcgeval retry {run.team} --accept WHY` counts it."
     )
 
 
-@dataclass(frozen=True)
-class _FinishedTrial:
-    trial: Trial
-    record: TrialRecord
-    is_new: bool
+def _check_unchanged(params: Params, model: str, root: Path) -> None:
+    """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
+
+    Raises:
+        InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
+    """
+    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
+    is_other = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
+    for team, submission in submissions.items():
+        folder = root / stage_dir("raw", model, team)
+        if stale := stale_records(params, model, submission, folder):
+            changed = SUBMISSIONS / team
+        elif is_other:
+            stale, changed = [*trials(params)], Path(PARAMS_FILE)
+        elif stale := stale_records(now, model, submission, folder):
+            changed = Path(PARAMS_FILE)
+        else:
+            continue
+        raise InputsChangedError(
+            f"{changed}: changed while the trials of {team} with {model} ran; {len(stale)} were made from what was "
+            f"there before, and are kept in {folder}. Run again to do them with what is there now; or put the old back "
+            "first."
+        )
 
 
-class TrialFaultError(PcgevalError):
-    """Trials failed through a model's server or this machine, so that the stage's output is not complete."""
+class _TeamRun:
+    """The trials of one team while they are done."""
 
+    def __init__(self, task: GenerationTask, team: TeamTrials, log: CallLog, observer: TrialObserver | None) -> None:
+        self.task, self.backend, self.folder, self.recorded = task, team.backend, team.folder, team.recorded
+        self.team, self.log, self.observer = team.submission.team, log, observer
+        self.faults: dict[Trial, str] = {}
+        self.is_patient = False  # where the organiser accepted such a fault, all are to be seen
+        self.runner: Runner | None = None  # a sandbox or a package need be there only where a trial is to be done
+        self.contained = True
 
-class _StoppedError(PcgevalError):
-    """The run is being stopped, which is no failure of the program that it ended."""
-
-
-class _Generation:
-    """The trials of one model and team, those of an earlier run and those still to do."""
-
-    def __init__(
-        self,
-        task: GenerationTask,
-        backend: Backend,
-        folder: Path,
-        calls: Path,
-        trust_programs: bool,
-        recorded: Mapping[Trial, RecordedTrial],
-        observer: TrialObserver | None,
-    ) -> None:
-        self.task, self.backend, self.folder, self.calls = task, backend, folder, calls
-        self.trust_programs, self.recorded, self.observer = trust_programs, recorded, observer
-        self.stopping = threading.Event()
-        self.lock = threading.Lock()
-        self.faults_in_a_row = 0
-        self.is_patient = False  # where such a fault was accepted, all are to be seen
-
-    def finish(self, trial_list: list[Trial], threads: int, scheduler: str | None) -> Iterator[_FinishedTrial]:
-        """Yield the finished trials, then do the others and yield each as it ends."""
-        to_do = []
-        team = self.task.submission.team
-        for trial in trial_list:
-            fingerprint = self.task.fingerprint(trial)
-            kept = finished_trial(self.folder, team, trial, fingerprint)
-            if kept and not kept.is_final:
-                kept = None
-            self.is_patient = self.is_patient or bool(kept and kept.accepted)
-            recorded = self.recorded.get(trial)
-            if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
-                recorded = None
-            if kept and (kept == recorded.record if recorded else self._equals_recording(kept)):
-                yield _FinishedTrial(trial, kept, is_new=False)
-            elif recorded:
-                write_trial(self.folder, team, trial, recorded.response, recorded.record)
-                yield _FinishedTrial(trial, recorded.record, is_new=True)
-            else:
-                to_do.append(trial)
-        if to_do:
-            with self._attempting(scheduler) as attempt_trial:
-                yield from map_in_threads(lambda each: self._do(attempt_trial, each), to_do, threads, self.stopping)
+    def finished(self, trial: Trial) -> tuple[TrialRecord, bool] | None:
+        """Return the record of a trial that need not be done, and whether it was replayed just now."""
+        fingerprint = self.task.fingerprint(trial)
+        before = finished_trial(self.folder, self.team, trial, fingerprint)
+        if before and not before.is_final:
+            before = None
+        self.is_patient = self.is_patient or bool(before and before.accepted)
+        recorded = self.recorded.get(trial)
+        if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
+            recorded = None
+        if before and (before == recorded.record if recorded else self._equals_recording(before)):
+            return before, False
+        if recorded:
+            write_trial(self.folder, self.team, trial, recorded.response, recorded.record)
+            return recorded.record, True
+        return None
 
     def _equals_recording(self, record: TrialRecord) -> bool:
         """Tell whether a trial's calls ended as its recording has them; the recording may have been edited since."""
         return not isinstance(self.backend, RecordedModel) or self.backend.replays(record.call_outcomes)
 
-    @contextmanager
-    def _attempting(self, scheduler: str | None) -> Iterator[Callable[[Trial], Attempt]]:
-        """Open what does a trial: a sandbox or a package need be there only where a trial is to be done."""
-        if scheduler:
-            with packages_for("a Dask cluster"):
-                from pcgeval.generation.cluster import attempts_on_cluster  # noqa: PLC0415 - an extra, slow to import
-            with attempts_on_cluster(scheduler, self.task, self.calls, self.trust_programs) as attempt_there:
-                yield attempt_there
-            return
-        log, observer = CallLog(self.calls), self.observer
-        team, overtime = self.task.submission.team, self.task.limits.overtime
-        with opened_runner(self.task, self.trust_programs, keep_output=observer is not None) as (runner, contained):
-
-            def attempt_here(trial: Trial) -> Attempt:
-                backend = TrialBackend(self.backend, log, team, trial, overtime, observer)
-                return attempt(self.task, trial, runner, backend, contained=contained)
-
-            yield attempt_here
-
-    def _do(self, attempt_trial: Callable[[Trial], Attempt], trial: Trial) -> _FinishedTrial:
-        team = self.task.submission.team
-        if self.observer and isinstance(self.task.submission.work, Program):
+    def do(self, trial: Trial, stopping: threading.Event) -> TrialRecord:
+        """Do a trial and write it."""
+        assert self.runner is not None  # noqa: S101 - opened before
+        is_program = isinstance(self.task.submission.work, Program)
+        if self.observer and is_program:
             self.observer.asking(trial, 0)
-        made = attempt_trial(trial)
-        run = made.run
-        if run.reason and isinstance(self.task.submission.work, Program) and self.stopping.wait(_SIGNAL_SECONDS):
+        backend = TrialBackend(self.backend, self.log, self.team, trial, self.task.limits.overtime, self.observer)
+        outcome = attempt(self.task, trial, self.runner, backend, contained=self.contained)
+        if outcome.run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         if self.observer:
-            self.observer.ended(trial, run.printed)
-        response, record = _response_and_record(self.task, trial, made)
-        write_trial(self.folder, team, trial, response, record)
+            self.observer.ended(trial, outcome.run.printed)
+        response, record = _response_and_record(self.task, trial, outcome)
+        write_trial(self.folder, self.team, trial, response, record)
+        return record
+
+
+class _Generation:
+    """The trials of all teams in turn: those of an earlier run and those still to do."""
+
+    def __init__(self, model: str, runs: Sequence[_TeamRun], params: Params, report: Report) -> None:
+        self.model = model
+        by_letter = [list(group) for _, group in groupby(trials(params), key=attrgetter("letter"))]
+        self.to_do = [(run, trial) for letter in by_letter for run in runs for trial in letter]
+        self.report = report
+        self.stopping = threading.Event()
+        self.lock = threading.Lock()
+        self.faults_in_a_row = 0
+
+    def report_finished(self) -> None:
+        """Report the trials that need not be done, and take them off the list."""
+        left = []
+        for run, trial in self.to_do:
+            if finished := run.finished(trial):
+                self.report(trial, *finished)
+            else:
+                left.append((run, trial))
+        self.to_do = left
+
+    def open_runners(self, stack: ExitStack, trust_programs: bool) -> list[PcgevalError]:
+        """Open what runs each submission that has trials to do; return why some cannot be run, and leave these out."""
+        errors: list[PcgevalError] = []
+        for run in dict.fromkeys(run for run, _ in self.to_do):
+            opening = opened_runner(run.task, trust_programs, keep_output=run.observer is not None)
+            try:
+                run.runner, run.contained = stack.enter_context(opening)
+            except PcgevalError as error:
+                errors.append(error)
+        self.to_do = [(run, trial) for run, trial in self.to_do if run.runner is not None]
+        return errors
+
+    def do_others(self, threads: int) -> None:
+        """Do the trials on the list, several at once, and report each as it ends.
+
+        Raises:
+            LlmError: The model cannot be asked.
+            TrialFaultError: Too many trials one after the other failed through no fault of a submission.
+        """
+        for trial, record in map_in_threads(self._do, self.to_do, threads, self.stopping):
+            self.report(trial, record, True)
+
+    def _do(self, item: tuple[_TeamRun, Trial]) -> tuple[Trial, TrialRecord]:
+        run, trial = item
+        record = run.do(trial, self.stopping)
         with self.lock:
-            self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
-            if self.faults_in_a_row >= FAULTS_IN_A_ROW and not self.is_patient:
+            if record.cause is not None:
+                run.faults[trial] = record.reason or ""
+            if not run.is_patient:
+                self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
+            if self.faults_in_a_row >= FAULTS_IN_A_ROW:
                 raise TrialFaultError(
-                    f"{team} with {self.task.model.name}: {self.faults_in_a_row} trials one after the "
-                    "other failed through no fault of the submission, the last one "
-                    f"{trial.letter}{trial.number}: {record.reason}. No other was begun. Look at the log of the "
-                    "model's server, then run again: what is finished is kept."
+                    f"{run.team} with {self.model}: {self.faults_in_a_row} trials one after the other failed "
+                    f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
+                    "No other was begun. Look at the log of the model's server, then run again: what is finished is "
+                    "kept."
                 )
-        return _FinishedTrial(trial, record, is_new=True)
+        return trial, record
 
 
 def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: CallLog) -> RecordedTrial:
@@ -291,14 +378,6 @@ def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: Cal
     calls = TrialBackend(backend, log, task.submission.team, trial, task.limits.overtime)
     made = attempt(task, trial, PromptRunner(task.submission.work, task.limits), calls, contained=True)
     return RecordedTrial(trial.letter, trial.number, *_response_and_record(task, trial, made))
-
-
-def outcome_of(trial: Trial, record: TrialRecord) -> TrialOutcome:
-    """Return what a trial's record says became of it, with the decision that its failure counts."""
-    if record.reason is None:
-        return succeeded(trial)
-    decision = f"; counted as failed by {record.accepted}" if record.accepted else ""
-    return failed(trial, "generate", record.reason + decision)
 
 
 def _response_and_record(task: GenerationTask, trial: Trial, made: Attempt) -> tuple[str, TrialRecord]:
@@ -320,14 +399,7 @@ def _response_and_record(task: GenerationTask, trial: Trial, made: Attempt) -> t
     return response, record
 
 
-def _remove_stale_files(folder: Path, team: str, wanted: Iterable[Trial]) -> None:
-    """Remove what no wanted trial owns, so that the folder holds the same bytes as a run from scratch."""
-    if not folder.is_dir():
-        return
-    own = {record_path(folder, team, trial).with_suffix(suffix) for trial in wanted for suffix in (".txt", ".json")}
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_dir() and not path.is_symlink():
-            if not any(path.iterdir()):
-                path.rmdir()
-        elif path not in own:
-            path.unlink()
+def _files(team: TeamTrials, params: Params) -> Sequence[Path]:
+    """Return the files of a team's trials: the response and the record of each."""
+    records = [record_path(team.folder, team.submission.team, trial) for trial in trials(params)]
+    return [path.with_suffix(suffix) for path in records for suffix in (".txt", ".json")]

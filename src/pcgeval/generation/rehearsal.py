@@ -8,9 +8,9 @@ from pathlib import Path
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model, Params
 from pcgeval.core.threads import map_in_threads
-from pcgeval.core.trials import TrialRecord
+from pcgeval.core.trials import RecordedTrial, TrialRecord
 from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.generate import TrialFaultError, generate_stage
+from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
 from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest
@@ -83,7 +83,7 @@ def rehearse(
     folder: Path,
     *,
     trust_programs: bool = False,
-    recorded_trials: Path | None = None,
+    recorded: Mapping[Trial, RecordedTrial] | None = None,
 ) -> TrialRecord:
     """Do the first trial of a submission as the stage will: its calls are real, and kept in the call log for the run.
 
@@ -94,25 +94,22 @@ def rehearse(
         backend: Where the model is asked.
         folder: A temporary folder; response, record and lock go there.
         trust_programs: Run a program without a sandbox where there is none.
-        recorded_trials: Where finished trials of a program lie, for a recorded model.
+        recorded: Finished trials of a program, for a recorded model.
 
     Raises:
-        PcgevalError: As for `generate_stage`, but for a failed trial.
+        PcgevalError: As for `do_trials`, but for a failed trial.
     """
     first = {"characters": params.competition.characters[0], "trials": 1}
     one_trial = params.model_copy(update={"competition": params.competition.model_copy(update=first)})
     records: list[TrialRecord] = []
     try:
-        generate_stage(
+        do_trials(
             one_trial,
             model,
-            submission,
-            backend,
-            folder / "raw",
+            [TeamTrials(submission, backend, folder / "raw", recorded or {})],
             lambda trial, record, is_new: records.append(record),  # noqa: ARG005
             state=folder / "state",
             trust_programs=trust_programs,
-            recorded_trials=recorded_trials,
         )
     except TrialFaultError:
         if not records:

@@ -1,13 +1,16 @@
-"""The stage `grade`: the grade of one team of the competition."""
+"""The stage grade: the grade of each team of the competition."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from pcgeval.checks.gathering import gather_submission, read_evidence
+from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text, sha256_file, write_bytes, write_json
+from pcgeval.core.files import read_text, remove_others, sha256_file, write_bytes, write_json
 from pcgeval.core.layout import (
     CALLS,
+    GRADES,
+    JUDGEMENTS,
     SUBMISSIONS,
     TASK_FILE,
     grade_file,
@@ -19,15 +22,37 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.params import Params
 from pcgeval.judge.client import CallFiles, OpenBackend
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import GradingProgress, Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.check_file import add_checks
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
 from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.text import summary_lines
 
 
-def grade_stage(
+def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend) -> None:
+    """Grade every team by the rubric; what a model judge said before is not asked again.
+
+    Args:
+        params: The competition.
+        root: Its folder.
+        open_backend: Opens the judge's model.
+
+    Raises:
+        PcgevalError: As for `grade_team`; the teams before are graded.
+    """
+    for team in params.teams:
+        report = GradingProgress(f"grade {team}") if params.rubric.judge == "simple" else no_report
+        output = grade_team(params, team, root, report, open_backend=open_backend)
+        for line in summary_lines(output)[: len(output.warnings) + 1]:
+            print_stderr(f"grade of {team}: {line}")
+    (root / JUDGEMENTS).mkdir(parents=True, exist_ok=True)  # DVC wants it also where no model judged
+    remove_others(root / JUDGEMENTS, {root / judgement_file(team) for team in params.teams})
+    remove_others(root / GRADES, {root / grade_file(team) for team in params.teams})
+
+
+def grade_team(
     params: Params,
     team: str,
     root: Path = Path(),
@@ -54,7 +79,6 @@ def grade_stage(
     with calls.opened(task.folder, settings) as log:
         output = grade(task, settings, log, report, open_backend=open_backend)
         calls.write_export(log, keep_others=bool(output.warnings))
-        (root / judgement_file(team)).parent.mkdir(parents=True, exist_ok=True)  # also where no model judged
         identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))
         output = replace(output, team=team, rubric=identity)
         write_json(root / grade_file(team), output.to_json())

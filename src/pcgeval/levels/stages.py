@@ -1,12 +1,14 @@
-"""The stages extract and convert over the files of one team and model: responses to code, code to levels."""
+"""The stages extract and convert: from the responses of all models and teams to code, and from code to levels."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
-from pcgeval.core.files import empty_folder, write_text
-from pcgeval.core.layout import StageDir, Trial, trial_file
-from pcgeval.core.stage_files import StageName, TrialOutcome, failed, read_outcomes, succeeded, write_outcomes
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import rewritten_folder, write_text
+from pcgeval.core.layout import DATA, StageDir, Trial, stage_dir, trial_file, trials
+from pcgeval.core.params import Params
+from pcgeval.core.stage_files import TrialOutcome, failed
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
@@ -15,55 +17,65 @@ from pcgeval.levels.xml import level_xml
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
 
-def extract_stage(raw: Path, intermediate: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
-    """Write the code of each response of a team, and the outcome of each trial, into an emptied folder.
+def extract_stage(params: Params, root: Path = Path()) -> None:
+    """Write the code of each response to `data/intermediate`; a response without code gets no file.
 
     Args:
-        raw: The folder of one model and team with the responses and their `trials.json`.
-        intermediate: The folder to fill, `<letter>/<team>_<letter>_<trial>.txt`.
-        team: The team's name, part of the file names.
-        trials: The trials to go through; a trial that failed before is carried on.
+        params: The competition.
+        root: Its folder, with the responses in `data/raw`.
 
     Raises:
-        FileError: `trials.json` or a file that is there cannot be read, or the folder cannot be emptied.
+        FileError: The responses of a team are missing, or a file cannot be read or written.
     """
-    return _run(_Work("extract", "raw", "intermediate", _code), raw, intermediate, team, trials)
+    for model, team in product(params.models, params.teams):
+        if not (root / stage_dir("raw", model, team)).is_dir():
+            raise FileError(f"{stage_dir('raw', model, team)}: is missing. Run `dvc repro` to ask the model.")
+    _convert_all(params, root, "raw", "intermediate", _code)
 
 
-def convert_stage(intermediate: Path, levels: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
-    """Write the level of each code file of a team, like `extract_stage`; a level with any fault is discarded whole.
+def convert_stage(params: Params, root: Path = Path()) -> None:
+    """Write the level of each code file to `data/levels`; code with any fault gets no level.
 
     Raises:
         FileError: As for `extract_stage`.
     """
-    return _run(_Work("convert", "intermediate", "levels", level_xml), intermediate, levels, team, trials)
+    _convert_all(params, root, "intermediate", "levels", level_xml)
 
 
-@dataclass(frozen=True)
-class _Work:
-    stage: StageName
-    source: StageDir
-    target: StageDir
-    convert: Callable[[str], str]  # raises LevelError
+def missing_level(response: Path, trial: Trial, failure: str | None) -> TrialOutcome:
+    """Return why a trial has no level: its own failure, or that of its response or code.
+
+    Args:
+        response: The file of the response.
+        trial: The trial.
+        failure: Why the trial failed, if it did.
+
+    Raises:
+        FileError: The response cannot be read.
+    """
+    if failure is not None:
+        return failed(trial, "generate", failure)
+    try:
+        code = _code(_read(response))
+    except LevelError as error:
+        return failed(trial, "extract", error.reason)
+    try:
+        level_xml(code)
+    except LevelError as error:
+        return failed(trial, "convert", error.reason)
+    return failed(trial, "convert", "the level file is missing")
 
 
-def _run(work: _Work, source: Path, target: Path, team: str, trials: Iterable[Trial]) -> list[TrialOutcome]:
-    previous = read_outcomes(source)
-    empty_folder(target, keep=source)
-    outcomes = []
-    for trial in trials:
-        outcome = previous.get(trial, failed(trial, work.stage, f"the {work.source} folder lists no such trial"))
-        if outcome.reason is None:
-            try:
-                text = work.convert(_read(trial_file(source, work.source, team, trial)))
-            except LevelError as error:
-                outcome = failed(trial, work.stage, error.reason)
-            else:
-                write_text(trial_file(target, work.target, team, trial), text)
-                outcome = succeeded(trial)
-        outcomes.append(outcome)
-    write_outcomes(target, outcomes)
-    return outcomes
+def _convert_all(params: Params, root: Path, source: StageDir, target: StageDir, convert: Callable[[str], str]) -> None:
+    with rewritten_folder(root / DATA / target, keep=root / DATA / source):
+        for model, team in product(params.models, params.teams):
+            source_folder, target_folder = (root / stage_dir(name, model, team) for name in (source, target))
+            for trial in trials(params):
+                try:
+                    text = convert(_read(trial_file(source_folder, source, team, trial)))
+                except LevelError:
+                    continue
+                write_text(trial_file(target_folder, target, team, trial), text)
 
 
 def _code(response: str) -> str:

@@ -34,7 +34,7 @@ def open_backend(
     # what makes HTTP requests is imported where it is needed: a replay need not load it
     match model.backend:
         case "recorded":
-            return RecordedModel(recording, model.digest)
+            return RecordedModel.read(recording, model.digest)
         case "llamacpp":
             from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp  # noqa: PLC0415
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
-from pcgeval.llm.call_log import read_recording
+from pcgeval.llm.call_log import LoggedCall, read_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 
 
@@ -13,17 +14,31 @@ class RecordedModel:
     Of several outcomes of the same request the first counts, as in the call log.
     """
 
-    def __init__(self, recording: Path, digest: str | None) -> None:
-        """Read a recording; `digest` is the model's as params.yaml pins it."""
+    def __init__(self, calls: Iterable[LoggedCall], digest: str, source: str) -> None:
+        """Take the calls.
+
+        Args:
+            calls: The calls of the model.
+            digest: The model's, part of each request's hash.
+            source: The name of the recording, for messages.
+        """
+        self._digest, self._source = digest, source
+        self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
+        for call in calls:
+            self._outcomes.setdefault(call.key, call.outcome)
+
+    @classmethod
+    def read(cls, recording: Path, digest: str | None) -> Self:
+        """Read a recording; `digest` is the model's as params.yaml pins it.
+
+        Raises:
+            LlmError: There is no digest, or no such file.
+        """
         if digest is None:
             raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it.")
         if not recording.is_file():
             raise LlmError(f"{recording}: no such recording. Set the model's backend to ollama, or add the file.")
-        self.recording = recording
-        self._digest = digest
-        self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
-        for call in read_recording(recording):
-            self._outcomes.setdefault(call.key, call.outcome)
+        return cls(read_recording(recording), digest, str(recording))
 
     def digest(self) -> str:
         """Return the pinned digest; a reply of other bytes is never found."""
@@ -39,13 +54,17 @@ class RecordedModel:
         outcome = self._outcomes.get(request.key)
         if outcome is None:
             raise LlmError(
-                f"{self.recording}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
+                f"{self._source}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
                 "prompt, options, seed or digest changed since. "
                 "Set the model's backend to ollama or llamacpp and run again to ask it for real."
             )
         if isinstance(outcome, str):
             raise CallError(outcome)
         return outcome
+
+    def knows(self, request: ChatRequest) -> bool:
+        """Tell whether a request was recorded."""
+        return request.key in self._outcomes
 
     def replays(self, calls: Iterable[tuple[str, ChatReply | str]]) -> bool:
         """Tell whether calls (key, and reply or reason) would end as they did."""

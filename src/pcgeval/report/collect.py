@@ -20,6 +20,7 @@ from pcgeval.core.layout import (
     letter_file,
     replays_file,
     stage_dir,
+    summaries_file,
     trial_file,
 )
 from pcgeval.core.level_table import engine_sha256
@@ -41,7 +42,7 @@ from pcgeval.core.stage_files import (
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import read_record, read_usage, record_path
+from pcgeval.core.trials import read_record, read_summaries, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.report.formats import shortened
 from pcgeval.report.inspection import ConversationMessage, conversation
@@ -188,7 +189,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     raw, code_dir, stability_dir, similarity_dir = (
         root / stage_dir(name, model, row.team) for name in ("raw", "intermediate", "stability", "similarity")
     )
-    outcomes = read_outcomes(similarity_dir)
+    outcomes, summaries = read_outcomes(stability_dir), read_summaries(root / summaries_file(model, row.team))
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
     levels = {Trial(each.letter, each.trial): each for each in simulations.trials}
     path = root / replays_file(model, row.team)
@@ -204,7 +205,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         for number in range(1, competition.trials + 1):
             trial, key = Trial(letter, number), (row.team, letter, number)
             what = f"team {row.team}, letter {letter}, trial {number}"
-            outcome = _found(outcomes, trial, similarity_dir / TRIALS_FILE, what)
+            outcome = _found(outcomes, trial, stability_dir / TRIALS_FILE, what)
             stability, similarity = stabilities.get(number), similarities.get(number)
             result = TrialResult(
                 trial=trial,
@@ -217,7 +218,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                 score=_found(official.trials, key, official.folder / TRIAL_SCORES, what).score if scored else None,
                 reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
                 code=_code(trial_file(code_dir, "intermediate", row.team, trial), outcome),
-                usage=read_usage(raw, row.team, trial),
+                usage=summaries[trial].usage if trial in summaries else None,
             )
             if not result.failure and None in (result.level, stability, similarity, result.top_label):
                 raise FileError(

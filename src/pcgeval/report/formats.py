@@ -52,11 +52,6 @@ class Scale:
         return figure(Decimal(value).scaleb(self.exponent), self.digits)
 
 
-def signed(value: Figure) -> str:
-    """Return a change with its sign and three significant digits; 0 is shown without one."""
-    return f"{float(value):+.3g}" if value else "0"
-
-
 def grade(value: float | None) -> str:
     """Return a rubric score with two decimals."""
     return "not graded" if value is None else figure(value, 2)

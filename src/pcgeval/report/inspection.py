@@ -13,7 +13,6 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import (
     OFFICIAL_RESULTS,
-    STAGE_DIRS,
     SUBMISSIONS,
     Trial,
     letter_file,
@@ -123,7 +122,7 @@ def inspected_trials(
     """
     submission = load_submission(SUBMISSIONS / team)
     raw, images = stage_dir("raw", model, team), stage_dir("images", model, team)
-    outcomes = _last_outcomes(model, team)
+    outcomes = _outcomes(model, team)
     scores = _scores(model, team)
     chosen = list(trials(params) if wanted is None else wanted)
     stabilities, similarities = {}, {}
@@ -201,14 +200,12 @@ def _messages(submission: Submission, trial: Trial, record: TrialRecord) -> Iter
         yield ConversationMessage("model", call.reply.text)
 
 
-def _last_outcomes(model: str, team: str) -> Mapping[Trial, TrialOutcome]:
-    """Return the outcomes of the last stage that has any."""
-    for name in reversed(STAGE_DIRS):
-        try:
-            return read_outcomes(stage_dir(name, model, team))
-        except FileError:
-            continue
-    return {}
+def _outcomes(model: str, team: str) -> Mapping[Trial, TrialOutcome]:
+    """Return the outcomes of the trials; none before their levels were simulated."""
+    try:
+        return read_outcomes(stage_dir("stability", model, team))
+    except FileError:
+        return {}
 
 
 def _scores(model: str, team: str) -> dict[Trial, Decimal]:

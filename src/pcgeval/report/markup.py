@@ -66,7 +66,7 @@ def environment() -> Environment:
     )
     for each in (
         *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
-        *(formats.shortened, formats.shown, formats.signed, outlines, motion, formats.moved, formats.calls),
+        *(formats.shortened, formats.shown, outlines, motion, formats.moved, formats.calls),
         commonest_failures,
         *(duration, foreign_text, reasons_without_grade, record_of, round_totals, rounded),
     ):

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pcgeval.core.console import duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, evaluation_lock, recording_file, stage_dir, trials
+from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, generation_lock, recording_file, stage_dir, trials
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
@@ -224,14 +224,15 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             last = max(again, key=lambda each: each.written)
             why = last.fault or "it was made from another submission, model, seed or limits"
             notes.append(f"{model}, {team}: {len(again)} trials are done again in the next run; the last one: {why}")
-        _, since = lock_holder(evaluation_lock(model, team)) or (None, None)
-        new = 0 if since is None else sum(each.written >= since for each in found.values())
-        per_minute = None if since is None or not new else _MINUTE * new / max(now - since, 1.0)
+        _, since = lock_holder(generation_lock(model)) or (None, None)
+        per_minute = None if since is None else _per_minute(found.values(), since, now)
+        of_model = (each for (name, _), of_team in finished.items() if name == model for each in of_team.values())
+        model_per_minute = None if since is None else _per_minute(of_model, since, now)  # the teams take turns
         seconds = _trial_seconds(costs, model, team, submissions.get(team))
         if every == done or params.models[model].backend == "recorded":
             left: float | None = 0.0
-        elif per_minute:
-            left = _MINUTE * (every - done) / per_minute
+        elif model_per_minute:
+            left = _MINUTE * (every - done) / model_per_minute
         else:
             left = None if seconds is None else (every - done) * seconds / params.models[model].concurrency
         rows.append(
@@ -248,11 +249,17 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 trial_seconds=seconds,
                 per_minute=per_minute,
                 seconds_left=left,
-                running=since is not None,
+                running=since is not None and done < every,
                 measured=ranking is not None and team in ranking.measured[model],
             )
         )
     return RunStatus(tuple(rows), ranking, tuple(notes))
+
+
+def _per_minute(trials: Iterable[_KnownTrial], since: float, now: float) -> float | None:
+    """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
+    new = sum(trial.written >= since for trial in trials)
+    return _MINUTE * new / max(now - since, 1.0) if new else None
 
 
 def write_status_page(params: Params, status: RunStatus, path: Path, refresh: int | None = None) -> None:

@@ -195,7 +195,8 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
     except SandboxError as error:
         if not trust_programs:
             raise SandboxError(
-                f"{error} Or give --trust-programs to run them without a sandbox. {TRUST_MEANS}"
+                f"{error} Or run them without a sandbox: `try` and `grade` with --trust-programs, all else with "
+                f"{TRUST_PROGRAMS}=1. {TRUST_MEANS}"
             ) from error
         return Sandbox(limits, contained=False, network=True)
     if status.code is None:

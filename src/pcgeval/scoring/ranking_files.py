@@ -11,8 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from pcgeval.core.files import write_json, write_text
-from pcgeval.core.layout import EVALUATING, METRICS, RANKING_CSV, RANKING_JSON, STAGE_DIRS, TRIALS_FILE, stage_dir
-from pcgeval.core.params import Params
+from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
 from pcgeval.core.stage_files import RankingFile, RankingIntervals, RankingRules, plain
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
 from pcgeval.scoring.ranking import Ranking
@@ -27,35 +26,6 @@ class Bootstrap:
 
     resamples: int = 0
     seed: int = 0
-
-
-def ranking_doubts(params: Params, ranking: RankingFile) -> list[str]:
-    """Return why a ranking may not be that of the competition as it is now, a sentence each; no trial is read.
-
-    Args:
-        params: The competition.
-        ranking: The ranking that lies in `results`.
-    """
-    doubts = []
-    if EVALUATING.exists():
-        doubts.append("an evaluation was begun after it, and has not come to its end")
-    models = {model for each in ranking.teams for model in each.models}
-    ranked = ({each.team for each in ranking.teams}, models, ranking.rules.letters, ranking.rules.trials)
-    competition = params.competition
-    if ranked != (set(params.teams), set(params.models), competition.characters, competition.trials):
-        doubts.append("params.yaml has other teams, models, letters or trials")
-    begun = [
-        (model, team) for model in params.models for team in params.teams if stage_dir("raw", model, team).exists()
-    ]
-    incomplete = [
-        f"{team} with {model}"
-        for model, team in begun
-        if not (stage_dir("raw", model, team) / TRIALS_FILE).exists()
-        or not all(stage_dir(stage, model, team).exists() for stage in STAGE_DIRS)
-    ]
-    if incomplete:
-        doubts.append(f"not evaluated to the end: {', '.join(incomplete[:10])}{', ...' if incomplete[10:] else ''}")
-    return doubts
 
 
 def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:

@@ -15,7 +15,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import ResultHash
+from pcgeval.core.stage_files import RankingFile, ResultHash
 
 # The stages that decide a ranking, and the packages in src/pcgeval that they load.
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
@@ -51,6 +51,7 @@ def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[
     recorded = [(model, team) for model, team in pairs if params.models[model].backend == "recorded"]
     source = Path("src", "pcgeval")
     parts: dict[str, list[Path]] = {
+        "classifier": [Path(params.similarity.model)],  # a classifier of the hub is named by params.yaml alone
         "submissions": [SUBMISSIONS / team for team in params.teams],
         "recordings": [file(*pair) for pair in recorded for file in (recording_file, recorded_trials_file)],
         "trials": [stage_dir("raw", *pair) for pair in pairs],
@@ -59,6 +60,7 @@ def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[
         ],
         "source": [
             source / "__init__.py",
+            source / "pipeline.py",
             *(source / package for package in PACKAGES),
             *(Path("stages", f"{stage}.py") for stage in STAGES),
         ],
@@ -75,7 +77,7 @@ def deciding_params(params: Params) -> dict[str, Any]:
 
 
 def result_hash(
-    params: Params, ranking: Mapping[str, Any], files: Mapping[str, Iterable[tuple[str, str]]], classifier: str
+    params: Params, ranking: Mapping[str, Any], files: Mapping[str, Iterable[tuple[str, str]]]
 ) -> ResultHash:
     """Return the result hash of a ranking.
 
@@ -83,22 +85,50 @@ def result_hash(
         params: The competition.
         ranking: The value of `ranking.json`, whose own result hash is left out.
         files: What `deciding_files` returns.
-        classifier: The classifier's name and SHA-256, as the ranking names it.
     """
     parts = {part: sha256_json([list(each) for each in listed]) for part, listed in files.items()}
     parts["params"] = sha256_json(deciding_params(params))
-    parts["classifier"] = sha256_json(classifier)
     parts["ranking"] = sha256_json({key: value for key, value in ranking.items() if key != "result"})
     return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
 
 
+def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
+    """Return why a ranking may not be that of what is in the folder now, a sentence each: its hash says so.
+
+    Args:
+        params: The competition as it is now.
+        ranking: What `results/ranking.json` holds.
+        root: The competition's folder.
+
+    Raises:
+        FileError: A file cannot be read.
+    """
+    if ranking.result is None:
+        return ["it has no result hash: the stage rank did not write it"]
+    now = result_hash(params, ranking.model_dump(by_alias=True), deciding_files(params, root))
+    parts = [part for part in now.parts if now.parts[part] != ranking.result.parts.get(part)]
+    if inputs := [part for part in parts if part != "ranking"]:
+        return [f"it was made from other {', '.join(inputs)}"]
+    if parts:
+        return ["it was altered after the stage rank wrote it"]
+    return [] if now == ranking.result else ["its result hash is not that of its parts"]
+
+
 def _hashed(root: Path, paths: Iterable[Path]) -> list[tuple[str, str]]:
-    names = {name for path in paths for name in _files(root, path)}
+    names = {name for path in paths for name in files_at(root, path)}
     return [(name, sha256_file(root / name)) for name in sorted(names, key=os.fsencode)]
 
 
-def _files(root: Path, path: Path) -> Iterator[str]:
-    """Yield a file, or all files below a folder, without what DVC ignores; DVC may link a file to its cache."""
+def files_at(root: Path, path: Path) -> Iterator[str]:
+    """Yield a file's name, or those of all files below a folder, without what DVC ignores; links count as files.
+
+    Args:
+        root: The competition's folder.
+        path: The file or folder relative to it; nothing comes where there is neither.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
     if (root / path).is_file():
         yield path.as_posix()
     elif (root / path).is_dir():

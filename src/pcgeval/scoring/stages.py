@@ -1,13 +1,20 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.layout import RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir, trials
+from pcgeval.core.files import rewritten_folder
+from pcgeval.core.layout import (
+    DATA,
+    OFFICIAL_RESULTS,
+    RESULTS,
+    STAGE_DIRS,
+    SUBMISSIONS,
+    stage_dir,
+    summaries_file,
+)
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import read_outcomes
-from pcgeval.core.trials import read_usage
+from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
@@ -19,27 +26,28 @@ from pcgeval.scoring.uncertainty import bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
 
-def score_stage(params: Params, model: str, out_folder: Path, root: Path = Path()) -> None:
-    """Write the four official result files of one model into a folder, from the measurements below `root`.
+def score_stage(params: Params, root: Path = Path()) -> None:
+    """Write the four official result files of each model to `results/official/<model>`, from the measurements.
 
     Raises:
         ScoringError: Results are absent or not as they should be.
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
-    results = read_measured(params, (model,), submissions, root)
-    baselines = [each.team for each in submissions if each.notes.role == "baseline"]
-    official_files(score_competition(results, rules).models[0], rules, baselines).write(out_folder)
+    baselines = [submission.team for submission in submissions if submission.notes.role == "baseline"]
+    with rewritten_folder(root / OFFICIAL_RESULTS, keep=root / DATA / "similarity"):
+        for model in params.models:
+            results = read_measured(params, (model,), submissions, root)
+            scores = score_competition(results, rules).models[0]
+            official_files(scores, rules, baselines).write(root / OFFICIAL_RESULTS / model)
 
 
-def rank_stage(
-    params: Params, results_folder: Path = RESULTS, root: Path = Path(), *, with_hash: bool = True
-) -> Ranking:
-    """Write `ranking.csv`, `ranking.json` and `metrics.json` over all models into a folder; return the ranking.
+def rank_stage(params: Params, root: Path = Path()) -> Ranking:
+    """Write `results/ranking.csv`, `ranking.json` and `metrics.json` over all models; return the ranking.
 
     It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
-    engine and the classifier, and the script's quirks must not reach the intervals. Flags come from
-    the trials' records. The result hash covers all files that decide the ranking; they are not read `with_hash` False.
+    engine and the classifier, and the script's quirks must not reach the intervals. Flags come from the trials'
+    records. The result hash covers all files that decide the ranking.
 
     Raises:
         ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
@@ -53,10 +61,8 @@ def rank_stage(
     entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
     ranking = rank(scores, entrants, intervals)
     file = ranking_file(ranking, scores, drawn)
-    if with_hash:
-        result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root), file.classifier)
-        file = file.model_copy(update={"result": result})
-    write_ranking(results_folder, ranking, scores, file)
+    result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root))
+    write_ranking(root / RESULTS, ranking, scores, file.model_copy(update={"result": result}))
     return ranking
 
 
@@ -64,10 +70,8 @@ def _flagged_trials(params: Params, team: str, root: Path) -> dict[str, int]:
     """Count a team's flagged trials by model; a model without any records is left out."""
     flagged = {}
     for model in params.models:
-        folder = root / stage_dir("raw", model, team)
-        usages = [read_usage(folder, team, trial) for trial in trials(params)]
-        if any(usages):
-            flagged[model] = sum(bool(usage and usage.flags) for usage in usages)
+        if summaries := read_summaries(root / summaries_file(model, team)):
+            flagged[model] = sum(bool(summary.usage.flags) for summary in summaries.values())
     return flagged
 
 
@@ -127,6 +131,4 @@ def read_measured_team(params: Params, model: str, team: str, root: Path = Path(
             f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
             "Run `dvc repro` to make it."
         )
-    outcomes = read_outcomes(folders["similarity"])  # of the last stage, which keeps the failures of all before it
-    failed = sum(trial not in outcomes or outcomes[trial].failed_stage is not None for trial in trials(params))
-    return replace(results, failed_trials=failed)
+    return results

@@ -6,6 +6,7 @@ Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.layout import letter_file
+from pcgeval.core.files import rewritten_folder
+from pcgeval.core.layout import DATA, letter_file, stage_dir
+from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     DiversityFile,
     PairDistance,
@@ -100,33 +103,30 @@ def _rows(vectors: ArrayLike) -> Floats:
     return rows
 
 
-def diversity_stage(
-    similarity: Path, diversity_folder: Path, team: str, trials_per_letter: int, letters: str, vectors: Vectors
-) -> None:
-    """Write the official `<C>.json` of diversity for every letter from the similarity files of one team and model.
+def diversity_stage(params: Params, root: Path = Path()) -> None:
+    """Write the official `data/diversity/<model>/<team>/<C>.json` of every letter from the similarity files.
 
     Distances and rates are rounded to 7 decimals, so that the files are the same on every processor.
 
     Args:
-        similarity: Folder with the `<C>.json` that the classifier wrote.
-        diversity_folder: Folder to write to.
-        team: Whose levels these are; errors name it.
-        trials_per_letter: The configured number of trials T.
-        letters: The letters of the competition.
-        vectors: `softmax` compares the 26 probabilities (the rules), `cls` the embeddings (the 2025 script).
+        params: The competition; `diversity.vectors` names what is compared: `softmax`, the 26 probabilities (the
+            rules), or `cls`, the embeddings (the 2025 script).
+        root: Its folder.
 
     Raises:
         FileError: A similarity file is missing or is not in the official format.
         DiversityError: Its vectors cannot be compared.
     """
-    for letter in letters:
-        path = letter_file(similarity, letter)
-        trials = _read_vectors(path, vectors)
-        try:
-            value = _diversity_file(trials, trials_per_letter)
-        except DiversityError as error:
-            raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
-        value.write(letter_file(diversity_folder, letter))
+    rules, similarity = params.competition, root / DATA / "similarity"
+    with rewritten_folder(root / DATA / "diversity", keep=similarity):
+        for model, team, letter in product(params.models, params.teams, rules.characters):
+            path = letter_file(root / stage_dir("similarity", model, team), letter)
+            vectors = _read_vectors(path, params.diversity.vectors)
+            try:
+                file = _diversity_file(vectors, rules.trials)
+            except DiversityError as error:
+                raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
+            file.write(letter_file(root / stage_dir("diversity", model, team), letter))
 
 
 def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:

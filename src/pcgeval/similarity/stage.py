@@ -1,20 +1,25 @@
-"""The stage classify: from the pictures of one model and team to the official similarity files."""
+"""The stage classify: from the pictures of all models and teams to the official similarity files.
+
+Equal pictures are classified once. Predictions are kept below `.cache`, by the hashes of picture and classifier and by
+the versions of packages, so that only new pictures are classified again; the folder can be deleted any time.
+"""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from PIL import Image
 from pydantic import Field
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import empty_folder, sha256_bytes, sha256_json
-from pcgeval.core.layout import CLASSIFIER_FILE, Trial, letter_file, trial_file
-from pcgeval.core.packages import installed_versions
-from pcgeval.core.params import Similarity
-from pcgeval.core.spread import folder_here, spread
+from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
+from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, trial_file, trials
+from pcgeval.core.packages import installed_versions, source_sha256
+from pcgeval.core.params import Params, Similarity
+from pcgeval.core.spread import chosen_scheduler, folder_here, spread
 from pcgeval.core.stage_files import (
     ClassifierFile,
     LabelProbability,
@@ -22,20 +27,13 @@ from pcgeval.core.stage_files import (
     SimilarityEntry,
     SimilarityFile,
     StageFile,
-    TrialOutcome,
-    failed,
     rate,
-    read_outcomes,
-    succeeded,
-    write_outcomes,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.similarity.classifier import Classifier, Predictions, loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
-# Predictions are kept by the hashes of classifier and picture and by the versions of packages, so that no picture is
-# inferred twice: outside the outputs, as teams, models and runs share them, and it can be deleted any time.
-CACHE = Path(".cache") / "predictions"
+CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that a prediction of a small classifier comes from
 TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and of any other
 PICTURE_SIDE = 1024  # pixels
@@ -61,35 +59,21 @@ class _Picture:
     content: bytes
 
 
-def classify_stage(
-    images: Path,
-    similarity: Path,
-    team: str,
-    trials: Iterable[Trial],
-    settings: Similarity,
-    cache_root: Path = CACHE,
-    root: Path = Path(),
-    scheduler: str | None = None,
-) -> list[TrialOutcome]:
-    """Classify every picture of a team once; write the official files, `trials.json` and `classifier.json`.
+def classify_stage(params: Params, root: Path = Path()) -> None:
+    """Classify each picture once; write the official files and `classifier.json`.
+
+    A trial without a picture gets no entry: `trials.json` beside the stability files says why it has none.
 
     Args:
-        images: The folder of one model and team with the pictures and their `trials.json`.
-        similarity: The folder to fill; it is emptied first.
-        team: The team's name, part of the file names.
-        trials: The trials to go through; a trial that failed before is carried on.
-        settings: Which classifier, and how many pictures at once.
-        cache_root: Where predictions of earlier runs lie.
-        root: The folder that a classifier's folder is relative to.
-        scheduler: The address of a Dask cluster that classifies instead.
+        params: The competition.
+        root: Its folder, with the pictures in `data/images`.
 
     Raises:
-        ClassifierError: The classifier cannot be fetched.
-        ClusterError: The cluster cannot be used.
-        FileError: `trials.json` of the pictures is missing.
+        ClassifierError: The classifier cannot be fetched or loaded.
+        ClusterError: The cluster of `execution.scheduler` cannot be used.
+        FileError: A picture is no picture of a level, or an output cannot be written.
     """
-    wanted = list(trials)
-    before = read_outcomes(images)
+    settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
     packages = installed_versions(*packages_of(source, settings))
     classifier = ClassifierFile(
@@ -99,47 +83,22 @@ def classify_stage(
         precision=settings.precision,
         packages=packages,
     )
-    fates: dict[Trial, TrialOutcome] = {}
-    pictures: dict[Trial, _Picture] = {}
-    for trial in wanted:
-        fates[trial] = before.get(trial) or failed(trial, "classify", f"{images} lacks this trial; run `dvc repro`")
-        if fates[trial].reason is None:
-            found = _read_picture(trial_file(images, "images", team, trial))
-            if isinstance(found, _Picture):
-                pictures[trial] = found
-            else:
-                fates[trial] = failed(trial, "classify", found)
-    predictions = _predict(source, settings, pictures.values(), cache_root, scheduler)
-    for trial, picture in pictures.items():
-        answer = predictions[picture.sha256]
-        fates[trial] = (
-            failed(trial, "classify", f"{picture.path.name} {answer}")
-            if isinstance(answer, str)
-            else (succeeded(trial))
-        )
-    empty_folder(similarity, keep=images)
-    for letter in sorted({trial.letter for trial in wanted}):
-        of_letter = [picture for trial, picture in pictures.items() if trial.letter == letter]
-        answers = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter]
-        rows = [(name, answer) for name, answer in answers if isinstance(answer, Prediction)]
-        similarity_file(letter, rows).write(letter_file(similarity, letter))
-    classifier.write(similarity / CLASSIFIER_FILE)
-    outcomes = [fates[trial] for trial in wanted]
-    write_outcomes(similarity, outcomes)
-    return outcomes
-
-
-def predict_pictures(
-    paths: Iterable[Path], settings: Similarity, cache_root: Path = CACHE, root: Path = Path()
-) -> None:
-    """Put the predictions of pictures of several teams where `classify_stage` looks: the network is loaded once.
-
-    Raises:
-        ClassifierError: The classifier cannot be fetched.
-    """
-    source = resolve_source(settings.model, settings.revision, root)
-    pictures = [found for found in map(_read_picture, paths) if isinstance(found, _Picture)]
-    _predict(source, settings, pictures, cache_root, None)
+    pictures = {
+        (model, team, trial): picture
+        for model, team in product(params.models, params.teams)
+        for trial in trials(params)
+        if (picture := _read_picture(trial_file(root / stage_dir("images", model, team), "images", team, trial)))
+    }
+    predictions = _predict(source, params, pictures.values(), root / CACHE)
+    images, similarity = root / DATA / "images", root / DATA / "similarity"
+    with rewritten_folder(similarity, keep=images):
+        for model, team in product(params.models, params.teams):
+            folder = root / stage_dir("similarity", model, team)
+            for letter in params.competition.characters:
+                of_letter = (pictures.get((model, team, trial)) for trial in trials(params) if trial.letter == letter)
+                rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
+                similarity_file(letter, rows).write(letter_file(folder, letter))
+            classifier.write(folder / CLASSIFIER_FILE)
 
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
@@ -148,60 +107,62 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
 
 
 def made_by(source: Source, settings: Similarity) -> str:
-    """Return one hash over all that decides a prediction beside the picture."""
-    return sha256_json([source.sha256, settings.precision, installed_versions(*packages_of(source, settings))])
+    """Return one hash over all that decides a prediction beside the picture: classifier, precision, packages, code."""
+    packages = installed_versions(*packages_of(source, settings))
+    return sha256_json([source.sha256, settings.precision, packages, source_sha256("similarity")])
 
 
-def _read_picture(path: Path) -> _Picture | str:
-    """Return the bytes of a picture, or the reason why it cannot be classified."""
+def _read_picture(path: Path) -> _Picture | None:
+    """Return a picture; None where there is none."""
     try:
         content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
-        return f"{path.name} {error.reason}"
+        if error.kind == "missing":
+            return None
+        raise
     return _Picture(path, sha256_bytes(content), content)
 
 
-def _fault(picture: _Picture) -> str | None:
-    """Return why the bytes are no picture of a level, in words that follow its name."""
+def _check(picture: _Picture) -> None:
+    """Refuse bytes that are no picture of a level.
+
+    Raises:
+        FileError: They are not.
+    """
+    remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
     try:
         with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
             if image.size != (PICTURE_SIDE, PICTURE_SIDE):
-                return f"is {image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
+                size = f"{image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
+                raise FileError(f"{picture.path}: is {size}. {remedy}")
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        return f"is a broken PNG ({error})"
-    return None
+        raise FileError(f"{picture.path}: is a broken PNG ({error}). {remedy}") from error
 
 
-def _predict(
-    source: Source, settings: Similarity, pictures: Iterable[_Picture], cache_root: Path, scheduler: str | None
-) -> dict[str, Prediction | str]:
-    """Return the prediction of each distinct picture by its hash, or why there is none.
-
-    The network is loaded only if some are new.
-    """
-    maker = made_by(source, settings)
-    found: dict[str, Prediction | str] = {}
+def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache: Path) -> dict[str, Prediction]:
+    """Return the prediction of each distinct picture by its hash; the network is loaded only if some are new."""
+    settings, maker = params.similarity, made_by(source, params.similarity)
+    predictions: dict[str, Prediction] = {}
     new: dict[str, _Picture] = {}
     for picture in pictures:
-        if picture.sha256 in found or picture.sha256 in new:
+        if picture.sha256 in predictions or picture.sha256 in new:
             continue
         try:
-            found[picture.sha256] = Prediction.read(prediction_file(cache_root, maker, picture.sha256))
+            predictions[picture.sha256] = Prediction.read(prediction_file(cache, maker, picture.sha256))
         except FileError:  # missing, or damaged
-            if fault := _fault(picture):
-                found[picture.sha256] = fault
-            else:
-                new[picture.sha256] = picture
-    if new:
-        queue = list(new.values())
-        batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
-        for batch, answers in zip(batches, _answers(source, settings, batches, scheduler), strict=True):
-            for picture, answer in zip(batch, answers, strict=True):
-                if answer is not None:
-                    answer.write(prediction_file(cache_root, maker, picture.sha256))
-                found[picture.sha256] = answer or "ended every worker that classified it"
-    return found
+            _check(picture)
+            new[picture.sha256] = picture
+    queue = list(new.values())
+    batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
+    answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
+    for batch, rows in zip(batches, answers, strict=True):
+        for picture, prediction in zip(batch, rows, strict=True):
+            if prediction is None:
+                raise FileError(f"{picture.path}: ended every worker that classified it. Look at the workers' memory.")
+            prediction.write(prediction_file(cache, maker, picture.sha256))
+            predictions[picture.sha256] = prediction
+    return predictions
 
 
 def _answers(

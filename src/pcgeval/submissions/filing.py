@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,8 +20,8 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import EVALUATING, SUBMISSIONS, evaluation_lock, recording_file
-from pcgeval.core.locks import FolderBusyError, lock_folder, lock_holder
+from pcgeval.core.layout import RUN_LOCK, SUBMISSIONS, generation_lock, recording_file
+from pcgeval.core.locks import lock_folder, lock_holder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import listed, printable_name, walk
 from pcgeval.submissions.findings import FORMAL_CODES, SubmissionFinding, accepted, note, warning
@@ -159,11 +159,11 @@ def submit(path: Path, team: str | None = None, options: SubmitOptions = SubmitO
         if status == "replaced" and not options.force:
             _check_kept_by_git(folder)
         if status != "unchanged" or is_new:
-            with _not_evaluated(team, folder, is_new=is_new):
-                if status != "unchanged":
-                    _publish(staging, folder, with_lock=is_same)
-                if is_new:
-                    add_team(team, PARAMS)
+            _require_no_evaluation(team, folder, is_new=is_new)
+            if status != "unchanged":
+                _publish(staging, folder, with_lock=is_same)
+            if is_new:
+                add_team(team, PARAMS)
     if is_same and options.received is None:
         receipt = last_filed(team, receipt.tree_sha256 or "") or receipt  # it keeps its time
     receipt.write()
@@ -303,33 +303,24 @@ def _kept_findings(kept: Notes) -> list[SubmissionFinding]:
     return [note(NOTES_FILE, f"keeps the organiser's note: {key}: {value}") for key, value in decided.items()]
 
 
-@contextmanager
-def _not_evaluated(team: str, folder: Path, *, is_new: bool) -> Iterator[None]:
-    """Keep evaluations of the team from starting; refuse if one is running.
+def _require_no_evaluation(team: str, folder: Path, *, is_new: bool) -> None:
+    """Refuse while a process evaluates the competition that the team takes part in.
 
-    Between two models no process holds a lock of the team, and while levels are simulated and classified none holds a
-    lock of any. So where params.yaml names it, the evaluation of any team counts, and `make final-eval` from its start
-    to its end: the submission would be evaluated with some models and its predecessor with the others. So does one that
-    a team is added to: the ranking would wait for trials that nobody has done.
+    The submission would be evaluated with some models and its predecessor with the others.
+
+    Raises:
+        FilingError: A process evaluates it.
     """
-    with ExitStack() as locks:
-        for lock in sorted(Path().glob(str(evaluation_lock("*", team)))):
-            try:
-                locks.enter_context(lock_folder(folder, lock))
-            except FolderBusyError as error:
-                raise FilingError(
-                    f"{error} It evaluates the submission that is there, with {lock.parent.name}. Then submit again."
-                ) from error
-        if is_new or (PARAMS.exists() and team in load_params(PARAMS).teams):
-            for lock in (*sorted(Path().glob(str(evaluation_lock("*", "*")))), EVALUATING):
-                process, _ = lock_holder(lock) or (None, None)
-                if process not in {None, os.getpid()}:
-                    now = "" if lock == EVALUATING else f", at this moment {lock.stem} with {lock.parent.name}"
-                    raise FilingError(
-                        f"{folder}: process {process} evaluates the teams of {PARAMS}{now}. Wait until it ends, or "
-                        f"stop it with `kill {process}`; then submit again."
-                    )
-        yield
+    params = load_params(PARAMS) if PARAMS.exists() else None
+    if params is None or not (is_new or team in params.teams):
+        return
+    for lock in (RUN_LOCK, *map(generation_lock, params.models)):
+        process, _ = lock_holder(lock) or (None, None)
+        if process not in {None, os.getpid()}:
+            raise FilingError(
+                f"{folder}: process {process} evaluates the teams of {PARAMS}. Wait until it ends, or stop it with "
+                f"`kill {process}`; then submit again."
+            )
 
 
 def _publish(staging: Path, folder: Path, *, with_lock: bool) -> None:

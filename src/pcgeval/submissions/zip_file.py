@@ -1,4 +1,4 @@
-"""Read a submission that is handed in as a zip file, which may be damaged or made to do damage."""
+"""Read a zip file that somebody hands in, such as a submission: it may be damaged, or made to do damage."""
 
 import io
 import lzma
@@ -14,7 +14,7 @@ from pathlib import Path
 from pcgeval.submissions.findings import SubmissionFinding, error, warning
 from pcgeval.submissions.hand_in import CHUNK, MAX_BYTES, HandInError, HandInFile, HandInListing
 
-_DIRECTORY_BYTES = 4 * 2**20  # of a zip's list of files: many times what MAX_FILES ordinary names take
+_MAX_LIST = 4 * 2**20  # bytes of a zip's list of files: many times what MAX_FILES ordinary names take
 _RATIO = 100  # a text packs to a tenth or twentieth
 _RATIO_FROM = 50 * 2**20  # bytes; smaller ones do no harm
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others can ask for any amount of memory
@@ -27,18 +27,23 @@ _DAMAGED = (
 
 
 @contextmanager
-def list_zip(path: Path) -> Iterator[HandInListing]:
-    """List the files of a zip file in its order; they can be read until the end of the block."""
+def list_zip(path: Path, max_list: int = _MAX_LIST) -> Iterator[HandInListing]:
+    """List the files of a zip file in its order; they can be read until the end of the block.
+
+    Args:
+        path: The zip file.
+        max_list: The most bytes that its list of files may have.
+    """
     size = path.stat().st_size
-    with _BoundedReader(io.FileIO(path)) as file:
-        if size > MAX_BYTES + _DIRECTORY_BYTES:
+    with _BoundedReader(path, max_list) as file:
+        if size > MAX_BYTES + max_list:
             text = f"has {size} bytes; {MAX_BYTES} are allowed"
             yield HandInListing((), (error("", text, "too-large"),), is_readable=False)
             return
         try:
             archive = zipfile.ZipFile(file)
         except _DAMAGED as fault:
-            reason = f"is not a zip file, or a damaged one ({fault}); pack the submission again"
+            reason = f"is not a zip file, or a damaged one ({fault}); pack it again"
             yield HandInListing((), (error("", reason, "damaged-zip"),), is_readable=False)
             return
         files: list[HandInFile] = []
@@ -55,7 +60,7 @@ def list_zip(path: Path) -> Iterator[HandInListing]:
         is_bomb = unpacked > max(_RATIO_FROM, _RATIO * size)
         if is_bomb:
             times = unpacked // size
-            text = f"unpacks to {unpacked} bytes, {times} times its size, which no submission does"
+            text = f"unpacks to {unpacked} bytes, {times} times its size, which no text does"
             findings.append(error("", text, "zip-bomb"))
         yield HandInListing(tuple(files), tuple(findings), is_readable=not is_bomb)
 
@@ -69,21 +74,23 @@ def _chunks(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]
                 count += len(chunk)
                 yield chunk
     except _DAMAGED as fault:
-        raise HandInError(f"is damaged in the zip file ({fault}); pack the submission again") from fault
+        raise HandInError(f"is damaged in the zip file ({fault}); pack it again") from fault
     if count != entry.file_size:
-        raise HandInError(
-            f"has {count} bytes and not {entry.file_size}, as the zip file says; pack the submission again"
-        )
+        raise HandInError(f"has {count} bytes and not {entry.file_size}, as the zip file says; pack it again")
 
 
 class _BoundedReader(io.BufferedReader):
     """Never reads more at once than the longest list of files; a zip file says itself how long its list is."""
 
+    def __init__(self, path: Path, max_list: int) -> None:
+        super().__init__(io.FileIO(path))
+        self._max_list = max_list
+
     def read(self, size: int | None = -1, /) -> bytes:
         """Return at most so many bytes; -1 or None for all means as many as a list of files may have."""
-        if size is not None and size > _DIRECTORY_BYTES:
-            raise zipfile.BadZipFile(f"its list of files has over {_DIRECTORY_BYTES} bytes")
-        return super().read(_DIRECTORY_BYTES if size is None or size < 0 else size)
+        if size is not None and size > self._max_list:
+            raise zipfile.BadZipFile(f"its list of files has over {self._max_list} bytes")
+        return super().read(self._max_list if size is None or size < 0 else size)
 
 
 def _name(entry: zipfile.ZipInfo) -> str:

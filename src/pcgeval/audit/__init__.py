@@ -1,1 +1,0 @@
-"""Trace each line of the ranking back to its inputs."""

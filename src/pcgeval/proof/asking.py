@@ -1,0 +1,147 @@
+"""Ask calls of data/raw again, with the same model, messages, options and seed.
+
+The audit shows that the results follow from the replies. Only asking again can show that a model really gave them.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trials
+from pcgeval.core.params import Model, Params
+from pcgeval.core.trials import TrialRecord, read_record, record_path
+from pcgeval.core.untrusted import printable_line
+from pcgeval.generation.tasks import GenerationTask, TrialJob
+from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
+from pcgeval.proof.differences import shown
+from pcgeval.submissions.load import Prompt, Submission, load_submissions
+
+_Call = tuple[str, str, Trial, int]  # model, team, trial, and the call's place in the trial, from 1
+
+
+@dataclass(frozen=True)
+class AskedCall:
+    """One call that was asked again.
+
+    Attributes:
+        model: The model's key in params.yaml.
+        turn: The call's place among the answered ones of the trial, from 1.
+        same: Whether text and tokens of the answer are the same; None: there was no answer.
+        detail: Where the answers differ, or why there was none; empty if they are the same.
+    """
+
+    model: str
+    team: str
+    letter: str
+    trial: int
+    turn: int
+    same: bool | None
+    detail: str
+
+
+def ask_again(
+    root: Path,
+    params: Params,
+    number: int,
+    *,
+    host: str | None = None,
+    seed: int = 0,
+    report: Callable[[str], None] = lambda _: None,
+) -> list[AskedCall]:
+    """Ask a sample of the calls in data/raw again.
+
+    The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
+    another processor or GPU may give another one, as may a server that answers several at once.
+
+    Args:
+        root: The competition's folder.
+        params: Its params.yaml. Models behind OpenAI's interface are asked there, all others through Ollama's.
+        number: How many calls; all, if there are fewer.
+        host: An Ollama server; default: the model's own in params.yaml, else this machine.
+        seed: Chooses the calls, the same ones for everybody.
+        report: Is told each model before it is asked, and what a person should know meanwhile.
+
+    Raises:
+        FileError: A record is malformed.
+        SubmissionError: A submission cannot be read.
+    """
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    records = dict(_records(root, params))
+    calls = [(*key, turn + 1) for key, record in records.items() for turn in range(len(record.exchanges))]
+    chosen = set(random.Random(seed).sample(calls, min(number, len(calls))))  # noqa: S311 - no secret
+    asked = []
+    for model in params.models:
+        of_model = [call for call in calls if call in chosen and call[0] == model]
+        if not of_model:
+            continue
+        report(f"asking {model} again: {len(of_model)} of its calls")
+        settings = _asked_model(params.models[model], host)
+        try:
+            backend, fault = open_backend(settings, report=report), ""
+            digest = pinned_digest(settings, backend)
+        except LlmError as error:
+            fault = printable_line(str(error))
+        for call in of_model:
+            record, submission = records[call[:3]], submissions[call[1]]
+            task = GenerationTask(submission, settings, record.digest, params.limits, params.competition.seed)
+            if fault:
+                same, detail = None, fault
+            elif digest != record.digest:
+                same, detail = None, f"the server has another model of this name, with digest {digest}"
+            else:
+                same, detail = _ask(task, call, record, backend, params.limits.call_seconds)
+            asked.append(AskedCall(model, call[1], call[2].letter, call[2].number, call[3], same, detail))
+    return asked
+
+
+def _records(root: Path, params: Params) -> Iterator[tuple[tuple[str, str, Trial], TrialRecord]]:
+    for model, team, trial in product(params.models, params.teams, trials(params)):
+        path = record_path(root / stage_dir("raw", model, team), team, trial)
+        if path.exists():
+            yield (model, team, trial), read_record(path)
+
+
+def _asked_model(model: Model, host: str | None) -> Model:
+    if model.backend == "openai":
+        return model
+    place = {"host": host, "hosts": ()} if host else {}
+    return model.model_copy(update={"backend": "ollama", **place})
+
+
+def _ask(
+    task: GenerationTask, call: _Call, record: TrialRecord, backend: Backend, seconds: float
+) -> tuple[bool | None, str]:
+    """Ask a call again and return whether the answer is the same, and how it differs."""
+    exchange = record.exchanges[call[3] - 1]
+    request = list(_requests(task.job(call[2]), task.submission, record))[call[3] - 1]
+    if request.key != exchange.key:
+        return None, "its record is of another submission, model, seed or options than are there now"
+    try:
+        reply = backend.chat(request, seconds)
+    except (CallError, LlmError) as error:
+        return None, printable_line(str(error))
+    if reply.text != exchange.reply.text:
+        before, now = shown(exchange.reply.text, reply.text)
+        return False, f"{before!r} is recorded, and {now!r} is answered"
+    if (reply.prompt_tokens, reply.output_tokens) != (exchange.reply.prompt_tokens, exchange.reply.output_tokens):
+        return False, "the same text with other numbers of tokens"
+    return True, ""
+
+
+def _requests(job: TrialJob, submission: Submission, record: TrialRecord) -> Iterator[ChatRequest]:
+    """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
+    conversation: tuple[Message, ...] = ()
+    asked: Counter[str] = Counter()
+    for exchange in record.exchanges:
+        if isinstance(submission.work, Prompt):
+            sent: tuple[Message, ...] = (Message("user", submission.work.for_letter(job.trial.letter)),)
+        else:
+            sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
+        first = job.request(*sent).key
+        yield job.request(*sent, repetition=asked[first])
+        asked[first] += 1
+        conversation = (*sent, Message("assistant", exchange.reply.text))

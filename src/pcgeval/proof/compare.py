@@ -1,0 +1,147 @@
+"""Compare two evaluated states of a competition: each is a revision of git, a folder, or a bundle of anybody's."""
+
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import MAX_BYTES
+from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
+from pcgeval.core.params import load_params, params_fault
+from pcgeval.core.stage_files import LetterRow, RankingFile, plain, read_csv
+from pcgeval.core.untrusted import printable_line, read_bounded
+from pcgeval.proof.bundle import unpack_bundle
+from pcgeval.scoring.official_files import CHARACTER_SCORES
+from pcgeval.submissions.load import submission_sha256
+
+SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values that are exact numbers
+_SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "score"})
+# parts of the result hash, of which a ranking has no more than the hash
+_PARTS = {"recordings": "replies", "trials": "trials", "measurements": "measurements", "source": "code"}
+_EXPORTED = ("params.yaml", RESULTS.as_posix(), SUBMISSIONS.as_posix())
+
+
+class CompareError(PcgevalError):
+    """A state cannot be read: it is not there, holds no results, or is damaged."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a value of a state is of: its kind, such as `params` or `letter`, and what it is the value of."""
+
+    kind: str
+    name: str = ""
+    team: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class ComparedValue:
+    """A value in both states, None in a state that has none; exact numbers are texts, files are their SHA-256."""
+
+    label: Label
+    before: Any
+    after: Any
+
+
+def compare_states(before: str, after: str | None, root: Path) -> list[ComparedValue]:
+    """Return all inputs and letters that differ between two states, and both rankings; nothing in `root` is changed.
+
+    Args:
+        before: A revision of git, the folder of an evaluated competition, or a bundle.
+        after: Another one; None is the competition in `root`.
+        root: The folder of a competition, which other folders and bundles are relative to.
+
+    Raises:
+        CompareError: There is no such state, it has no results, or they cannot be read.
+    """
+    one, other = _read_state(before, root), _read_state(after, root)
+    both = {**other, **one}  # in the order of the later ranking
+    groups = dict.fromkeys((label.team, label.model) for label in both)
+    places = {group: place for place, group in enumerate(groups)}
+    labels = sorted(both, key=lambda label: places[label.team, label.model])
+    pairs = [ComparedValue(label, one.get(label), other.get(label)) for label in labels]
+    return [pair for pair in pairs if pair.before != pair.after or pair.label.kind in _SHOWN_UNCHANGED]
+
+
+def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
+    folder, name = root / (place or ""), place or "the folder as it is"
+    with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as temporary:
+        try:
+            if folder.is_file():
+                unpack_bundle(folder, Path(temporary))
+                folder = Path(temporary)
+            elif place and not (folder / RANKING_JSON).is_file():
+                _export(place, root, Path(temporary))
+                folder = Path(temporary)
+            return {Label("state"): name, **dict(_values(folder))}
+        except PcgevalError as error:
+            reason = printable_line(str(error).replace(f"{temporary}/", ""), 1000)
+            raise CompareError(f"{name}: {reason}") from error
+
+
+def _export(revision: str, root: Path, folder: Path) -> None:
+    """Write what is compared of a revision into a folder."""
+    command = ["git", "-C", str(root), "archive", "--format=tar", revision, "--", *_EXPORTED]
+    try:
+        git = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
+        reason = git.stderr.decode(errors="replace").strip()
+        if git.returncode == 0:
+            with tarfile.open(fileobj=io.BytesIO(git.stdout)) as archive:
+                archive.extractall(folder, filter="data")
+            return
+    except (FileNotFoundError, tarfile.TarError) as error:
+        reason = str(error)
+    raise CompareError(
+        f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a revision "
+        f"with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
+    )
+
+
+def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
+    """Yield all that is compared of a state: its result, then its inputs, then the teams in order."""
+    if not (folder / RANKING_JSON).is_file():
+        raise CompareError(f"has no {RANKING_JSON}. Run `make final-eval` first, or name another state.")
+    if fault := params_fault(read_bounded(folder / "params.yaml", MAX_BYTES, follow_link=True)):
+        raise CompareError(f"params.yaml {fault}")
+    params, ranking = load_params(folder / "params.yaml"), RankingFile.read(folder / RANKING_JSON)
+    yield Label("result hash"), ranking.result and ranking.result.sha256
+    yield Label("winners"), list(ranking.winners)
+    for team in params.teams:
+        submission = folder / SUBMISSIONS / team
+        yield Label("submission", team), submission_sha256(submission) if submission.is_dir() else None
+    for part, kind in _PARTS.items():
+        yield Label(kind), ranking.result and ranking.result.parts.get(part)
+    yield Label("classifier"), ranking.classifier
+    yield Label("engine"), ranking.engine
+    settings = params.model_dump(mode="json")
+    for name, value in _dotted(settings.pop("models")):
+        yield Label("model", name), value
+    for name, value in _dotted(settings):
+        yield Label("params", name), value
+    letters = [
+        (Label("letter", row.letter, row.team, model), plain(row.score))
+        for model in params.models
+        for row in read_csv(LetterRow, folder / OFFICIAL_RESULTS / model / CHARACTER_SCORES)
+    ]
+    for line in ranking.teams:
+        yield Label("rank", team=line.team), line.rank
+        yield Label("status", team=line.team), line.status
+        yield Label("normalised", team=line.team), None if line.normalised is None else plain(line.normalised)
+        for model, result in line.models.items():
+            yield Label("score", team=line.team, model=model), plain(result.score)
+    yield from letters
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,103 @@
+"""Compare published files with those that were made again: where they differ, and both values."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from pcgeval.core.untrusted import printable_line
+
+ABSENT = "absent"
+_LONGEST = 80  # characters of a value
+_BEFORE = 20  # characters before the first difference of two long texts
+# the fields that name an entry of a list
+_NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place in which a published file is not the one that was made again.
+
+    Attributes:
+        path: The file, relative to the competition's folder.
+        place: The value's place in it, such as `teams[beta].total` or `line 3`; empty for the whole file.
+        published: The published value as text, cut if it is long.
+        again: The value that was made again.
+    """
+
+    path: str
+    place: str
+    published: str
+    again: str
+
+
+def compare_files(published: Path, again: Path, path: str) -> Difference | None:
+    """Return the first difference of two files; None if they have the same bytes.
+
+    Args:
+        published: The published file.
+        again: The file that was made again; one of the two may be missing.
+        path: The name for the difference.
+    """
+    contents = [file.read_bytes() if file.is_file() else None for file in (published, again)]
+    if contents[0] == contents[1]:
+        return None
+    if contents[0] is None or contents[1] is None:
+        there = [ABSENT if content is None else f"a file of {len(content)} bytes" for content in contents]
+        return Difference(path, "", *there)
+    place, one, other = _first_difference(path, contents[0], contents[1])
+    return Difference(path, place, *shown(one, other))
+
+
+def _first_difference(path: str, one: bytes, other: bytes) -> tuple[str, Any, Any]:
+    try:
+        if path.endswith((".json", ".csv")):
+            read = json.loads if path.endswith(".json") else _rows
+            for difference in _values("", read(one), read(other)):
+                return difference
+        lines = zip_longest(one.decode().splitlines(), other.decode().splitlines())
+        for number, (line, line_again) in enumerate(lines, start=1):
+            if line != line_again:
+                return f"line {number}", line, line_again
+    except (ValueError, RecursionError):  # no JSON, or no text
+        pass
+    return "", f"{len(one)} bytes", f"{len(other)} other bytes"
+
+
+def _rows(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+
+
+def _values(place: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places in which two values differ, depth first."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys(), key=str):
+            name = f"{place}.{key}" if place else str(key)
+            yield from _values(name, one.get(key, ABSENT), other.get(key, ABSENT))
+    elif isinstance(one, list) and isinstance(other, list):
+        for number, (entry, entry_again) in enumerate(zip_longest(one, other, fillvalue=ABSENT)):
+            yield from _values(f"{place}[{_name(entry, number)}]", entry, entry_again)
+    elif one != other:
+        yield place, one, other
+
+
+def _name(entry: Any, number: int) -> str:
+    """Return what names an entry of a list, such as `beta I 1`, else its number."""
+    if not isinstance(entry, dict):
+        return str(number)
+    names = [str(entry[field]) for field in _NAMES if isinstance(entry.get(field), (str, int))]
+    return printable_line(" ".join(names), _LONGEST) or str(number)
+
+
+def shown(one: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
+    start = 0
+    if max(map(len, texts)) > _LONGEST:
+        same = next((place for place, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), 0)
+        start = max(0, same - _BEFORE)
+    return tuple(f"{'...' if start else ''}{printable_line(text[start:], _LONGEST)}" for text in texts)  # type: ignore[return-value]

@@ -1,0 +1,138 @@
+"""Do the trials of a competition again on the replies that the models gave: no model is asked.
+
+A reply comes from the recording. Of a model that was asked it comes from the call log, and only where that has not got
+it from the trial's own record. Programs run again in the sandbox.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from pcgeval.core.console import count
+from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trial_file, trials
+from pcgeval.core.params import Model, Params
+from pcgeval.core.trials import FailedCall, RecordedTrial, TrialRecord, read_record, record_path
+from pcgeval.generation.failed_trials import TRIAL_HISTORY, unknown_decisions
+from pcgeval.generation.generate import TeamTrials, do_trials
+from pcgeval.llm.call_log import LoggedCall, read_recording
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
+from pcgeval.llm.recorded import RecordedModel
+from pcgeval.submissions.load import load_submission
+
+UNKNOWN = "no reply to this call is recorded"
+BYTES_PER_TOKEN = 16  # of a reply, at most: the recorded replies of all models have less than 6
+MIN_BYTES = 32  # of a reply that is looked at
+
+
+class KnownReplies(RecordedModel):
+    """Answers from known calls; a call that is not known fails, and so does its trial."""
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        """Return the known reply of exactly this request.
+
+        Raises:
+            CallError: The call failed when it was made, or is not known.
+        """
+        if not self.knows(request):
+            raise CallError(UNKNOWN)
+        return super().chat(request, timeout)
+
+
+def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
+    """Return the calls of a model in the call log; of a recorded model its recordings alone count.
+
+    Raises:
+        OSError: A file of the log cannot be read.
+    """
+    calls = []
+    for path in sorted((root / CALLS).glob("*.jsonl")) if model.backend != "recorded" else ():
+        for line in path.read_bytes().split(b"\n"):
+            with suppress(ValidationError):  # a torn line, as of a run that was killed
+                calls.append(LoggedCall.model_validate_json(line))
+    return [call for call in calls if call.model == model.name]
+
+
+def repeat_trials(
+    params: Params, model: str, team: str, root: Path, work: Path, logged: Sequence[LoggedCall]
+) -> Iterator[tuple[Literal["fault", "note"], str]]:
+    """Do the trials of a team with a model again, into `data/raw` below another folder.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        team: The team.
+        root: The competition's folder.
+        work: The folder for the responses and records.
+        logged: The model's calls in the call log.
+
+    Yields:
+        Sentences about the replies: faults, and a note where a record alone holds them.
+
+    Raises:
+        SandboxError: There is no sandbox for its program.
+        PcgevalError: The submission cannot be read, or its program cannot be run here.
+    """
+    raw, settings, recording = root / stage_dir("raw", model, team), params.models[model], recording_file(model, team)
+    records = {trial: read_record(path) for trial in trials(params) if (path := record_path(raw, team, trial)).exists()}
+    known = [*logged, *(read_recording(root / recording) if (root / recording).is_file() else ())]
+    own = [] if settings.backend == "recorded" else list(_recorded_calls(records))
+    digest = settings.digest or next((record.digest for record in records.values()), "")
+    cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
+    competition = params.model_copy(update={"models": {**params.models, model: cores}})
+    trials_again = TeamTrials(
+        load_submission(root / SUBMISSIONS / team),
+        KnownReplies([*known, *own], digest, f"the replies of {model}"),
+        work / stage_dir("raw", model, team),
+        dict(_accepted(params, model, team, root, records)),
+    )
+    do_trials(competition, model, [trials_again], lambda *_: None, state=work / STATE, calls=work / CALLS)
+    keys = {call.key for record in records.values() for call in record.exchanges}
+    yield from (("fault", sentence) for sentence in _contradictions(known, keys, f"{team} with {model}"))
+    yield from (("fault", sentence) for sentence in _implausible_tokens(records, f"{team} with {model}"))
+    if unproved := len(keys - {call.key for call in known}):
+        replies = f"{count(unproved, 'reply', 'replies')} of the model"
+        yield (
+            "note",
+            f"{team} with {model}: {replies} stand in the trials' records alone: no call log or recording has them.",
+        )
+
+
+def _contradictions(known: Sequence[LoggedCall], keys: Collection[str], place: str) -> Iterator[str]:
+    """Yield a sentence for each call of some trials that call log and recording answer differently."""
+    outcomes: dict[str, ChatReply | str] = {}
+    for call in known:
+        if call.key in keys and outcomes.setdefault(call.key, call.outcome) != call.outcome:
+            yield f"{place}: the call {call.key} has two different answers in call log and recording."
+
+
+def _implausible_tokens(records: Mapping[Trial, TrialRecord], place: str) -> Iterator[str]:
+    """Yield a sentence for each reply with fewer output tokens than its text can have."""
+    for trial, record in records.items():
+        for number, exchange in enumerate(record.exchanges, start=1):
+            size, tokens = len(exchange.reply.text.encode("utf-8", "replace")), exchange.reply.output_tokens
+            if size >= MIN_BYTES and size > BYTES_PER_TOKEN * tokens:
+                where = f"{place}, {trial.letter}{trial.number}, reply {number}"
+                yield f"{where}: its {size} bytes are more than the {tokens} tokens that are recorded."
+
+
+def _recorded_calls(records: Mapping[Trial, TrialRecord]) -> Iterator[LoggedCall]:
+    for record in records.values():
+        for call in record.calls:
+            reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
+            yield LoggedCall(key=call.key, reply=reply, reason=reason)
+
+
+def _accepted(
+    params: Params, model: str, team: str, root: Path, records: Mapping[Trial, TrialRecord]
+) -> Iterator[tuple[Trial, RecordedTrial]]:
+    """Yield the failures that count by a decision in the history: they are no result of the submission."""
+    raw = root / stage_dir("raw", model, team)
+    unknown = unknown_decisions(params, model, team, raw, root / TRIAL_HISTORY)
+    for trial, record in records.items():
+        if record.accepted and trial not in unknown:
+            response = trial_file(raw, "raw", team, trial).read_text("utf-8")
+            yield trial, RecordedTrial(trial.letter, trial.number, response, record)

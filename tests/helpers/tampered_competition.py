@@ -1,0 +1,88 @@
+"""A competition to forge: two prompts and a program, a recorded model and one that a server answered, all evaluated."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+from competition_folder import PROGRAM
+from evaluated_competition import evaluate
+from slow_ollama import DIGEST, SlowOllama
+from workspace import PARAMS, make_workspace
+
+from pcgeval.core.files import to_json
+from pcgeval.core.layout import stage_dir, summaries_file, trials
+from pcgeval.core.params import load_params
+from pcgeval.core.trials import write_summaries
+from pcgeval.generation.export import record_competition
+
+LETTERS, TRIALS = "HILT", 3
+TEAMS = ["alpha", "beta", "gamma"]  # the last one is a program
+
+
+class Builder(SlowOllama):
+    """Answers with two to five blocks, which the request decides."""
+
+    def words(self, asked: dict[str, Any], key: str) -> list[str]:  # noqa: ARG002
+        """Return the reply piece by piece."""
+        digits = [int(digit, 16) for digit in key[: 2 + int(key[-1], 16) % 4]]
+        calls = [f"drop_block('{('b31', 'b13', 'b11')[digit % 3]}', {2 + digit})\n" for digit in digits]
+        return ["```\n", *calls, "```\n"]
+
+
+def make_competition(folder: Path) -> Path:
+    """Evaluate the competition once on a server's replies; those of the model `recorded` are then recorded."""
+    make_workspace(folder)
+    shutil.rmtree(folder / "data" / "recordings")
+    (folder / "data" / "recordings").mkdir()
+    program = folder / "data" / "submissions" / "gamma"
+    program.mkdir()
+    (program / "README.md").write_text("# gamma\n\nTeam: gamma\n")
+    (program / "main.py").write_text("import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"])  # flagged
+    with Builder(0.0) as server:
+        asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}
+        models = {"recorded": {**asked, "options": {"temperature": 0.5}}, "live": asked}
+        competition = {**PARAMS["competition"], "characters": LETTERS, "trials": TRIALS}
+        params = {**PARAMS, "competition": competition, "teams": TEAMS, "models": models}
+        (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+        with chdir(folder):
+            evaluate(Path(), until="generate")
+            record_competition(load_params())
+    shutil.rmtree(folder / "data" / "recordings" / "live")
+    models["recorded"] = {key: models["recorded"][key] for key in ("name", "digest", "options")} | {
+        "backend": "recorded"
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    evaluate(folder)
+    return folder
+
+
+def copy(source: Path, target: Path) -> Path:
+    """Copy the competition; what is forged is written anew, so that files can be hard links."""
+    return Path(shutil.copytree(source, target, symlinks=True))
+
+
+def summarise(folder: Path) -> None:
+    """Write data/trials from what data/raw holds now, as the stage generate does."""
+    params = load_params(folder / "params.yaml")
+    for model, team in product(params.models, params.teams):
+        raw = folder / stage_dir("raw", model, team)
+        write_summaries(folder / summaries_file(model, team), raw, team, trials(params))
+
+
+def edit_json(path: Path, change: Callable[[Any], None]) -> None:
+    """Change the value of a JSON file, in the form in which the stages write it."""
+    text = path.read_text()
+    value = json.loads(text)
+    change(value)
+    path.write_text(to_json(value, indent=1 if text.startswith(("{\n", "[\n")) else None) + "\n" * text.endswith("\n"))
+
+
+def edit_calls(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change the calls of a recording or a call log line by line; a call that becomes None is left out."""
+    calls = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{to_json(call, indent=None)}\n" for call in calls if call is not None))

@@ -1,0 +1,284 @@
+"""The command audit: what it runs again, what it says, and what is no fault. Forgeries are in test_forgeries.py."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dvc_command import run_dvc, with_this_python
+from evaluated_competition import evaluate
+from once import made_once
+from workspace import make_workspace
+
+from pcgeval import pipeline
+from pcgeval.cli.main import main
+from pcgeval.core.params import load_params
+from pcgeval.proof.audit import audit
+from pcgeval.similarity.source import SHIPPED_SHA256, Source
+from pcgeval.submissions.load import submission_sha256
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A competition that was evaluated, with its dvc.lock."""
+
+    def make(folder: Path) -> Path:
+        make_workspace(folder)
+        evaluate(folder)
+        done = run_dvc(folder, "commit", "--force")
+        assert done.returncode == 0, done.stdout
+        return folder
+
+    return made_once("published", make, tmp_path_factory, worker_id)
+
+
+@pytest.fixture
+def folder(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, which is the working folder."""
+    copy = Path(shutil.copytree(published, tmp_path / "competition", symlinks=True))
+    monkeypatch.chdir(copy)
+    monkeypatch.setenv("PATH", with_this_python())
+    return copy
+
+
+Audited = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> Audited:
+    """Run `pcgeval audit --json`; return its exit code and what it printed."""
+
+    def run(*words: str) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        code = main(["audit", "--json", *words])
+        return code, json.loads(capsys.readouterr().out)
+
+    assert folder.is_dir()
+    return run
+
+
+def test_a_competition_as_it_was_evaluated_passes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".dvc" not in path.parts}
+    assert main(["audit"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("PASSED  test 1, final: every published file is what the inputs give\n")
+    result = json.loads((folder / "results/ranking.json").read_text())["result"]["sha256"]
+    assert result in shown
+    for team in ("alpha", "beta"):
+        assert submission_sha256(folder / "data/submissions" / team)[:12] in shown
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".dvc" not in path.parts}
+    assert after == before
+
+
+def test_the_json_form_holds_everything(audited: Audited) -> None:
+    code, found = audited()
+    assert code == 0
+    assert found["passed"]
+    assert found["differences"] == found["faults"] == found["not_run"] == []
+    assert {team["team"]: (team["trials"], team["total"] == team["again"]) for team in found["teams"]} == {
+        "alpha": (8, True),
+        "beta": (8, True),
+    }
+
+
+def test_what_a_team_that_left_or_a_person_left_behind_is_no_fault(folder: Path, audited: Audited) -> None:
+    for name in ("raw", "levels", "similarity"):
+        shutil.copytree(folder / "data" / name / "small" / "beta", folder / "data" / name / "small" / "gamma")
+    (folder / "data/levels/small/beta/.DS_Store").write_bytes(b"\0")
+    (folder / "results/notes.txt").write_text("to do")
+    code, found = audited()
+    assert (code, found["differences"], found["faults"]) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("data/levels/small/beta/I/beta_I_9.xml", "data/levels/small/beta/I/beta_I_9.xml"),
+        ("results/official/small/more.csv", "results/official/small/more.csv"),
+        ("results/report/teams/beta-2.html", "beta-2.html"),
+    ],
+)
+def test_a_file_that_no_stage_wrote_is_named(folder: Path, audited: Audited, name: str, words: str) -> None:
+    (folder / name).write_text("more")
+    code, found = audited()
+    assert code == 1
+    assert any(words in difference["path"] and difference["again"] == "absent" for difference in found["differences"])
+
+
+def test_a_missing_file_is_named(folder: Path, audited: Audited) -> None:
+    (folder / "results/official/small/constants.json").unlink()
+    code, found = audited()
+    assert code == 1
+    assert ("results/official/small/constants.json", "absent") in {
+        (difference["path"], difference["published"]) for difference in found["differences"]
+    }
+
+
+def test_the_winner_by_the_inputs_is_named_beside_a_forged_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "results/ranking.json"
+    value = json.loads(path.read_text())
+    value["winners"] = ["alpha"]
+    path.write_text(json.dumps(value))
+    assert main(["audit"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("FAILED")
+    assert "by the inputs the winner is" in shown
+    assert "results/ranking.json" in shown
+
+
+def test_at_most_twenty_differences_are_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (folder / "data/images").rglob("*.png"):
+        path.write_bytes(b"no picture")
+    for path in (folder / "results/report").rglob("*.html"):
+        path.write_text("")
+    for path in (folder / "data/raw").rglob("*.json"):
+        path.write_text(path.read_text().replace('"seconds": 1.5', '"seconds": 2.5'))
+    assert main(["audit"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    differing = [line for line in lines if line.startswith("differs: ")]
+    assert len(differing) == 21
+    assert "--json has all" in differing[-1]
+    assert "data/raw" in differing[0]
+    assert "2.5" in differing[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("python stages/rank.py", "python stages/score.py"),
+        ("path: results/ranking.json", "path: results/other.json"),
+    ],
+)
+def test_a_lock_file_of_another_run_is_a_fault(folder: Path, audited: Audited, old: str, new: str) -> None:
+    path = folder / "dvc.lock"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    code, found = audited()
+    assert code == 1
+    assert any("rank" in fault and "dvc.lock" in fault for fault in found["faults"])
+
+
+def test_without_a_lock_file_nothing_says_what_the_stages_wrote(folder: Path, audited: Audited) -> None:
+    (folder / "dvc.lock").unlink()
+    code, found = audited()
+    assert code == 1
+    assert any("dvc.lock" in fault for fault in found["faults"])
+
+
+def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "--trust", "classify"]) == 0
+    assert "not all was run again: classify" in capsys.readouterr().out.splitlines()[0]
+    assert main(["audit", "--trust", "classify", "--strict"]) == 1
+    capsys.readouterr()
+    assert main(["audit", "--trust", "clasify"]) == 2
+    assert "clasify" in capsys.readouterr().err
+    assert folder.is_dir()
+
+
+def test_a_forgery_in_a_trusted_stage_alone_is_not_found_elsewhere(folder: Path, audited: Audited) -> None:
+    path = folder / "data/similarity/small/beta/I.json"
+    value = json.loads(path.read_text())
+    value["trials"][0]["similarity"] = 1.0
+    path.write_text(json.dumps(value))
+    evaluate(folder, since="diversity")
+    code, found = audited("--trust", "classify")
+    assert not [difference for difference in found["differences"] if "similarity" in difference["path"]]
+    code, found = audited()
+    assert code == 1
+    assert found["differences"][0]["path"] == "data/similarity/small/beta/I.json"
+
+
+def test_strict_asks_for_a_commit(audited: Audited) -> None:
+    code, found = audited("--strict")
+    assert code == 1
+    assert any("git" in sentence for sentence in found["unpublished"])
+
+
+def test_a_stage_that_cannot_be_run_again_is_named_and_the_others_are_run(folder: Path, audited: Audited) -> None:
+    (folder / "data/rubrics/competition/rubric.json").write_text("{")
+    code, found = audited()
+    assert code == 1
+    assert any(fault.startswith("grade: ") and "rubric.json" in fault for fault in found["faults"])
+    assert any(sentence.startswith("grade: ") for sentence in found["not_run"])
+
+
+def test_what_was_changed_after_the_seal_is_named(folder: Path, audited: Audited) -> None:
+    assert main(["check", "--seal"]) == 0
+    path = folder / "params.yaml"
+    values = yaml.safe_load(path.read_text())
+    values["competition"]["seed"] = 2
+    path.write_text(yaml.safe_dump(values, sort_keys=False))
+    code, found = audited()
+    assert code == 1
+    assert any("competition.seed" in fault for fault in found["faults"])
+
+
+def test_before_an_evaluation_there_is_nothing_to_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_workspace(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit"]) == 2
+    assert "results/ranking.json" in capsys.readouterr().err
+
+
+def test_recorded_replies_alone_vouch_for_nothing_more_than_they_say(tampered: Path, tmp_path: Path) -> None:
+    """Without its call log a live model's replies stand in the records alone, and the audit says so."""
+    copy = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    shutil.rmtree(copy / ".pcgeval")
+    result = audit(copy, is_bundle=True)
+    assert result.passed()
+    assert any("live" in note and "records" in note for note in result.notes)
+    assert not any("with recorded" in note for note in result.notes)
+
+
+def test_two_answers_to_one_call_are_a_contradiction(tampered: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    record = json.loads((copy / "data/raw/live/beta/H/beta_H_1.json").read_text())
+    (log,) = [
+        path for path in (copy / ".pcgeval/calls").glob("*.jsonl") if record["exchanges"][0]["key"] in path.read_text()
+    ]
+    call = next(json.loads(line) for line in log.read_text().splitlines() if record["exchanges"][0]["key"] in line)
+    call["reply"]["text"] = "another"
+    log.write_text(log.read_text() + json.dumps(call) + "\n")
+    assert any(call["key"] in fault for fault in audit(copy, is_bundle=True).faults)
+
+
+def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(
+    tampered: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
+    result = audit(tampered, is_bundle=True)
+    assert result.passed()
+    assert not result.passed(strict=True)
+    assert [sentence for sentence in result.not_run if "gamma" in sentence]
+    assert not [sentence for sentence in result.not_run if "beta" in sentence]
+
+
+def test_the_classifier_that_is_shipped_is_the_one_that_the_audit_knows() -> None:
+    assert Source("", None, REPOSITORY / "data/classifier").sha256 == SHIPPED_SHA256
+
+
+def test_an_audit_runs_the_functions_of_the_pipeline(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def other(params: Any, root: Path) -> None:
+        score(params, root)
+        path = root / "results/official/small/constants.json"
+        path.write_text(path.read_text() + " ")
+
+    score = pipeline.score
+    monkeypatch.setattr(pipeline, "score", other)
+    monkeypatch.setattr(pipeline, "STAGES", tuple(other if stage is score else stage for stage in pipeline.STAGES))
+    other.__name__ = "score"
+    with chdir(published):
+        found = audit(Path(), is_bundle=True)
+    assert found.differences[0].path == "results/official/small/constants.json"
+    assert load_params(published / "params.yaml").teams == ("alpha", "beta")

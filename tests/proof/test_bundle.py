@@ -1,0 +1,286 @@
+"""Bundles: the same files give the same bytes, and what was changed, added or made to do harm is refused by name."""
+
+import io
+import json
+import os
+import random
+import shutil
+import stat
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pcgeval.proof.bundle as bundle_module
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import sha256_bytes
+from pcgeval.proof.bundle import MANIFEST, BundleError, make_bundle, unpack_bundle
+
+FILES = {"params.yaml": b"a: 1\n", "data/raw/m/t/x.txt": b"text " * 400, "results/ranking.json": b"{}"}
+
+
+def manifest_of(files: dict[str, bytes]) -> bytes:
+    return json.dumps({"files": {name: sha256_bytes(files[name]) for name in files}, "result": None}).encode()
+
+
+def packed(files: dict[str, bytes], manifest: bytes | None = None) -> bytes:
+    """Pack files as a bundle does, with any manifest."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+        archive.writestr(MANIFEST, manifest_of(files) if manifest is None else manifest)
+    return buffer.getvalue()
+
+
+PACKED = packed(FILES)
+
+
+def unpacked(content: bytes, place: Path) -> dict[str, str]:
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    (place / "bundle.zip").write_bytes(content)
+    return unpack_bundle(place / "bundle.zip", place / "files")
+
+
+def refused(content: bytes, tmp_path: Path) -> str:
+    """Return why a bundle is refused."""
+    with pytest.raises(BundleError) as error:
+        unpacked(content, tmp_path / "place")
+    assert str(error.value).startswith(str(tmp_path / "place" / "bundle.zip"))
+    written = {path.relative_to(tmp_path).parts[:2] for path in tmp_path.rglob("*") if path.is_file()}
+    assert written <= {("place", "bundle.zip"), ("place", "files")}
+    return str(error.value)
+
+
+def copied_in_another_order(source: Path, target: Path) -> Path:
+    """Copy a folder file by file in a random order, with other times and modes."""
+    files = [path for path in source.rglob("*") if path.is_file()]
+    random.Random(1).shuffle(files)
+    for number, file in enumerate(files):
+        copy = target / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+        copy.chmod(0o600)
+        os.utime(copy, (number, number))
+    return target
+
+
+def test_the_same_files_give_the_same_bytes(competition, bundle, tmp_path):
+    assert make_bundle(copied_in_another_order(competition, tmp_path / "copy")) == bundle
+
+
+def test_it_holds_each_file_that_the_ranking_follows_from(competition, bundle):
+    archive = zipfile.ZipFile(io.BytesIO(bundle))
+    files = {name: archive.read(name) for name in archive.namelist()}
+    names = {path.relative_to(competition).as_posix() for path in competition.rglob("*") if path.is_file()}
+    left_out = ("data/images/", "data/replays/", "data/classifier/", ".pcgeval/", ".cache/", ".dvc/")
+    expected = {name for name in names if not name.startswith(left_out) and "__pycache__" not in name}
+    assert files.keys() - {MANIFEST} == expected
+    assert all((competition / name).read_bytes() == files[name] for name in expected)
+    manifest = json.loads(files[MANIFEST])
+    assert manifest["files"] == {name: sha256_bytes(files[name]) for name in expected}
+    assert manifest["result"] == json.loads(files["results/ranking.json"])["result"]["sha256"]
+
+
+def test_the_form_is_fixed(bundle):
+    *entries, last = zipfile.ZipFile(io.BytesIO(bundle)).infolist()
+    names = [entry.filename for entry in entries]
+    assert names == sorted(names, key=os.fsencode)
+    assert last.filename == MANIFEST
+    for entry in (*entries, last):
+        assert entry.date_time == (1980, 1, 1, 0, 0, 0)
+        assert stat.filemode(entry.external_attr >> 16) == "-rw-r--r--"
+        assert entry.compress_type == zipfile.ZIP_DEFLATED
+
+
+def test_what_was_unpacked_gives_the_same_bundle(competition, bundle, tmp_path):
+    hashes = unpacked(bundle, tmp_path / "place")
+    folder = tmp_path / "place" / "files"
+    assert {name: sha256_bytes((folder / name).read_bytes()) for name in hashes} == hashes
+    assert "params.yaml" in hashes
+    assert MANIFEST not in hashes
+    shutil.copytree(competition / "data/classifier", folder / "data/classifier")  # not bundled: it is shipped
+    assert make_bundle(folder) == bundle
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("results/ranking.json", None, "make final-eval"),
+        ("data/submissions/beta/prompt.txt", "another prompt", "make final-eval"),
+        ("data/grades/alpha/a:b", "", "a:b"),
+        ("data/grades/alpha/GRADE.JSON", "", "same name"),
+        ("data/rubrics/\udcff.txt", "", "unprintable"),
+    ],
+)
+def test_a_competition_that_nobody_could_verify_is_not_bundled(competition, tmp_path, name, content, words):
+    folder = copied_in_another_order(competition, tmp_path / "copy")
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text(content)
+    with pytest.raises(BundleError, match=words):
+        make_bundle(folder)
+
+
+def test_a_link_in_a_submission_is_not_followed_and_one_to_a_cache_is(competition, bundle, tmp_path):
+    folder = copied_in_another_order(competition, tmp_path / "copy")
+    for name in ("data/levels", "data/submissions"):
+        linked = next(path for path in sorted((folder / name).rglob("*")) if path.is_file())
+        linked.rename(tmp_path / linked.name)
+        linked.symlink_to(tmp_path / linked.name)
+        if name == "data/levels":
+            assert make_bundle(folder) == bundle
+    with pytest.raises(PcgevalError, match="link"):
+        make_bundle(folder)
+
+
+def test_params_with_an_alias_are_not_bundled(competition, tmp_path):
+    folder = copied_in_another_order(competition, tmp_path / "copy")
+    path = folder / "params.yaml"
+    path.write_text(path.read_text().replace("seed: 1", "seed: &one 1", 1).replace("seed: 1", "seed: *one", 1))
+    with pytest.raises(BundleError, match="alias"):
+        make_bundle(folder)
+
+
+def test_what_could_not_be_unpacked_is_not_made(competition, monkeypatch):
+    monkeypatch.setattr(bundle_module, "MAX_UNPACKED", 1000)
+    with pytest.raises(BundleError, match="more than"):
+        make_bundle(competition)
+    monkeypatch.undo()
+    monkeypatch.setattr(bundle_module, "MAX_BYTES", 100_000)
+    with pytest.raises(BundleError, match="more than"):
+        make_bundle(competition)
+
+
+def test_a_bundle_that_was_cut_off_is_refused(tmp_path):
+    for length in (*range(0, len(PACKED), 37), len(PACKED) - 1):
+        assert "unpack" in refused(PACKED[:length], tmp_path) or "zip" in refused(PACKED[:length], tmp_path)
+
+
+@given(place=st.integers(0, len(PACKED) - 1), bit=st.integers(0, 7))
+def test_a_bit_that_flipped_changes_no_file_unseen(tmp_path_factory, place, bit):
+    content = bytearray(PACKED)
+    content[place] ^= 1 << bit
+    folder = tmp_path_factory.mktemp("flipped")
+    try:
+        hashes = unpacked(bytes(content), folder / "place")
+    except BundleError:
+        return
+    assert hashes == {name: sha256_bytes(FILES[name]) for name in FILES}
+    assert all((folder / "place" / "files" / name).read_bytes() == FILES[name] for name in FILES)
+
+
+@given(content=st.binary(max_size=300))
+def test_any_bytes_are_no_bundle(tmp_path_factory, content):
+    with pytest.raises(BundleError):
+        unpacked(b"PK\x03\x04" + content, tmp_path_factory.mktemp("bytes") / "place")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../x", ".."),
+        ("a/../../x", ".."),
+        ("/etc/x", "absolute"),
+        ("C:/x", "absolute"),
+        ("a\\..\\x", "backslash"),
+        ("a//x", "empty name"),
+        ("a\x1b[2Jx", "unprintable"),
+        ("con.txt", "Windows"),
+        ("a/" * 50 + "x", "deep"),
+        ("x" * 300, "255 bytes"),
+        ("PARAMS.yaml", "same name"),
+        ("params.yaml/x", "as a file and as a folder"),
+    ],
+)
+def test_names_that_lead_elsewhere_are_refused(name, words, tmp_path):
+    assert words in refused(packed({**FILES, name: b"x"}), tmp_path)
+
+
+def test_a_name_that_is_listed_twice_is_refused(tmp_path):
+    buffer = io.BytesIO(PACKED)
+    with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("params.yaml", b"a: 2\n")
+    assert "params.yaml: is listed twice" in refused(buffer.getvalue(), tmp_path)
+
+
+@pytest.mark.parametrize("mode", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK])
+def test_links_and_devices_are_refused(mode, tmp_path):
+    buffer = io.BytesIO()
+    entry = zipfile.ZipInfo("link")
+    entry.external_attr = (mode | 0o777) << 16
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(entry, "/etc/passwd")
+        archive.writestr(MANIFEST, manifest_of({"link": b"/etc/passwd"}))
+    assert "link" in refused(buffer.getvalue(), tmp_path)
+
+
+def test_encrypted_files_are_refused(tmp_path):
+    content = bytearray(PACKED)
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    assert "encrypted" in refused(bytes(content), tmp_path)
+
+
+def test_other_ways_of_packing_are_refused(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("x", b"x" * 1000)
+        archive.writestr(MANIFEST, manifest_of({"x": b"x" * 1000}))
+    assert "method" in refused(buffer.getvalue(), tmp_path)
+
+
+def test_a_bomb_is_refused_before_it_unpacks(tmp_path):
+    assert "times its size" in refused(packed({"bomb": bytes(60 * 2**20)}), tmp_path)
+    assert not (tmp_path / "place" / "files").exists()
+
+
+def test_a_size_that_lies_is_refused(tmp_path):
+    size = len(FILES["data/raw/m/t/x.txt"])
+    for lie in (0, size - 1, size + 1, 2**31):
+        assert refused(PACKED.replace(struct.pack("<I", size), struct.pack("<I", lie)), tmp_path)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_UNPACKED", 100), ("_MAX_LIST", 150)])
+def test_more_than_a_bundle_may_have_is_refused(limit, value, tmp_path, monkeypatch):
+    monkeypatch.setattr(bundle_module, limit, value)
+    assert refused(PACKED, tmp_path)
+
+
+def test_files_must_be_those_of_the_manifest(tmp_path):
+    other = {**FILES, "params.yaml": b"a: 2\n"}
+    fewer = {name: FILES[name] for name in FILES if name != "params.yaml"}
+    assert "params.yaml: was changed" in refused(packed(other, manifest_of(FILES)), tmp_path)
+    assert "params.yaml: is missing" in refused(packed(fewer, manifest_of(FILES)), tmp_path)
+    assert "params.yaml: was added" in refused(packed(FILES, manifest_of(fewer)), tmp_path)
+    itself = {**FILES, MANIFEST: b""}
+    assert f"{MANIFEST}: is missing" in refused(packed(FILES, manifest_of(itself)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        *(b"", b"\xff", b"[]", b"{}", b'{"files": {}}', b'{"files": {"x": "0"}, "result": null}', b"[" * 100_000),
+        *(b'{"files":' * 100_000, b'{"files": {"x": 1e999}, "result": null}', b'{"files": [], "result": NaN}'),
+    ],
+)
+def test_a_malformed_manifest_is_refused(manifest, tmp_path):
+    assert MANIFEST in refused(packed(FILES, manifest), tmp_path)
+
+
+def test_a_bundle_without_a_manifest_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x", b"x")
+    assert f"{MANIFEST}: is missing" in refused(buffer.getvalue(), tmp_path)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("nothing", "pipe", "."):
+        with pytest.raises(BundleError, match="no file"):
+            unpack_bundle(tmp_path / name, tmp_path / "files")
