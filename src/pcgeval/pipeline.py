@@ -114,11 +114,3 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage, as in dvc.yaml
     "grade": ("data/grades", "data/judgements", "data/evidence"),
     "report": ("results/report",),
 }
-
-
-def run_stages(params: Params, root: Path) -> None:
-    """Run every stage in a competition's folder."""
-    for model in params.models:
-        generate(params, model, root)
-    for stage in STAGES:
-        stage(params, root)

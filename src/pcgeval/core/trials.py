@@ -195,7 +195,7 @@ class RecordedTrial:
 
 @dataclass(frozen=True)
 class TrialSummary:
-    """What later stages need to know of a trial: one of the list `data/trials/<model>/<team>.json`.
+    """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`.
 
     Attributes:
         letter: The trial's letter.

@@ -240,7 +240,7 @@ def _check_unchanged(params: Params, model: str, root: Path) -> None:
             changed = SUBMISSIONS / team
         elif is_other:
             stale, changed = [*trials(params)], Path(PARAMS_FILE)
-        elif stale := stale_records(now, model, submission, folder):
+        elif now != params and (stale := stale_records(now, model, submission, folder)):
             changed = Path(PARAMS_FILE)
         else:
             continue

@@ -33,7 +33,7 @@ class CompareError(PcgevalError):
 
 @dataclass(frozen=True)
 class Label:
-    """What a value of a state is of: its kind, such as `params` or `letter`, and what it is the value of."""
+    """The name of a value: its kind, such as `params` or `letter`, and its setting or letter, team and model."""
 
     kind: str
     name: str = ""

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ _LONGEST = 200  # characters of what DVC says
 
 @dataclass
 class Findings:
-    """What an audit found beside differences, a sentence each.
+    """The findings of an audit beside differences, a sentence each.
 
     Attributes:
         faults: What is not as it should be.
@@ -63,7 +63,7 @@ def check_release(root: Path, findings: Findings) -> None:
 def _differing(folder: Path, released: Path, root: Path) -> list[str]:
     """Return the modules of a folder that differ from the released ones, are more, or are missing."""
     modules = [
-        {path.relative_to(place).as_posix() for path in place.rglob("*.py") if not any(map(is_ignored, path.parts))}
+        {name.as_posix() for name in _modules(place) if not any(map(is_ignored, name.parts))}
         for place in (folder, released)
     ]
     return [
@@ -71,6 +71,10 @@ def _differing(folder: Path, released: Path, root: Path) -> list[str]:
         for name in sorted(modules[0] | modules[1])
         if name not in modules[0] & modules[1] or sha256_file(folder / name) != sha256_file(released / name)
     ]
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    return (path.relative_to(folder) for path in folder.rglob("*.py"))
 
 
 def check_repository(root: Path, left_over: Collection[Path], findings: Findings) -> None:
