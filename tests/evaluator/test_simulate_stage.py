@@ -217,7 +217,9 @@ def test_a_file_that_stays_the_same_is_not_written_again(root):
         for name, state in file_states(root / DATA / output).items()
         if state != before[output].get(name)
     }
-    assert changed == {f"m/{TEAM}/{name}" for name in ("A.json", "simulations.json", f"A/{TEAM}_A_1.png")}
+    assert changed == {
+        f"m/{TEAM}/{name}" for name in ("A.json", "simulations.json", "trials.json", f"A/{TEAM}_A_1.png")
+    }
 
 
 def test_what_an_earlier_run_left_is_gone(root):

@@ -5,7 +5,7 @@ had carries the reason. The results come from our own stages: where they are inc
 """
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -57,7 +57,8 @@ def evidence_stage(params: Params, root: Path = Path()) -> None:
     """
     with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
         for model, team in product(params.models, params.teams):
-            write_json(root / evidence_file(model, team), asdict(gather_model(params, model, team, root)))
+            evidence = _MODEL_EVIDENCE.dump_python(gather_model(params, model, team, root))
+            write_json(root / evidence_file(model, team), evidence)
 
 
 def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
@@ -111,7 +112,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
         classified = SimilarityFile.read(letter_file(similarity, letter))
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
-        for trial in (each for each in trials(params) if each.letter == letter):
+        for trial in trials(params, letter):
             if trial not in outcomes:
                 raise FileError(f"{stability / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
             stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason

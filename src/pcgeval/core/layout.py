@@ -75,9 +75,9 @@ class Trial:
     number: int
 
 
-def trials(params: "Params") -> Iterator[Trial]:
-    """Yield the trials of one team and model in order: letter by letter."""
-    for letter in params.competition.characters:
+def trials(params: "Params", letters: str = "") -> Iterator[Trial]:
+    """Yield the trials of one team and model in order: of some letters, or of all."""
+    for letter in letters or params.competition.characters:
         for number in range(1, params.competition.trials + 1):
             yield Trial(letter, number)
 

@@ -99,10 +99,14 @@ def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> 
 
 
 class TrialOutcome(_Part):
-    """One trial after its level was simulated; a failed one with the stage and the reason of its failure."""
+    """One trial after its level was simulated; a failed one with the stage and the reason of its failure.
+
+    `picture_sha256` is the hash of the level's picture; None where another tool drew it, and for a failed trial.
+    """
 
     letter: str
     trial: int
+    picture_sha256: Sha256 | None = None
     failed_stage: StageName | None = Field(None, alias="failed_step")
     reason: str | None = None
 
@@ -115,9 +119,9 @@ class TrialOutcome(_Part):
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
 
 
-def succeeded(trial: Trial) -> TrialOutcome:
+def succeeded(trial: Trial, picture_sha256: str | None = None) -> TrialOutcome:
     """Return the outcome of a trial whose level was simulated."""
-    return TrialOutcome(letter=trial.letter, trial=trial.number)
+    return TrialOutcome(letter=trial.letter, trial=trial.number, picture_sha256=picture_sha256)
 
 
 def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:

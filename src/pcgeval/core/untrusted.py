@@ -81,7 +81,9 @@ def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
     """
     with open_regular(path, follow_link=follow_link) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(limit + 1)
+        content = b"" if size > limit else file.read(size + 1)  # reading into a buffer of the limit would cost more
+        if len(content) > size:  # the file grew
+            content += file.read(limit + 1 - len(content))
     if max(size, len(content)) > limit:
         raise UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
     return content
@@ -90,7 +92,7 @@ def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
 def read_start(path: Path, size: int, *, follow_link: bool = False) -> bytes:
     """Return at most the first `size` bytes of a regular file; raises as `open_regular` does."""
     with open_regular(path, follow_link=follow_link) as file:
-        return file.read(size)
+        return file.read(min(size, os.fstat(file.fileno()).st_size))
 
 
 def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> str:

@@ -128,10 +128,11 @@ def _write_team(
         if simulation.reason is not None:
             outcomes.append(failed(trial, "simulate", simulation.reason))
             continue
-        outcomes.append(succeeded(trial))
         simulations[trial] = simulation
         assert isinstance(level, bytes)  # noqa: S101 - it was simulated
-        write_bytes(trial_file(images, "images", team, trial), store.read_picture(level))
+        picture = store.read_picture(level)
+        outcomes.append(succeeded(trial, sha256_bytes(picture)))
+        write_bytes(trial_file(images, "images", team, trial), picture)
     stabilities = {trial: _stability(each.level) for trial, each in simulations.items() if each.level is not None}
     for letter in sorted({trial.letter for trial in levels}):
         stability_file(team, letter, stabilities).write(letter_file(stability, letter))
@@ -172,6 +173,7 @@ class SimulationStore:
     cache: Path
     physics: PhysicsParams
     crashed: set[Path] = field(default_factory=set)
+    _files: dict[bytes, Path] = field(default_factory=dict, repr=False)
 
     def simulate(self, levels: Iterable[bytes], params: Params, processes: int | None = None) -> None:
         """Simulate those levels that were not simulated before, equal ones once.
@@ -221,8 +223,10 @@ class SimulationStore:
         return self.cache / sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
 
     def _file(self, level: bytes) -> Path:
-        name = sha256_bytes(level)
-        return self._folder / name[:2] / f"{name}.json"
+        if level not in self._files:
+            name = sha256_bytes(level)
+            self._files[level] = self._folder / name[:2] / f"{name}.json"
+        return self._files[level]
 
 
 def _simulate(levels: Iterable[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:

@@ -44,6 +44,7 @@ from pcgeval.core.trials import (
     RecordedTrial,
     TrialRecord,
     finished_trial,
+    read_record,
     read_recorded_trials,
     record_path,
     write_summaries,
@@ -54,7 +55,7 @@ from pcgeval.generation.attempt import Attempt, Runner, TrialBackend, attempt, o
 from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
-from pcgeval.generation.tasks import GenerationTask, TrialObserver, stale_records
+from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import Backend
@@ -234,20 +235,19 @@ def _check_unchanged(params: Params, model: str, root: Path) -> None:
     """
     now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
     is_other = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
+    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
     for team, submission in submissions.items():
         folder = root / stage_dir("raw", model, team)
-        if stale := stale_records(params, model, submission, folder):
+        record = read_record(record_path(folder, team, trial))
+        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
             changed = SUBMISSIONS / team
-        elif is_other:
-            stale, changed = [*trials(params)], Path(PARAMS_FILE)
-        elif now != params and (stale := stale_records(now, model, submission, folder)):
+        elif is_other or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
             changed = Path(PARAMS_FILE)
         else:
             continue
         raise InputsChangedError(
-            f"{changed}: changed while the trials of {team} with {model} ran; {len(stale)} were made from what was "
-            f"there before, and are kept in {folder}. Run again to do them with what is there now; or put the old back "
-            "first."
+            f"{changed}: changed while the trials of {team} with {model} ran, which were made from what was there "
+            f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
         )
 
 

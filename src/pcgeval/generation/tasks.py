@@ -1,7 +1,7 @@
 """Describe the work of one model and team: the requests, the seeds, and the fingerprint of each trial."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
@@ -81,11 +81,14 @@ class GenerationTask:
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of all that decides a trial's response."""
-        limits = self.limits.model_dump(exclude={"prompt_words"})
         if isinstance(self.submission.work, Prompt):
-            key = self.request(trial).key
-            return sha256_json([PROMPT_INTERFACE, key, asdict(trial), limits])
-        return sha256_json([PROGRAM_INTERFACE, self._program, self.job(trial).request().key, asdict(trial), limits])
+            return sha256_json([PROMPT_INTERFACE, self.request(trial).key, vars(trial), self._limits])
+        key = self.job(trial).request().key
+        return sha256_json([PROGRAM_INTERFACE, self._program, key, vars(trial), self._limits])
+
+    @cached_property
+    def _limits(self) -> dict[str, object]:
+        return self.limits.model_dump(exclude={"prompt_words"})
 
     @cached_property
     def _program(self) -> list[object]:

@@ -1,7 +1,7 @@
 """The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
@@ -75,7 +75,7 @@ class ChatRequest:
     @property
     def key(self) -> str:
         """SHA-256 of the whole request: recorded replies are found by it."""
-        values = asdict(self)
+        values = vars(self) | {"messages": [vars(message) for message in self.messages]}
         del values["schema_required"], values["adaptable"]
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one

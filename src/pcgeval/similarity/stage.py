@@ -95,7 +95,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         for model, team in product(params.models, params.teams):
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
-                of_letter = (pictures.get((model, team, trial)) for trial in trials(params) if trial.letter == letter)
+                of_letter = (pictures.get((model, team, trial)) for trial in trials(params, letter))
                 rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
                 similarity_file(letter, rows).write(letter_file(folder, letter))
             classifier.write(folder / CLASSIFIER_FILE)
