@@ -110,19 +110,9 @@ FORGERIES = (
         ("grades/beta/grade.json",),
     ),
     Forgery("a stage script", append("stages/score.py", "# changed\n"), "rank", ("stages/score.py",)),
-    Forgery(
-        "a module",
-        append("src/pcgeval/scoring/formulas.py", "# changed\n"),
-        "rank",
-        ("src/pcgeval/scoring/formulas.py",),
-    ),
+    Forgery("a module", append("src/pcgeval/scoring/formulas.py", "# changed\n"), "rank", ("scoring/formulas.py",)),
     Forgery("dvc.yaml", append("dvc.yaml", "# changed\n"), "rank", ("dvc.yaml",)),
-    Forgery(
-        "the classifier's weights",
-        append("data/classifier/config.json", " "),
-        "classify",
-        ("not the weights that pcgeval ships",),
-    ),
+    Forgery("other weights", append("data/classifier/config.json", " "), "classify", ("not the weights that pcgeval",)),
     Forgery(
         "a recorded reply",
         lambda root: edit_calls(

@@ -29,11 +29,7 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show two evaluations side by side, and what differs.
-
-    What differs comes first: submissions, replies, trials, measurements, code, classifier, models and params; then the
-    teams, with the letters whose score changed. The folder and its repository stay as they are.
-    """
+    """Show two evaluations side by side, and what differs: the inputs, then the teams, models and letters."""
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
@@ -51,13 +47,14 @@ def compare(
 
 
 def _rows(values: "Iterable[ComparedValue]") -> Iterator[tuple[str, str, str]]:
-    for (team, model), figures in groupby(values, key=lambda value: (value.label.team, value.label.model)):
-        listed = list(figures)
-        letters = [value for value in listed if value.label.kind == "letter"]
-        others = [value for value in listed if value.label.kind != "letter"]
-        yield from map(_row, [*others, *letters[:MOST_LETTERS]])
-        if len(letters) > MOST_LETTERS:
-            yield printable_line(f"{team} {model} letter ..."), f"{len(letters) - MOST_LETTERS} more: --json", ""
+    for (kind, team, model), figures in groupby(
+        values, key=lambda value: (value.label.kind, value.label.team, value.label.model)
+    ):
+        rows = [_row(value) for value in figures]
+        most = MOST_LETTERS if kind == "letter" else len(rows)
+        yield from rows[:most]
+        if rows[most:]:
+            yield printable_line(f"{team} {model} letter ..."), f"{len(rows) - most} more: --json", ""
 
 
 def _row(value: "ComparedValue") -> tuple[str, str, str]:

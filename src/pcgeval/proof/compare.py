@@ -1,11 +1,10 @@
 """Compare two evaluated states of a competition: each is a revision of git, a folder, or a bundle of anybody's."""
 
 import io
-import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values tha
 _SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "score"})
 # parts of the result hash, of which a ranking has no more than the hash
 _PARTS = {"recordings": "replies", "trials": "trials", "measurements": "measurements", "source": "code"}
-_EXPORTED = ("params.yaml", RESULTS.as_posix(), SUBMISSIONS.as_posix())
 
 
 class CompareError(PcgevalError):
@@ -62,11 +60,7 @@ def compare_states(before: str, after: str | None, root: Path) -> list[ComparedV
         CompareError: There is no such state, it has no results, or they cannot be read.
     """
     one, other = _read_state(before, root), _read_state(after, root)
-    both = {**other, **one}  # in the order of the later ranking
-    groups = dict.fromkeys((label.team, label.model) for label in both)
-    places = {group: place for place, group in enumerate(groups)}
-    labels = sorted(both, key=lambda label: places[label.team, label.model])
-    pairs = [ComparedValue(label, one.get(label), other.get(label)) for label in labels]
+    pairs = [ComparedValue(label, one.get(label), other.get(label)) for label in {**other, **one}]
     return [pair for pair in pairs if pair.before != pair.after or pair.label.kind in _SHOWN_UNCHANGED]
 
 
@@ -88,16 +82,17 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
 
 def _export(revision: str, root: Path, folder: Path) -> None:
     """Write what is compared of a revision into a folder."""
-    command = ["git", "-C", str(root), "archive", "--format=tar", revision, "--", *_EXPORTED]
+    command = ["git", "archive", "--format=tar", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
     try:
-        git = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
-        reason = git.stderr.decode(errors="replace").strip()
-        if git.returncode == 0:
-            with tarfile.open(fileobj=io.BytesIO(git.stdout)) as archive:
-                archive.extractall(folder, filter="data")
-            return
+        git = subprocess.run(command, cwd=root, capture_output=True, check=True)
+        with tarfile.open(fileobj=io.BytesIO(git.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip()
     except (FileNotFoundError, tarfile.TarError) as error:
         reason = str(error)
+    else:
+        return
     raise CompareError(
         f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a revision "
         f"with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
@@ -125,18 +120,19 @@ def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
         yield Label("model", name), value
     for name, value in _dotted(settings):
         yield Label("params", name), value
-    letters = [
-        (Label("letter", row.letter, row.team, model), plain(row.score))
-        for model in params.models
-        for row in read_csv(LetterRow, folder / OFFICIAL_RESULTS / model / CHARACTER_SCORES)
-    ]
+    yield from _scores(folder, params.models, ranking)
+
+
+def _scores(folder: Path, models: Iterable[str], ranking: RankingFile) -> Iterator[tuple[Label, Any]]:
     for line in ranking.teams:
         yield Label("rank", team=line.team), line.rank
         yield Label("status", team=line.team), line.status
         yield Label("normalised", team=line.team), None if line.normalised is None else plain(line.normalised)
         for model, result in line.models.items():
             yield Label("score", team=line.team, model=model), plain(result.score)
-    yield from letters
+    for model in models:
+        for row in read_csv(LetterRow, folder / OFFICIAL_RESULTS / model / CHARACTER_SCORES):
+            yield Label("letter", row.letter, row.team, model), plain(row.score)
 
 
 def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
