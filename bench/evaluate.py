@@ -18,7 +18,7 @@ from distributed import LocalCluster
 
 from pcgeval.bulk.evaluate import evaluate
 from pcgeval.core import cluster as cluster_module
-from pcgeval.core.spread import spread
+from pcgeval.core.parallel import map_batches
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 LEVELS = 256
@@ -92,7 +92,7 @@ def cluster_tasks() -> float:
     cluster_module.AHEAD = 50  # of two workers
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         start = time.perf_counter()
-        for _ in spread(nothing, [[each] for each in range(TASKS)], 1, cluster.scheduler_address):
+        for _ in map_batches(nothing, [[each] for each in range(TASKS)], 1, cluster.scheduler_address):
             pass
         return TASKS / (time.perf_counter() - start)
 

@@ -18,8 +18,8 @@ from pcgeval.core.cluster import ClusterError
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
+from pcgeval.core.parallel import map_batches, received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.spread import folder_here, spread
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.similarity.stage import classify_stage
 
@@ -52,18 +52,18 @@ def squares(numbers):
 
 def test_results_come_in_order(address):
     batches = [[number, number + 1] for number in range(12)]
-    found = list(spread(squares, [[], *batches], 1, address))
+    found = list(map_batches(squares, [[], *batches], 1, address))
     assert [list(each) for each in found] == [[], *([a * a, b * b] for a, b in batches)]
 
 
 def test_an_error_of_the_work_is_raised(address):
     with pytest.raises(PcgevalError, match="negative"):
-        list(spread(squares, [[1], [-1]], 1, address))
+        list(map_batches(squares, [[1], [-1]], 1, address))
 
 
 def test_an_item_that_ends_its_workers_costs_that_item_only(local_cluster, monkeypatch):
     monkeypatch.setattr(local_cluster.scheduler, "allowed_failures", 0)  # else four workers have to end for it, twice
-    found = list(spread(squares, [[1], [2, 13, 3], [4]], 1, local_cluster.scheduler_address))
+    found = list(map_batches(squares, [[1], [2, 13, 3], [4]], 1, local_cluster.scheduler_address))
     assert [list(each) for each in found] == [[1], [4, None, 9], [16]]
 
 
@@ -74,13 +74,13 @@ def loaded(file):
 
 def load_far(_, sha256):
     """Return what a worker has of a folder that was sent to it, and how often it was loaded there."""
-    return [loaded(folder_here(Path("nowhere"), sha256) / "weights")]
+    return [loaded(received_folder(Path("nowhere"), sha256) / "weights")]
 
 
 def test_the_files_of_a_folder_are_sent_to_each_worker_and_loaded_once(address, tmp_path):
     (tmp_path / "weights").write_bytes(b"1 2 3")
     work = functools.partial(load_far, sha256="ab" * 32)
-    found = [each for (each,) in spread(work, [[n] for n in range(10)], 1, address, {"ab" * 32: tmp_path})]
+    found = [each for (each,) in map_batches(work, [[n] for n in range(10)], 1, address, {"ab" * 32: tmp_path})]
     with Client(address) as client:
         client.wait_for_workers(2, timeout=SECONDS)
         found += [each for (each,) in client.run(load_far, [0], "ab" * 32).values()]
@@ -167,7 +167,7 @@ def test_nothing_goes_over_the_cluster_that_was_done_before(tmp_path, monkeypatc
 def test_workers_with_other_versions_are_refused(address, monkeypatch):
     monkeypatch.setattr(cluster, "environment", lambda: {"Python": "3.11", "pymunk": "0.1"})
     with pytest.raises(ClusterError, match=r"pymunk is .* and not 0\.1"):
-        list(spread(squares, [[1]], 1, address))
+        list(map_batches(squares, [[1]], 1, address))
 
 
 def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
@@ -181,10 +181,10 @@ def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
             yield [1]
 
         with pytest.raises(ClusterError, match="lost all its workers"):
-            list(spread(squares, batches(), 1, lost.scheduler_address))
+            list(map_batches(squares, batches(), 1, lost.scheduler_address))
 
 
 def test_an_address_without_a_scheduler_is_named(monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ClusterError, match=r"tcp:.*: no scheduler"):
-        list(spread(squares, [[1]], 1, "tcp://127.0.0.1:9"))
+        list(map_batches(squares, [[1]], 1, "tcp://127.0.0.1:9"))

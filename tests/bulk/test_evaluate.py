@@ -15,8 +15,8 @@ from pcgeval.bulk.inputs import MAX_TEXT
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.level_table import LETTERS
+from pcgeval.core.parallel import map_batches
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.spread import spread
 from pcgeval.evaluator.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
 
@@ -64,9 +64,9 @@ def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
                 simulated.extend(batch)
                 yield batch
 
-        return spread(work, drawn(), *rest)
+        return map_batches(work, drawn(), *rest)
 
-    monkeypatch.setattr(module, "spread", counted)
+    monkeypatch.setattr(module, "map_batches", counted)
     summary = run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out", rows_per_part=3)
     assert summary.model_dump() == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
     assert len(simulated) == len(set(simulated)) == 4  # of five levels two are equal

@@ -23,8 +23,8 @@ from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import LETTERS, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
+from pcgeval.core.parallel import map_batches
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.spread import spread
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.level_score import TextKind, code_of, text_kind
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
@@ -162,7 +162,7 @@ def evaluate(
         parts = _Parts(folder, settings)
         sender = _Sender(parts.unfinished(read_rows(files)), read_as, similarity.batch)
         folders = {sha256: folder_of} if folder_of else {}
-        results = spread(measure, sender.batches(), processes or os.cpu_count() or 1, scheduler, folders)
+        results = map_batches(measure, sender.batches(), processes or os.cpu_count() or 1, scheduler, folders)
         for row in sender.rows(results):
             report(row)
             parts.add(row)

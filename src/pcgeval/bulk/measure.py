@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pcgeval.core.parallel import received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.spread import folder_here
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import SimulationError, simulate
@@ -61,7 +61,7 @@ class LevelMeasurer:
                 pictures[number] = render(end)
                 measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
         if self.classifier is not None and pictures:
-            folder = folder_here(self.classifier, self.classifier_sha256)
+            folder = received_folder(self.classifier, self.classifier_sha256)
             settings = self.similarity
             classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
             found = classifier.predict(list(pictures.values()))

@@ -385,7 +385,7 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
 def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") -> Iterator[CheckFinding]:
     """Do one trial of each team with each model, as many at once as the model takes."""
     from pcgeval.core.layout import recorded_trials_file, recording_file
-    from pcgeval.core.threads import map_in_threads
+    from pcgeval.core.parallel import map_in_threads
     from pcgeval.core.trials import read_recorded_trials
     from pcgeval.generation.rehearsal import rehearse
     from pcgeval.llm.backends import open_backend

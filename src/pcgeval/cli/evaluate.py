@@ -41,7 +41,7 @@ def evaluate(
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.spread import chosen_scheduler
+    from pcgeval.core.parallel import chosen_scheduler
 
     params = load_params_or_default()
     similarity = params.similarity

@@ -1,38 +1,29 @@
-"""Spread work over a Dask cluster that is there already: the same results in the same order as on one machine.
+"""Work on a Dask cluster that is there already: the same results as on one machine.
 
 Batches and results travel as bytes, and so do the files of the folders that the work reads, once to each worker. What a
 worker computes with must be what this machine has, or it refuses: the same pcgeval and versions of packages. Dask runs
 the batches of a lost worker elsewhere.
 """
 
-import math
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
-from itertools import islice, takewhile
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from distributed import CancelledError, Client, Future, KilledWorker, Worker, WorkerPlugin
 from distributed.comm.core import CommClosedError
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_bytes
 from pcgeval.core.packages import installed_versions
-from pcgeval.core.spread import AHEAD, RECEIVED, Item, Result, Work, one_by_one
+from pcgeval.core.parallel import AHEAD, RECEIVED, ClusterError, Item, Result, Work
 
 ROOM_SECONDS = 1.0  # between two looks at how many workers there are
 CONNECT_SECONDS = 30  # for the scheduler to answer, and for it to have a worker
 LOST_SECONDS = 300.0  # for another worker once all were lost: whatever started them may do so again
 # the packages that a result is computed with, where they are installed
 PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetensors", "torch", "transformers")
-
-
-class ClusterError(PcgevalError):
-    """A Dask cluster cannot be reached, has no workers, or has workers that would compute something else."""
 
 
 @cache
@@ -48,8 +39,8 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def open_cluster(address: str) -> Iterator[Client]:
-    """Connect to the scheduler of a cluster.
+def open_cluster(address: str, folders: Mapping[str, Path]) -> Iterator["Cluster"]:
+    """Connect to the scheduler of a cluster and send folders to its workers.
 
     Raises:
         ClusterError: It does not answer, has no workers, or is lost.
@@ -68,41 +59,61 @@ def open_cluster(address: str) -> Iterator[Client]:
                 f"{address}: the cluster has no workers. Start some: `dask worker {address}`."
             ) from error
         try:
-            yield client
+            for sha256, folder in folders.items():
+                client.register_plugin(_SentFolder(sha256, folder))
+            yield Cluster(client)
         except (CancelledError, CommClosedError) as error:
             raise ClusterError(
                 f"{address}: the scheduler of the Dask cluster was lost. Start it, then run again."
             ) from error
 
 
-def submit(client: Client, function: Any, *arguments: Any) -> "Future[Any]":
-    """Let a worker that computes with what this machine has call a function; equal calls are made each for itself."""
-    return client.submit(_call, environment(), function, arguments, pure=False)
+class Cluster:
+    """The workers of a cluster."""
+
+    crash = KilledWorker
+
+    def __init__(self, client: Client) -> None:
+        """Take the client of the cluster's scheduler."""
+        self.client = client
+
+    def room(self) -> int:
+        """Return how many batches may be under way at once."""
+        return AHEAD * max(1, self._threads())
+
+    def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> "Future[Sequence[Result]]":
+        """Let a worker that computes with what this machine has do a batch; equal ones are done each for itself."""
+        return self.client.submit(_call, environment(), work, batch, pure=False)
+
+    def result(self, future: "Future[Sequence[Result]]") -> Sequence[Result]:
+        """Wait for the result of a batch, as long as there are workers.
+
+        Raises:
+            ClusterError: The cluster has lost its workers, and got no other one in time.
+            KilledWorker: Every worker that did it ended; Dask also blames batches that only waited on these workers.
+        """
+        since = time.monotonic()  # when there was a worker
+        while True:
+            try:
+                return future.result(timeout=ROOM_SECONDS)
+            except TimeoutError as error:
+                if future.status == "error":  # the work may raise one, too
+                    return future.result()
+                if self._threads():
+                    since = time.monotonic()
+                elif time.monotonic() > since + LOST_SECONDS:
+                    raise ClusterError(
+                        "the Dask cluster has lost all its workers. Start some (`dask worker ADDRESS`), then run again."
+                    ) from error
+
+    def restart(self) -> None:
+        """Do nothing: Dask starts other workers."""
+
+    def _threads(self) -> int:
+        return sum(self.client.nthreads().values())  # type: ignore[no-untyped-call]
 
 
-def result_of(client: Client, future: "Future[Any]") -> Any:
-    """Wait for what a submitted function returns, as long as there are workers.
-
-    Raises:
-        ClusterError: The cluster has lost its workers, and got no other one in time.
-        KilledWorker: Every worker that did it ended.
-    """
-    since = time.monotonic()  # when there was a worker
-    while True:
-        try:
-            return future.result(timeout=ROOM_SECONDS)
-        except TimeoutError as error:
-            if future.status == "error":  # the function may raise one, too
-                return future.result()
-            if _threads(client):
-                since = time.monotonic()
-            elif time.monotonic() > since + LOST_SECONDS:
-                raise ClusterError(
-                    "the Dask cluster has lost all its workers. Start some (`dask worker ADDRESS`), then run again."
-                ) from error
-
-
-def _call(expected: Mapping[str, str], function: Any, arguments: Sequence[Any]) -> Any:
+def _call(expected: Mapping[str, str], work: Work[Item, Result], batch: Sequence[Item]) -> Sequence[Result]:
     if environment() != expected:
         names = sorted({*expected, *environment()})
         differing = [
@@ -111,7 +122,7 @@ def _call(expected: Mapping[str, str], function: Any, arguments: Sequence[Any]) 
             if environment().get(name) != expected.get(name)
         ]
         raise ClusterError(f"a worker would compute something else: {', '.join(differing)}. Install the same there.")
-    return function(*arguments)
+    return work(batch)
 
 
 class _SentFolder(WorkerPlugin):
@@ -130,62 +141,3 @@ class _SentFolder(WorkerPlugin):
         for name, content in self.files.items():
             write_bytes(folder / name, content)
         RECEIVED[self.sha256] = folder
-
-
-def _is_finished(each: tuple[Sequence[Item], "Future[Any] | None"]) -> bool:
-    return each[1] is None or each[1].status == "finished"
-
-
-def _threads(client: Client) -> int:
-    return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
-
-
-def spread_over_cluster(
-    work: Work[Item, Result], batches: Iterable[Sequence[Item]], address: str, folders: Mapping[str, Path]
-) -> Iterator[Sequence[Result | None]]:
-    """Yield the results of each batch, as `spread` does.
-
-    Raises:
-        ClusterError: The cluster cannot be used, or was lost.
-        PcgevalError: `work` raised it.
-    """
-    with open_cluster(address) as client:
-        for sha256, folder in folders.items():
-            client.register_plugin(_SentFolder(sha256, folder))
-
-        waiting = iter(batches)
-        under_way: deque[tuple[Sequence[Item], Future[Any] | None]] = deque()
-        room, asked_at = 0, -math.inf
-        while True:
-            if time.monotonic() > asked_at + ROOM_SECONDS:
-                room, asked_at = AHEAD * max(1, _threads(client)), time.monotonic()
-            for batch in islice(waiting, max(0, room - len(under_way))):
-                under_way.append((batch, submit(client, work, batch) if batch else None))
-            if not under_way:
-                return
-            if finished := [future for _, future in takewhile(_is_finished, under_way)]:
-                results = _gathered(client, [future for future in finished if future])  # in one message
-                for future in finished:
-                    under_way.popleft()
-                    yield next(results) if future else []
-                continue
-            batch, first = under_way.popleft()
-            assert first is not None  # noqa: S101 - else it would be finished
-            try:
-                yield result_of(client, first)
-            except KilledWorker:  # Dask also blames batches that only waited on the workers that ended
-                suspects = [batch, *(each for each, _ in under_way)]
-                under_way.clear()
-                yield from one_by_one(partial(_alone, client, work), suspects)
-
-
-def _alone(client: Client, work: Work[Item, Result], batch: Sequence[Item]) -> Sequence[Result] | None:
-    try:
-        found: Sequence[Result] = result_of(client, submit(client, work, batch))
-    except KilledWorker:
-        return None
-    return found
-
-
-def _gathered(client: Client, futures: Sequence[Future[Any]]) -> Iterator[Any]:
-    return iter(client.gather(futures))  # type: ignore[no-untyped-call]

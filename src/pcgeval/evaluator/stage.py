@@ -29,8 +29,8 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
+from pcgeval.core.parallel import chosen_scheduler, map_batches
 from pcgeval.core.params import Params, PhysicsParams
-from pcgeval.core.spread import chosen_scheduler, spread
 from pcgeval.core.stage_files import (
     KeptSimulation,
     ReplayedTrial,
@@ -189,7 +189,7 @@ class SimulationStore:
         work = partial(_simulate, physics=self.physics)
         batches = ([level] for level in new.values())
         progress = Progress("simulate", len(new))
-        for path, (answer,) in zip(new, spread(work, batches, processes, chosen_scheduler(params)), strict=True):
+        for path, (answer,) in zip(new, map_batches(work, batches, processes, chosen_scheduler(params)), strict=True):
             progress.step()
             if answer is None:
                 self.crashed.add(path)

@@ -38,8 +38,8 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.locks import lock_folder
+from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import PARAMS_FILE, Params, load_params
-from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import (
     RecordedTrial,
     TrialRecord,

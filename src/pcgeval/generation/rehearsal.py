@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pcgeval.core.layout import Trial
+from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.threads import map_in_threads
 from pcgeval.core.trials import RecordedTrial, TrialRecord
 from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials

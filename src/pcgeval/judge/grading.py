@@ -11,7 +11,7 @@ from pcgeval.checks.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.console import Progress
-from pcgeval.core.threads import map_in_threads
+from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.client import JudgeClient, OpenBackend, opened_once
 from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.leaf import LeafJudge

@@ -19,7 +19,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import CALLS, GRADE_FILE, STATE, own_or_packaged, state_name
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.threads import map_in_threads
+from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
 from pcgeval.judge.grading import GradingProgress, paid_calls
 from pcgeval.judge.limits import CallLimits

@@ -18,8 +18,8 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, trial_file, trials
 from pcgeval.core.packages import installed_versions, source_sha256
+from pcgeval.core.parallel import chosen_scheduler, map_batches, received_folder
 from pcgeval.core.params import Params, Similarity
-from pcgeval.core.spread import chosen_scheduler, folder_here, spread
 from pcgeval.core.stage_files import (
     ClassifierFile,
     LabelProbability,
@@ -176,12 +176,12 @@ def _answers(
     sha256 = source.sha256
     work = partial(_classify_there, folder=source.folder, sha256=sha256, settings=settings)
     contents = ([picture.content for picture in batch] for batch in batches)
-    yield from spread(work, contents, 1, scheduler, {sha256: source.folder})
+    yield from map_batches(work, contents, 1, scheduler, {sha256: source.folder})
 
 
 def _classify_there(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     """Classify pictures on a worker of a cluster, which loads the classifier once."""
-    folder = folder_here(folder, sha256)
+    folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
     return _predictions(classifier.predict([_opened(each) for each in contents]))
 

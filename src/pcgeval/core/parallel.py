@@ -1,0 +1,238 @@
+"""Map a function over batches in processes of this machine or of a Dask cluster, and over items in threads.
+
+Neither the results nor their order depend on the number of processes. An item that ends every process that works on it
+costs that item alone.
+"""
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from pcgeval.core.console import SCHEDULER
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.packages import packages_for
+from pcgeval.core.params import Params
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Sequence[Item]], Sequence[Result]]
+RECEIVED: dict[str, Path] = {}  # on a worker of a cluster: the folders that were sent to it, by their hash
+AHEAD = 2  # batches of each process that are under way, or done before their turn
+
+
+class WorkerError(PcgevalError):
+    """This machine cannot run worker processes."""
+
+
+class ClusterError(PcgevalError):
+    """A Dask cluster cannot be reached, has no workers, or has workers that would compute something else."""
+
+
+class Workers(Protocol):
+    """Processes that work on batches."""
+
+    @property
+    def crash(self) -> type[Exception]:
+        """The error that `result` raises where a batch ended its process."""
+
+    def room(self) -> int:
+        """Return how many batches may be under way at once."""
+
+    def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> Any:
+        """Begin a batch and return its future result."""
+
+    def result(self, future: Any) -> Sequence[Any]:
+        """Wait for the result of a batch."""
+
+    def restart(self) -> None:
+        """Be ready to work again after a crash; nothing is under way then."""
+
+
+def chosen_scheduler(params: Params) -> str | None:
+    """Return the address of the scheduler whose cluster does the work; None for this machine."""
+    return os.environ.get(SCHEDULER) or params.execution.scheduler
+
+
+def received_folder(folder: Path, sha256: str) -> Path:
+    """Return the place in this process of a folder that was sent along with the work."""
+    return RECEIVED.get(sha256, folder)
+
+
+def map_batches(
+    work: Work[Item, Result],
+    batches: Iterable[Sequence[Item]],
+    processes: int,
+    scheduler: str | None = None,
+    folders: Mapping[str, Path] = MappingProxyType({}),
+) -> Iterator[Sequence[Result | None]]:
+    """Yield the results of each batch in order, one for each item; None for one that ends every process that does it.
+
+    Batches are drawn as they are needed, a few ahead of the one whose results are yielded.
+
+    Args:
+        work: Takes a batch and returns a result for each item; it is pickled, as are these.
+        batches: The items, as many at once as are worth the way to another process.
+        processes: How many share the work, beside this one.
+        scheduler: The address of a Dask cluster that does the work instead.
+        folders: The folders that the work reads, by a hash of their files, which are sent to the cluster's workers;
+            `received_folder` returns their place there.
+
+    Raises:
+        WorkerError: No process can be started.
+        ClusterError: The cluster cannot be used.
+        PcgevalError: `work` raised it.
+    """
+    with _cluster(scheduler, folders) if scheduler else _processes(processes) as workers:
+        waiting = iter(batches)
+        under_way: deque[tuple[Sequence[Item], Any]] = deque()
+        while True:
+            for batch in islice(waiting, max(0, workers.room() - len(under_way))):
+                under_way.append((batch, workers.submit(work, batch) if batch else None))
+            if not under_way:
+                return
+            batch, future = under_way.popleft()
+            try:
+                yield workers.result(future) if batch else []
+            except workers.crash:  # any of the batches under way may have ended its process
+                suspects = [batch, *(batch for batch, _ in under_way)]
+                under_way.clear()
+                workers.restart()
+                for suspect in suspects:
+                    yield _alone(workers, work, suspect)
+
+
+def _alone(workers: Workers, work: Work[Item, Result], batch: Sequence[Item]) -> list[Result | None]:
+    """Return the results of a batch that is done while nothing else is under way."""
+    if not batch:
+        return []
+    try:
+        return list(workers.result(workers.submit(work, batch)))
+    except workers.crash:
+        workers.restart()
+    return [None] if len(batch) == 1 else [result for item in batch for result in _alone(workers, work, [item])]
+
+
+def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextManager[Workers]:
+    with packages_for("a Dask cluster"):
+        from pcgeval.core.cluster import open_cluster  # noqa: PLC0415 - an extra, and slow to import
+    return open_cluster(scheduler, folders)
+
+
+@contextmanager
+def _processes(number: int) -> Iterator[Workers]:
+    workers = _Processes(number)
+    try:
+        yield workers
+    finally:
+        workers.pool.shutdown(cancel_futures=True)
+
+
+class _Processes:
+    """Worker processes of this machine."""
+
+    crash = BrokenProcessPool
+
+    def __init__(self, number: int) -> None:
+        self.number, self.pool = number, _pool(number)
+
+    def room(self) -> int:
+        return AHEAD * self.number
+
+    def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> Future[Sequence[Result]]:
+        try:
+            return self.pool.submit(work, batch)
+        except BrokenProcessPool as error:
+            broken: Future[Sequence[Result]] = Future()
+            broken.set_exception(error)
+            return broken
+
+    def result(self, future: Future[Sequence[Result]]) -> Sequence[Result]:
+        return future.result()
+
+    def restart(self) -> None:
+        """Start other processes.
+
+        Raises:
+            WorkerError: They end although no work has begun.
+        """
+        self.pool.shutdown()
+        self.pool = _pool(self.number)
+        try:
+            self.pool.submit(os.getpid).result()
+        except BrokenProcessPool as error:
+            raise WorkerError(
+                "worker processes end as soon as they start. Check the machine's memory and process limits; "
+                'a script that calls this needs `if __name__ == "__main__":`.'
+            ) from error
+
+
+def _pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
+
+
+def _start_worker() -> None:
+    """Use one core, leave Ctrl-C to the process that started this one, and end with it, also when it is killed."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is imported
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None  # noqa: S101 - this is a worker
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+class _StoppedError(Exception):
+    """An item was not begun, because another one failed."""
+
+
+def map_in_threads(
+    work: Callable[[Item], Result], items: Sequence[Item], threads: int, stopping: threading.Event | None = None
+) -> Iterator[Result]:
+    """Yield the result of `work` for each item, in the order in which they end.
+
+    Args:
+        work: Called in several threads at once.
+        items: The arguments of these calls.
+        threads: How many calls are under way at once.
+        stopping: Set as soon as nothing new is to be begun: after an error, or when the caller is interrupted.
+
+    Raises:
+        Exception: The first error of `work`, after the calls under way beside it have ended and were yielded.
+            An interruption does not wait for the calls under way.
+    """
+    stopping = stopping or threading.Event()
+    errors: list[BaseException] = []
+
+    def call(item: Item) -> Result:
+        if stopping.is_set():
+            raise _StoppedError
+        try:
+            return work(item)
+        except BaseException as error:
+            errors.append(error)
+            stopping.set()
+            raise
+
+    pool = ThreadPoolExecutor(max(1, threads))
+    try:
+        for future in as_completed([pool.submit(call, item) for item in items]):
+            if not future.exception():
+                yield future.result()
+    finally:
+        stopping.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+    if errors:
+        raise errors[0]
