@@ -58,9 +58,8 @@ lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pcgeval.cli.docs --check
 
-BENCHES := $(filter-out bench/summary.py,$(wildcard bench/*.py))
-bench: $(READY)  ## measure the speeds and accuracies that the docs quote; ends with a table of limits and peers
-	@for script in $(BENCHES); do $(BIN)/python $$script || echo "$$script failed"; done | $(BIN)/python bench/summary.py
+bench: $(READY)  ## measure the speeds and accuracies that the docs quote, a figure a line
+	@for script in bench/*.py; do $(BIN)/python $$script || echo "$$script failed"; done
 
 VERIFIERS := .venv-verifiers
 environments:  ## test the verifiers environments and run them for real, in a venv of their own; needs the network

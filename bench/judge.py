@@ -27,13 +27,15 @@ from pcgeval.judge.client import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.grades import JudgeOutput
-from rubric import made_up_rubric
+from pcgeval.rubric.tree import CATEGORIES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", ROOT.parent / "shared" / "reference"))
 PAPERS = ("rice", "semantic-self-consistency")
 GRADE = "# Expectations\nIt is there.\n# Reality\nIt is there, in main.py, as the criterion asks.\n# Score\n1\n"
 SENTENCE = "The agent is trained for a million steps, and its reward is the mean of five seeds.\n"
+LEAVES = 361
+LEAVES_A_NODE = 3
 FILES = (12, 120)  # of a small and of a large submission
 # accuracy, macro F1 and US dollars for a paper on JudgeEval, the reasoning models with high effort: table 3 of
 # "PaperBench: Evaluating AI's Ability to Replicate AI Research" (arXiv 2504.01848)
@@ -98,10 +100,34 @@ class Endpoint(BaseHTTPRequestHandler):
         pass
 
 
+def made_up_rubric() -> dict[str, object]:
+    """Return a rubric of 361 leaves, as PaperBench's rice has, three below each node."""
+    tasks: list[dict[str, object]] = [
+        {
+            "id": f"leaf-{number}",
+            "requirements": f"Criterion {number} is met.",
+            "weight": 1 + number % 3,
+            "sub_tasks": [],
+            "task_category": CATEGORIES[number % 3],
+        }
+        for number in range(LEAVES)
+    ]
+    groups = [
+        {
+            "id": f"group-{start}",
+            "requirements": "All of a group.",
+            "weight": 1,
+            "sub_tasks": tasks[start : start + LEAVES_A_NODE],
+        }
+        for start in range(0, LEAVES, LEAVES_A_NODE)
+    ]
+    return {"id": "root", "requirements": "Everything.", "weight": 1, "sub_tasks": groups}
+
+
 def rubric_of(paper: str) -> Any:
     """Return a paper's rubric as JSON values."""
     rubric = REFERENCE / "paperbench/papers" / paper / "rubric.json"
-    return json.loads(rubric.read_text()) if rubric.is_file() else made_up_rubric(checks=False)
+    return json.loads(rubric.read_text()) if rubric.is_file() else made_up_rubric()
 
 
 def nodes_above(value: Any) -> dict[str, str]:

@@ -20,8 +20,6 @@ from settings import DATA, HERE
 
 SECOND = HERE / "second"
 LEVELS = SECOND / "levels.jsonl.gz"
-REAL = SECOND / "real_letters.csv"  # sha256 of a picture's pixels, the letters it shows
-UNNAMED = SECOND / "unnamed_designs.txt"
 FROZEN = SECOND / "frozen.json"
 FONT_KINDS = ("text", "hand", "display")
 
@@ -45,20 +43,6 @@ class Picture:
     name: str
     letters: str
     blocks: tuple[tuple[str, float, float, float], ...]
-
-    @classmethod
-    def of(cls, part: str, name: str, letters: str, stability: Stability) -> "Picture":
-        """Take the living blocks of a simulated level."""
-        blocks = tuple(
-            (kind, *(round(value, 4) for value in place))
-            for kind, place, dead in zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
-            if not dead
-        )
-        return cls(part, name, letters, blocks)  # type: ignore[arg-type]
-
-    def line(self) -> dict[str, Any]:
-        """Return the JSON of one line of levels.jsonl.gz."""
-        return {"part": self.part, "name": self.name, "letters": self.letters, "blocks": self.blocks}
 
 
 def picture_of(picture: Picture) -> Image.Image:
