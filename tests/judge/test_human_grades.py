@@ -62,8 +62,8 @@ def test_grades_with_their_corrections(tmp_path, name, text):
         {"score": 1.0, "author": "Ada", "reason": "It is there.", "date": None}
     ]
     assert (b.score, b.explanation, b.judge_metadata.date) == (0.5, "Half of it, as far as I see.", "2026-03-01")
-    assert (c.score, c.valid_score, c.explanation) == (None, False, "I cannot open it.")
-    assert output.score == pytest.approx((0 * 1 + 0.5 * 2) / 3)
+    assert (c.score, c.valid_score, c.explanation) == (0.0, False, "I cannot open it.")
+    assert output.score == pytest.approx((0 * 1 + 0.5 * 2 + 0 * 1) / 4)
 
 
 def test_yaml_and_csv_say_the_same(tmp_path):

@@ -46,7 +46,7 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, opti
         assert float(small) / 2 < partial["cost"] <= float(small)
 
     assert run(capsys, endpoint, option, small, code=1)[0] == partial  # a second time, nothing is left of it
-    assert run(capsys, endpoint, option, small, "--allow-partial")[0] == partial
+    assert run(capsys, endpoint, option, small, "--max-invalid", "19")[0] == partial
     assert len(endpoint.asked) == asked
 
     whole, _ = run(capsys, endpoint, option, large)

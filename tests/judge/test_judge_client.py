@@ -306,12 +306,12 @@ def test_leaves_with_kept_replies_are_graded_without_the_endpoint(attempt):
     assert "nobody listens" in reasons(dead)["leaf-1"]
 
 
-def test_a_call_that_fails_makes_its_leaf_invalid_and_no_zero(attempt):
+def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
     output = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-4.")))
     assert list(reasons(output)) == ["leaf-4"]
     assert "refused (riterion: Do leaf-4.)" in reasons(output)["leaf-4"]
     leaf_4 = next(each for each in output.graded_task_tree.leaves if each.id == "leaf-4")
-    assert (leaf_4.score, leaf_4.valid_score) == (None, False)
+    assert (leaf_4.score, leaf_4.valid_score) == (0.0, False)
     assert output.score_bounds.low < output.score_bounds.high
     backend = ScriptedModel()
     grade(attempt, backend)
@@ -370,7 +370,7 @@ def test_a_dead_endpoint_with_checks_is_no_guess(attempt, tmp_path):
     check = {"name": "file_exists", "arguments": {"path": "main.py"}}
     write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
     output = grade(attempt, ScriptedModel(fails=dies_after(0)))
-    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("simple", 1.0, 1)
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("simple", 0.5, 1)
 
 
 def test_leaves_that_are_zero_without_a_call_are_no_grading(attempt, tmp_path):

@@ -86,9 +86,7 @@ def test_a_model_that_cannot_be_asked_any_more_leaves_the_rest_without_a_grade(c
     failed = [each for each in tree.leaves if not each.valid_score]
     assert (len(graded), len(failed)) == (7, 23)
     assert {each.explanation for each in failed} == {"not judged: the endpoint died."}
-    assert {each.score for each in failed} == {None}
-    as_zero = judge_leaves(WIDE, SlowJudge(fails_after=0), concurrency, invalid_as_zero=True)
-    assert (as_zero.score, as_zero.leaves[0].valid_score) == (0.0, False)
+    assert {each.score for each in failed} == {0.0}
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -151,7 +149,7 @@ def test_the_heuristic_is_a_guess_with_a_warning(has_reproduced, guess):
     output = heuristic_output(tree, has_reproduced=has_reproduced)
     values = json.loads(to_json(output.to_json()))
     assert (values["judge_type"], values["score"], values["score_bounds"]) == (HEURISTIC, guess, [0.0, 1.0])
-    assert values["graded_task_tree"]["score"] is None
+    assert values["graded_task_tree"]["valid_score"] is False
     assert values["num_invalid_leaf_nodes"] == 30
     assert "the endpoint died." in values["warnings"][0]
     assert judge_output_from_json(values) == output
@@ -185,7 +183,7 @@ def test_dummy_passes_everything():
     assert (output.score, output.num_passed, output.num_leaf_nodes) == (1.0, 2, 2)
 
 
-def test_a_leaf_without_a_check_is_no_zero(tmp_path):
+def test_a_leaf_without_a_check_has_no_grade(tmp_path):
     write_submission(tmp_path)
     evidence = gather_submission(tmp_path / "data/submissions/team-one", "team-one", 900)
     tree = rubric(
@@ -198,10 +196,9 @@ def test_a_leaf_without_a_check_is_no_zero(tmp_path):
         )
     )
     output = output_of(tree, partial(check_verdict, evidence))
-    assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1.0, 1 / 8, 1.0)
+    assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1 / 8, 1 / 8, 1.0)
     assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
     checked, judged, not_run = output.graded_task_tree.leaves
     assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
-    assert (judged.score, judged.valid_score, judged.explanation) == (None, False, "no check; needs a judge")
+    assert (judged.score, judged.valid_score, judged.explanation) == (0.0, False, "no check; needs a judge")
     assert (not_run.valid_score, not_run.explanation) == (False, "no results: the submission was not run")
-    assert judge_leaves(tree, partial(check_verdict, evidence), invalid_as_zero=True).score == 1 / 8

@@ -444,7 +444,7 @@ def test_a_check_from_a_side_file_is_graded_again_and_nothing_else(attempt):
 def test_human_grades_are_those_of_a_file(attempt, tmp_path):
     write_text(tmp_path / "g.yaml", "- {path: root/code, score: 0.5, author: Ada, reason: half}")
     output = grade(attempt, "human", human_grades=tmp_path / "g.yaml")
-    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.5, 3)
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.125, 3)
     cut = grade(attempt, "human", max_depth=1, human_grades=tmp_path / "g.yaml")
     assert cut.num_invalid_leaf_nodes == 1
 

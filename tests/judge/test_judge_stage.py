@@ -62,7 +62,7 @@ def test_a_grade_says_what_it_is_made_of(competition):
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert judge_output_from_json(written) == output
     assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", UNCHECKED)
-    assert written["score_bounds"][0] < output.score < written["score_bounds"][1]
+    assert written["score_bounds"][0] == output.score < written["score_bounds"][1]
     assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == set(CATEGORIES)
 
 
@@ -145,8 +145,7 @@ def test_a_model_without_evidence_leaves_all_results_undecided(competition):
     output = grade_team(PARAMS, TEAM, competition)
     assert explanations(output)["mean-stability"] == "no results: the submission was not run with large"
     assert output.num_invalid_leaf_nodes == 19 + UNCHECKED
-    assert output.score == output.graded_task_tree.sub_tasks[0].score
-    assert output.score_bounds.low < output.score < output.score_bounds.high
+    assert output.score == output.score_bounds.low < output.score_bounds.high
 
 
 def test_a_team_without_a_folder_is_graded_leaf_by_leaf_with_reasons(competition):
@@ -185,12 +184,3 @@ def test_a_faulty_rubric_leaves_no_grade(competition):
     with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
         grade_team(PARAMS, TEAM, competition)
     assert not (competition / GRADES).exists()
-
-
-def test_leaves_without_a_grade_can_count_as_zero_as_in_paperbench(competition):
-    (competition / evidence_file("large", TEAM)).unlink()
-    by_default = grade_team(PARAMS, TEAM, competition)
-    assert by_default.num_invalid_leaf_nodes > 0
-    official = PARAMS.rubric.model_copy(update={"official_invalid_as_zero": True})
-    as_zero = grade_team(PARAMS.model_copy(update={"rubric": official}), TEAM, competition)
-    assert as_zero.score == by_default.score_bounds.low < by_default.score

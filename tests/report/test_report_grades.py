@@ -94,7 +94,7 @@ def test_the_judges_words_files_and_tokens_stand_below_the_leaf(workspace, tmp_p
         "rank 1 call, 1,000 + 20 tokens; grade 1 call, 5,000 + 200 tokens",
         "Not graded",
         "two scores",
-        "weight 1, 100.0 % of all",
+        "weight 1, 33.3 % of all",
     ):
         assert words in page.text
 

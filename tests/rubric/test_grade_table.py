@@ -24,7 +24,7 @@ def a_run(agent="a", paper="p", group="g", name="p_1"):
 
 
 def a_grade(score, **more):
-    leaf = GradedTaskNode("p", "p", "Do.", 1, score, score is not None, "seen", ())
+    leaf = GradedTaskNode("p", "p", "Do.", 1, score or 0.0, score is not None, "seen", ())
     return JudgeOutput("simple", leaf, **more)
 
 
@@ -146,8 +146,8 @@ def test_a_seed_that_lacks_a_paper_does_not_count():
 @pytest.mark.parametrize(
     ("output", "problem", "allowed"),
     [
-        (a_grade(0.5, partial="1 of 2 leaves were not judged: no money"), "no money", True),
-        (a_grade(None), "no leaf has a grade: seen", False),
+        (a_grade(None, partial="1 of 1 leaves were not judged: no money"), "no money", True),
+        (a_grade(None), "1 of 1 leaves have no grade: seen", True),
         (JudgeOutput("heuristic", a_grade(None).graded_task_tree, guess=0.2, warnings=("a guess",)), "a guess", False),
     ],
 )
@@ -155,6 +155,6 @@ def test_what_does_not_count_says_why(output, problem, allowed):
     found = RunGrade.of(a_run(), output)
     assert found.score is None
     assert problem in found.problem
-    assert (RunGrade.of(a_run(), output, allow_partial=True).score is not None) == allowed
+    assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
     assert problem in grade_table([found])[0].problems
     json.dumps(found.to_json())

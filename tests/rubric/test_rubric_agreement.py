@@ -69,7 +69,7 @@ def slow_kappa(a, b):
 def test_every_measure_is_its_definition(given, pass_at):
     a, b = [one for one, _ in given], [other for _, other in given]
     found = both(a, b, pass_at=pass_at, bootstrap=10).overall
-    passed_a, passed_b = [each >= pass_at for each in a], [each >= pass_at for each in b]
+    passed_a, passed_b = [each > pass_at for each in a], [each > pass_at for each in b]
     assert found.accuracy.value == pytest.approx(float(slow_accuracy(passed_a, passed_b)))
     assert found.precision.value == pytest.approx(slow_macro(slow_precision, passed_a, passed_b))
     assert found.recall.value == pytest.approx(slow_macro(slow_recall, passed_a, passed_b))
@@ -149,7 +149,7 @@ def test_nothing_to_compare_has_no_figures():
     assert found.uncompared.invalid_in_b == ("root/1",)
     assert found.uncompared.paths == ("root/0", "root/1")
     assert found.root_difference.value is None
-    assert "without a score" in found.root_difference.note
+    assert "without a grade" in found.root_difference.note
 
 
 def test_full_agreement_says_how_little_few_leaves_prove():
@@ -176,7 +176,7 @@ def test_a_leaf_with_another_criterion_is_not_compared():
 
 def test_an_invalid_leaf_counted_as_zero_is_still_no_grade():
     task = rubric(node("root", 1, leaf("0"), leaf("1")))
-    official = grade_tree(task, lambda each: Verdict(1.0 if each.id == "0" else None, "not told"), invalid_as_zero=True)
+    official = grade_tree(task, lambda each: Verdict(1.0 if each.id == "0" else None, "not told"))
     found = agreement([Pair("", official, graded(1.0, 0.0))])
     assert found.overall.leaves == 1
     assert found.uncompared.invalid_in_a == ("root/1",)

@@ -64,10 +64,8 @@ def graded(noted=None):
 def test_what_the_leaves_add_is_the_score(task, luck):
     tree = grade_tree(task, lambda _: Verdict(luck.choice([None, 0.0, 0.3, 1.0]), ""))
     parts = [part for part in NodeShare.of_root(tree).walk() if part.node.is_leaf]
-    if tree.score is not None:
-        assert sum(part.contribution for part in parts) == pytest.approx(tree.score)
-        assert sum(part.share for part in parts) <= 1 + 1e-9  # less where all sub-tasks of a node weigh nothing
-    assert all(part.share == 0 for part in parts if part.node.score is None)
+    assert sum(part.contribution for part in parts) == pytest.approx(tree.score)
+    assert sum(part.share for part in parts) <= 1 + 1e-9  # less where all sub-tasks of a node weigh nothing
 
 
 @given(rubrics)
@@ -82,7 +80,7 @@ def test_a_share_is_what_the_score_loses_with_the_leaf(task):
 def test_parts_come_in_the_order_of_the_rubric():
     assert [part.node.id for part in NodeShare.of_root(graded()).walk()] == ["root", "in", "a", "b", "c", "d"]
     shares = {part.node.id: part.share for part in NodeShare.of_root(graded()).walk()}
-    assert shares == pytest.approx({"root": 1, "in": 3 / 4, "a": 1 / 2, "b": 1 / 4, "c": 1 / 4, "d": 0})
+    assert shares == pytest.approx({"root": 1, "in": 3 / 8, "a": 1 / 4, "b": 1 / 8, "c": 1 / 8, "d": 1 / 2})
 
 
 def test_the_way_leads_from_the_root_to_the_leaf():
@@ -105,10 +103,10 @@ def test_the_text_says_what_decided_the_leaf():
     for words in (
         "by the judge simple with the model m:1",
         f"model digest {'d' * 64}, prompts v3",
-        "1 without a grade; with them the score could be 0.312 to 0.812",
-        "→ 0.833 × weight 3, 75.0 % of all: in",
+        "1 without a grade, which count as 0; if they had passed, the score would be 0.812",
+        "→ 0.833 × weight 3, 37.5 % of all: in",
         "-----",
-        "It decides 50.00 % of the whole and adds 0.5000 to its score.",
+        "It decides 25.00 % of the whole and adds 0.2500 to its score.",
         "Why: why a",
         "Files it was shown, 2 of 3: main.py, README.md",
         "main.py: cut",
@@ -125,7 +123,7 @@ def test_the_text_says_what_decided_the_leaf():
 
 def test_a_leaf_without_a_grade_says_so():
     output = JudgeOutput("simple", graded())
-    assert "It has no grade and is left out" in explanation_of(output, explain(output.graded_task_tree, "d"))
+    assert "It has no grade and counts as 0" in explanation_of(output, explain(output.graded_task_tree, "d"))
 
 
 def test_a_guess_is_announced_before_anything_else():
@@ -138,12 +136,12 @@ def test_a_guess_is_announced_before_anything_else():
 def test_the_whole_tree_has_a_line_a_node():
     lines = shares_of(JudgeOutput("checks", graded())).splitlines()
     assert lines[-6:] == [
-        "0.625  100.0 %  root",
-        "0.833   75.0 %  root/in",
-        "1.000   50.0 %  root/in/a",
-        "0.500   25.0 %  root/in/b",
-        "0.000   25.0 %  root/c",
-        "-----    0.0 %  root/d",
+        "0.312  100.0 %  root",
+        "0.833   37.5 %  root/in",
+        "1.000   25.0 %  root/in/a",
+        "0.500   12.5 %  root/in/b",
+        "0.000   12.5 %  root/c",
+        "-----   50.0 %  root/d",
     ]
 
 

@@ -92,56 +92,34 @@ def test_score_does_not_depend_on_the_order_of_siblings(grading):
 
 
 @given(gradings())
-def test_invalid_leaves_are_left_out_with_their_weight(grading):
-    """Grading with invalid leaves is grading the rubric in which they and what they empty are missing."""
-    tree, scores = grading
-
-    def without(task):
-        if not task.sub_tasks:
-            return None if scores[task.path] is None else task
-        weighing = [each for each in task.sub_tasks if each.weight > 0]
-        kept = tuple(cut for each in weighing if (cut := without(each)))
-        if weighing and not kept:
-            return None
-        return type(task)(**{**vars(task), "sub_tasks": kept or task.sub_tasks})
-
-    graded, cut = grade_tree(tree, verdicts_of(scores)), without(tree)
-    if cut is None:
-        assert (graded.score, graded.valid_score) == (None, False)
-    else:
-        known = {path: score or 0.0 for path, score in scores.items()}
-        assert graded.score == grade_tree(cut, verdicts_of(known)).score
-        assert graded.valid_score
-
-
-@given(gradings())
 def test_bounds_are_the_scores_with_invalid_leaves_as_0_and_as_1(grading):
     tree, scores = grading
     output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
     for bound, instead in ((output.score_bounds.low, 0.0), (output.score_bounds.high, 1.0)):
         filled = {path: instead if score is None else score for path, score in scores.items()}
         assert bound == grade_tree(tree, verdicts_of(filled)).score
-    if output.score is not None:
-        assert output.score_bounds.low - 1e-12 <= output.score <= output.score_bounds.high + 1e-12
+    assert output.score_bounds.low - 1e-12 <= output.score <= output.score_bounds.high + 1e-12
     assert output.num_invalid_leaf_nodes == list(scores.values()).count(None)
     assert output.num_passed == sum(score is not None and score > 0.5 for score in scores.values())
     assert output.num_leaf_nodes == len(scores)
 
 
 @given(gradings())
-def test_invalid_as_zero_gives_the_lower_bound_and_the_same_bounds(grading):
+def test_a_leaf_without_a_grade_counts_as_zero(grading):
+    """So a submission never gains by a leaf that its judge cannot grade."""
     tree, scores = grading
-    ours = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
-    paperbench = JudgeOutput("test", grade_tree(tree, verdicts_of(scores), invalid_as_zero=True))
-    assert paperbench.score == ours.score_bounds.low
-    assert paperbench.score_bounds == ours.score_bounds
-    assert paperbench.num_invalid_leaf_nodes == ours.num_invalid_leaf_nodes
+    output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
+    zeros = {path: score or 0.0 for path, score in scores.items()}
+    assert output.score == output.score_bounds.low == grade_tree(tree, verdicts_of(zeros)).score
+    for graded in output.graded_task_tree.leaves:
+        assert graded.valid_score == (scores[graded.path] is not None)
+        assert graded.score == zeros[graded.path]
 
 
-@given(gradings(), st.booleans())
-def test_json_round_trip(grading, invalid_as_zero):
+@given(gradings())
+def test_json_round_trip(grading):
     tree, scores = grading
-    output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores), invalid_as_zero=invalid_as_zero))
+    output = JudgeOutput("test", grade_tree(tree, verdicts_of(scores)))
     again = judge_output_from_json(json.loads(to_json(output.to_json())))
     assert again == output
     assert rescored(again.graded_task_tree) == output.graded_task_tree
@@ -168,12 +146,10 @@ def test_summary_counts_every_leaf_once(grading):
 def test_a_worked_example():
     scores = {"root/a": 1.0, "root/B/b1": None, "root/B/b2": 0.5, "root/B/b3": 0.0}
     output = JudgeOutput("test", grade_tree(EXAMPLE, verdicts_of(scores)))
-    assert output.score == (3 * 1.0 + 1 * 0.5) / 4
-    assert output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
+    assert output.score == output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
     assert output.score_bounds.high == (3 + (1 + 2 * 0.5) / 3) / 4
     assert (
-        output.graded_task_tree.sub_tasks[1].explanation
-        == "weighted mean of 1 of 2 sub-tasks; the others have no grade"
+        output.graded_task_tree.sub_tasks[1].explanation == "weighted mean of 2 sub-tasks; 1 without a grade count as 0"
     )
     summary = get_grade_summary(output.graded_task_tree)
     assert summary == {
@@ -185,7 +161,7 @@ def test_a_worked_example():
         "score": output.score,
         "by_category": {
             CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
-            RUN: {"score": None, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
+            RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
             RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
         },
     }
@@ -202,10 +178,10 @@ def test_the_leaves_of_the_public_interface_are_values_of_json():
     ]
 
 
-def test_a_node_is_not_zero_because_only_a_weightless_leaf_was_graded():
+def test_a_node_of_which_only_a_weightless_leaf_was_graded_has_no_grade():
     tree = rubric(node("root", 1, leaf("a", 1), leaf("b", 0)))
     graded = grade_tree(tree, verdicts_of({"root/a": None, "root/b": 1.0}))
-    assert (graded.score, graded.valid_score) == (None, False)
+    assert (graded.score, graded.valid_score) == (0.0, False)
 
 
 def test_weights_that_sum_to_zero_score_zero():
@@ -246,7 +222,7 @@ def test_metadata_that_is_no_json_is_read_as_text():
         ({"score": 2}, "'score' is 2"),
         ({"score": float("nan")}, "'score' is nan"),
         ({"score": "1"}, "'score' is '1'"),
-        ({"score": None}, "'valid_score' is true without a score"),
+        ({"score": None}, "'score' is None"),
         ({"weight": -1}, "'weight' is -1"),
         ({"weight": float("inf")}, "'weight' is inf"),
         ({"weight": 10**400}, "'weight' is 1000"),
@@ -301,7 +277,7 @@ def test_rendered_tree_shows_scores_and_reasons_and_no_control_characters():
     tree = rubric(node("root", 1, leaf("a", 2), {**leaf("b"), "requirements": "clear\x1b[2J\nall"}))
     graded = grade_tree(tree, lambda task: Verdict(1.0 if task.id == "a" else None, "no\x07 judge"))
     assert list(tree_lines(graded)) == [
-        "1.000 x1  All of root.",
+        "0.667 x1  All of root.",
         "  1.000 x2  Do a.",
         "        no  judge",
         "  ----- x1  clear [2J all",

@@ -53,7 +53,7 @@ def test_what_is_kept_is_read_again(root):
         ("bees", "first", "final"),
     ]
     assert kept[0].leaves == {"root/a": 1.0, "root/b": None}
-    assert kept[0].score == 1.0
+    assert kept[0].score == 0.5
     assert len((root / HISTORY).read_text().splitlines()) == 2
 
 
@@ -72,7 +72,7 @@ def test_a_change_in_one_team_keeps_all(root):
     keep_grades(PARAMS, "second", root)
     history = read_history(root)
     assert [each.label for each in history] == ["first", "first", "second", "second"]
-    assert [each.score for each in kept_before(history, history[1])] == [1.0, 0.0]
+    assert [each.score for each in kept_before(history, history[1])] == [0.5, 0.0]
     assert kept_before(history, replace(history[1], round="midterm")) == ()
 
 
@@ -136,7 +136,7 @@ def test_changes_are_told_leaf_by_leaf(tmp_path):
         LeafChange("root/new", None, 0.0, is_new=True),
         LeafChange("root/a", 1.0, None, is_gone=True),
     )
-    assert (change.before, change.now) == (1.0, 0.25)
+    assert (change.before, change.now) == (0.5, 0.25)
     assert change.causes == ("rubric r was edited",)
     assert not change.is_none
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import AllowPartial, DryRun, JudgeOptions, print_plans, with_judge_options
+from pcgeval.cli.judge_options import DryRun, JudgeOptions, MaxInvalid, print_plans, with_judge_options
 from pcgeval.cli.options import GradeFormat, Html, Json, TrustPrograms, group, print_json, refuse_two_formats
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
@@ -52,7 +52,7 @@ def grade(
     recording: Recording = None,
     exchanges: ExchangesFile = None,
     dry_run: DryRun = False,
-    allow_partial: AllowPartial = False,
+    max_invalid: MaxInvalid = 0,
     out: Out = None,
     form: GradeFormat = "pcgeval",
     page: Html = None,
@@ -60,8 +60,8 @@ def grade(
 ) -> None:
     """Grade a submission by a rubric and print the tree.
 
-    Exit code 1 means that no leaf has a grade, that the score is only a guess, or that calls failed and the grade is
-    partial.
+    A leaf without a grade counts as 0. Exit code 1 means that more than --max-invalid leaves have no grade, or that the
+    score is only a guess.
     """
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core import layout
@@ -110,7 +110,7 @@ def grade(
     in_json = json or (form != "pcgeval" and out is None)
     needs_none = settings.judge not in {"simple", "checks"} or settings.code_only or paper is None
     lacks_a_run = not (needs_none or reproduce or (Path(submission) / REPRODUCE_LOG).exists())
-    _print_grade(output, values if in_json else None, lacks_a_run=lacks_a_run, allow_partial=allow_partial)
+    _print_grade(output, values if in_json else None, lacks_a_run=lacks_a_run, max_invalid=max_invalid)
 
 
 @app.command()
@@ -127,7 +127,7 @@ def grade_all(
     trust_programs: TrustPrograms = False,
     recording: Recording = None,
     dry_run: DryRun = False,
-    allow_partial: AllowPartial = False,
+    max_invalid: MaxInvalid = 0,
     form: TableFormat = None,
     json: Json = False,
 ) -> None:
@@ -153,7 +153,7 @@ def grade_all(
         for each in failed:
             print_stderr(f"{each.run.id}: would fail: {each.problem}")
         raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
-    grades = many.grade(allow_partial=allow_partial)
+    grades = many.grade(max_invalid=max_invalid)
     print_grade_table(grades, form, json=json)
     if failed_runs := sum(each.problem is not None for each in grades):
         print_stderr(
@@ -178,9 +178,7 @@ def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reprodu
             raise typer.BadParameter(advice)
 
 
-def _print_grade(
-    output: "JudgeOutput", values: dict[str, Any] | None, *, lacks_a_run: bool, allow_partial: bool
-) -> None:
+def _print_grade(output: "JudgeOutput", values: dict[str, Any] | None, *, lacks_a_run: bool, max_invalid: int) -> None:
     """Print the grade's values as JSON, or else its tree, and the summary."""
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
@@ -195,7 +193,5 @@ def _print_grade(
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.partial:
         print_stderr("The same command goes on where this ended: no reply is paid for twice.")
-    if output.score is None:
-        print_stderr("No leaf has a grade; the reason stands with each.")
-    if output.score is None or output.judge_type == HEURISTIC or (output.partial and not allow_partial):
+    if output.judge_type == HEURISTIC or output.num_invalid_leaf_nodes > max_invalid:
         raise typer.Exit(EXIT_CHECK_FAILED)

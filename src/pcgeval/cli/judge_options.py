@@ -23,8 +23,8 @@ MAX_TEMPERATURE = 2.0  # of the common endpoints
 MIN_CONTEXT, MAX_CONTEXT = 1024, 2**24  # as in params.yaml
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
-AllowPartial = Annotated[
-    bool, typer.Option("--allow-partial", help="Exit with 0 also where calls failed, or a limit ended it early.")
+MaxInvalid = Annotated[
+    int, typer.Option(metavar="N", min=0, help="Exit with 0 where at most N leaves have no grade; they count as 0.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print calls, tokens and price of what is still to be asked, and ask nothing.")
@@ -93,9 +93,6 @@ class JudgeOptions:
     ignore_checks: Annotated[
         bool, typer.Option("--ignore-checks", help="Ask the model about leaves with a check too.")
     ] = False
-    invalid_as_zero: Annotated[bool, typer.Option("--invalid-as-zero", help="Count leaves without a grade as 0.")] = (
-        False
-    )
 
     @property
     def address(self) -> str | None:
@@ -140,7 +137,6 @@ class JudgeOptions:
             "code_only": self.code_only or None,
             "resources_provided": self.resources_provided or None,
             "ignore_checks": self.ignore_checks or None,
-            "official_invalid_as_zero": self.invalid_as_zero or None,
         }
         named = {name: value for name, value in given.items() if value is not None}
         return JudgeSettings.checked({**dict(params.rubric), **named})

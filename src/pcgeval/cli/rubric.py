@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import AllowPartial, DryRun, JudgeOptions, print_plans, with_judge_options
+from pcgeval.cli.judge_options import DryRun, JudgeOptions, MaxInvalid, print_plans, with_judge_options
 from pcgeval.cli.options import GradeFormat, Html, Json, group, print_json, refuse_two_formats, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
@@ -102,7 +102,7 @@ def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
     pass_at: Annotated[
-        float, typer.Option(metavar="SCORE", callback=within(0, 1), help="The least score that counts as passed.")
+        float, typer.Option(metavar="SCORE", callback=within(0, 1), help="A leaf passes above this score.")
     ] = 0.5,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
@@ -193,12 +193,12 @@ def judge_eval(
         Path, typer.Option(metavar="DIR", file_okay=False, help="Where gradings and tables are written.")
     ] = Path("judge_eval_results"),
     dry_run: DryRun = False,
-    allow_partial: AllowPartial = False,
+    max_invalid: MaxInvalid = 0,
     json: Json = False,
 ) -> None:
     """Measure how well judges grade, on submissions that people have graded.
 
-    Exit code 1 means that calls failed, or that a limit ended a grading early.
+    Exit code 1 means that a grading of a model has more than --max-invalid leaves without a grade.
     """
     from pcgeval.judge import judge_eval as evaluation
     from pcgeval.judge.grading import GradingProgress
@@ -222,7 +222,7 @@ def judge_eval(
             for warning in output.warnings:
                 print_stderr(f"{each.name}, {id_}: {warning}")
     print_stderr(f"the gradings and these tables stand in {out}")
-    if any(each.is_partial for each in found) and not allow_partial:
+    if any(output.num_invalid_leaf_nodes > max_invalid for each in found for output in each.outputs.values()):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -257,7 +257,7 @@ def table(
         Path, typer.Argument(metavar="DIR", help="Grades of `grade-all`, or PaperBench's folder of runs.")
     ],
     papers_dir: Annotated[Path, typer.Option(metavar="DIR", help="The papers, whose ids begin the names.")] = PAPERS,
-    allow_partial: AllowPartial = False,
+    max_invalid: MaxInvalid = 0,
     form: TableFormat = None,
     json: Json = False,
 ) -> None:
@@ -271,7 +271,7 @@ def table(
 
     refuse_two_formats(form, json=json)
     runs = find_runs(folder, list_papers(papers_dir))
-    grades = [RunGrade.read(run, allow_partial=allow_partial) for run in runs]
+    grades = [RunGrade.read(run, max_invalid=max_invalid) for run in runs]
     print_grade_table(grades, form, json=json)
     if any(each.problem for each in grades):
         raise typer.Exit(EXIT_CHECK_FAILED)

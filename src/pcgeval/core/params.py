@@ -201,7 +201,6 @@ class RubricParams(_Section):
     model's profile; its options come first.
 
     Attributes:
-        official_invalid_as_zero: Count leaves without a grade as 0, as PaperBench does.
         votes: How often each leaf is graded; several need a temperature.
         context: Tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000.
         prompts: The family of prompts: our own, or one that asks PaperBench's questions with its strictness.
@@ -220,7 +219,6 @@ class RubricParams(_Section):
     id: str = "competition"
     judge: Literal["simple", "checks", "random", "dummy", "human"] = "checks"
     seed: int = Field(0, ge=0, lt=2**31)
-    official_invalid_as_zero: bool = False
     model: Model | None = None
     votes: int = Field(1, ge=1, le=99)
     context: int | None = Field(None, ge=1024, le=2**24)

@@ -130,7 +130,7 @@ def _graded(
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
             verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
-    tree = judge_leaves(task.rubric, verdict_of, report=report, invalid_as_zero=settings.official_invalid_as_zero)
+    tree = judge_leaves(task.rubric, verdict_of, report=report)
     return JudgeOutput(settings.judge, tree)
 
 
@@ -193,7 +193,6 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
             verdict_of,
             1 if settings.is_replay else client.model.concurrency,
             lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
-            invalid_as_zero=settings.official_invalid_as_zero,
         )
     except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
         client.stop()
@@ -300,8 +299,6 @@ def judge_leaves(
     verdict_of: VerdictOf,
     concurrency: int = 1,
     report: Report = no_report,
-    *,
-    invalid_as_zero: bool = False,
 ) -> GradedTaskNode:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
@@ -324,4 +321,4 @@ def judge_leaves(
     for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
         verdicts[leaf.path] = verdict
         report(JudgedLeaf(leaf, verdict, len(verdicts), len(tasks)))
-    return grade_tree(rubric, lambda leaf: verdicts[leaf.path], invalid_as_zero=invalid_as_zero)
+    return grade_tree(rubric, lambda leaf: verdicts[leaf.path])

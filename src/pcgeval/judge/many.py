@@ -98,7 +98,7 @@ class ManyGradings:
                 failed.append(RunGrade.failed(run, error))
         return planner.plans, failed
 
-    def grade(self, *, allow_partial: bool = False) -> list[RunGrade]:
+    def grade(self, *, max_invalid: int = 0) -> list[RunGrade]:
         """Grade all runs and return their figures, sorted; a grading that fails does not stop the others.
 
         Raises:
@@ -124,7 +124,7 @@ class ManyGradings:
                 limits=limits,
                 stopping=stopping,
                 report=GradingProgress(f"grade {self.folder}", self._leaves(runs)),
-                allow_partial=allow_partial,
+                max_invalid=max_invalid,
             )
             ends = map(work, runs) if threads == 1 else map_in_threads(work, runs, threads, stopping)
             return sorted(ends, key=lambda each: each.run)
@@ -137,7 +137,7 @@ class ManyGradings:
         stopping: threading.Event,
         report: GradingProgress,
         *,
-        allow_partial: bool,
+        max_invalid: int,
     ) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self._file(run)
@@ -171,7 +171,7 @@ class ManyGradings:
         except (PcgevalError, OSError) as error:
             _drop(file)
             return RunGrade.failed(run, error)
-        return RunGrade.of(run, output, allow_partial=allow_partial)
+        return RunGrade.of(run, output, max_invalid=max_invalid)
 
     def _leaves(self, runs: Sequence[PaperRun]) -> int:
         """Return how many leaves the gradings have together; of a paper that cannot be graded, none."""

@@ -129,6 +129,6 @@ class ComparedNode:
         found += [f"not graded in {name}" for name, side in (("A", a), ("B", b)) if side.graded_score is None]
         if a.graded_score is not None and b.graded_score is not None:
             found.append("same score" if a.graded_score == b.graded_score else "other score")
-            if (a.graded_score >= pass_at) != (b.graded_score >= pass_at):
-                found.append("passed in A alone" if a.graded_score >= pass_at else "passed in B alone")
+            if (a.graded_score > pass_at) != (b.graded_score > pass_at):
+                found.append("passed in A alone" if a.graded_score > pass_at else "passed in B alone")
         return tuple(found)

@@ -154,7 +154,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
     def _score(self, output: JudgeOutput) -> float:
         """Return the root score of a grade that is one."""
         invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
-        if output.score is None or output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
+        if output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
             first = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
             raise EnvironmentsError(
                 f"{self.data.paper_id}: no reward, as {len(invalid)} leaves have no grade and max_invalid is "

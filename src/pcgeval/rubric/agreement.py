@@ -1,6 +1,6 @@
 """How far two gradings by the same rubric agree, leaf by leaf: may a model judge where people did before?
 
-Each leaf counts once, whatever its weight. A score from `pass_at` up counts as passed and any other as failed, so that
+Each leaf counts once, whatever its weight. A score above `pass_at` counts as passed and any other as failed, so that
 scores between 0 and 1 (checks, votes, pruned nodes) can be counted too; how many there are, and how far the uncut
 scores lie apart, is told beside. Only leaves that both gradings have, by the same criterion and with a grade, can be
 compared; all others are named. Precision and recall take B for the truth; nothing else depends on which is A.
@@ -92,7 +92,7 @@ def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pa
         pairs: The gradings; also such as PaperBench publishes, whose paths come from the ids.
         bootstrap: How often leaves are drawn anew for the intervals; 0 leaves them out.
         seed: The same seed gives the same intervals.
-        pass_at: The least score that counts as passed.
+        pass_at: A leaf passes above this score.
 
     Raises:
         GradeError: Two leaves of one tree have the same path.
@@ -128,7 +128,7 @@ def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0, pa
         by_category={name: figures(leaves) for name, leaves in groups.items() if leaves},
         root_difference=_root_difference(pairs),
         uncompared=Uncompared(**{reason: tuple(paths) for reason, paths in left_out.items()}),
-        disagreements=tuple(leaf for leaf in compared if (leaf.a >= pass_at) != (leaf.b >= pass_at)),
+        disagreements=tuple(leaf for leaf in compared if (leaf.a > pass_at) != (leaf.b > pass_at)),
     )
 
 
@@ -141,11 +141,10 @@ def _by_path(tree: GradedTaskNode) -> dict[str, GradedTaskNode]:
 
 
 def _root_difference(pairs: Sequence[Pair]) -> Measure:
-    scores = [(pair.a.score, pair.b.score) for pair in pairs]
-    differences = [abs(a - b) for a, b in scores if a is not None and b is not None]
-    if len(differences) < len(pairs) or not pairs:
-        return Measure(None, note=f"{len(pairs) - len(differences)} of {len(pairs)} pairs have a root without a score")
-    return Measure(weighted_mean([1.0] * len(differences), differences))
+    graded = [pair for pair in pairs if pair.a.valid_score and pair.b.valid_score]
+    if len(graded) < len(pairs) or not pairs:
+        return Measure(None, note=f"{len(pairs) - len(graded)} of {len(pairs)} pairs have a root without a grade")
+    return Measure(weighted_mean([1.0] * len(graded), [abs(pair.a.score - pair.b.score) for pair in graded]))
 
 
 def differing_leaves(
@@ -162,7 +161,7 @@ def differing_leaves(
     both = [(leaf, in_b[path]) for path, leaf in _by_path(a).items() if path in in_b]
 
     def outcome(leaf: GradedTaskNode) -> bool | None:
-        return None if leaf.graded_score is None else leaf.graded_score >= pass_at
+        return None if leaf.graded_score is None else leaf.graded_score > pass_at
 
     return [(x, y) for x, y in both if x.requirements == y.requirements and outcome(x) != outcome(y)]
 
@@ -191,7 +190,7 @@ def disagreement_form(
 def agreement_lines(found: Agreement) -> Iterator[str]:
     """Yield a table of the measures, the leaves left out, and the leaves on which the two gradings disagree."""
     yield (
-        f"a leaf passes from a score of {found.pass_at:g} up; "
+        f"a leaf passes with a score above {found.pass_at:g}; "
         f"intervals hold {LEVEL:.0%} of {found.resamples} resamples of the leaves, seed {found.seed}"
     )
     yield ""

@@ -113,7 +113,7 @@ def agreement_figures(
     """Work out all measures for leaves that both gradings scored, given in the same order; see `agreement`."""
     a, b = np.array(scores_a, dtype=np.float64), np.array(scores_b, dtype=np.float64)
     differences = np.abs(a - b)
-    cells = np.where(a >= pass_at, np.where(b >= pass_at, 0, 1), np.where(b >= pass_at, 2, 3))
+    cells = np.where(a > pass_at, np.where(b > pass_at, 0, 1), np.where(b > pass_at, 2, 3))
     counts = _cell_counts(cells[None, :])
     confusion = Confusion(*(int(each) for each in counts[0]))
     drawn_counts, drawn_differences = _resampled(cells, differences, bootstrap if a.size > 1 else 0, seed)

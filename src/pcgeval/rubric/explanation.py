@@ -13,8 +13,7 @@ from pcgeval.rubric.grades import GradedTaskNode, GradeError
 class NodeShare:
     """A node and the share of the root's score that it decides.
 
-    `share` is from 0 to 1: the node's weight among those siblings that have a score, times the share of the node
-    above. A node without a score decides nothing.
+    `share` is from 0 to 1: the node's weight among its siblings, times the share of the node above.
     """
 
     node: GradedTaskNode
@@ -22,23 +21,22 @@ class NodeShare:
 
     @classmethod
     def of_root(cls, tree: GradedTaskNode) -> Self:
-        """Return the root, which decides everything, or nothing if it has no score."""
-        return cls(tree, 0.0 if tree.score is None else 1.0)
+        """Return the root, which decides everything."""
+        return cls(tree, 1.0)
 
     @property
     def contribution(self) -> float:
         """The part of the root's score that the node adds; the contributions of all leaves add up to it."""
-        return self.share * (self.node.score or 0.0)
+        return self.share * self.node.score
 
     @property
     def below(self) -> tuple["NodeShare", ...]:
         """The sub-tasks with their shares."""
-        counted = 0.0
+        weights = 0.0
         for each in self.node.sub_tasks:
-            counted += 0.0 if each.score is None else each.weight
+            weights += each.weight
         return tuple(
-            NodeShare(each, self.share * each.weight / counted if each.score is not None and counted else 0.0)
-            for each in self.node.sub_tasks
+            NodeShare(each, self.share * each.weight / weights if weights else 0.0) for each in self.node.sub_tasks
         )
 
     def walk(self) -> Iterator["NodeShare"]:

@@ -20,7 +20,6 @@ from pcgeval.rubric.grades import (
     graded_task_from_json,
     grading_within,
     rescored,
-    weighted_mean,
 )
 from pcgeval.rubric.record import JudgeRecord, TokenUsage
 from pcgeval.rubric.tree import SUBTREE
@@ -124,9 +123,8 @@ def grade_json(output: JudgeOutput, form: Literal["pcgeval", "paperbench"]) -> d
 def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
     """Return a grading as JSON values that PaperBench's `JudgeOutput.from_dict` reads.
 
-    A leaf without a grade has the score 0.0 and `valid_score` false, and counts as 0 up to the root; a guess becomes a
-    grading without a single valid leaf. `full_judge_response` has the model's answers. The key `pcgeval` in
-    `judge_metadata` keeps the rest of our record of a leaf.
+    A guess becomes a grading without a single valid leaf. `full_judge_response` has the model's answers. The key
+    `pcgeval` in `judge_metadata` keeps the rest of our record of a leaf.
     """
     model = output.model or "unknown"
     tree = _paperbench_node(output.graded_task_tree, model)
@@ -144,20 +142,15 @@ def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
 
 def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
     below = [_paperbench_node(each, model) for each in node.sub_tasks]
-    score, is_valid, explanation = node.score or 0.0, node.valid_score, node.explanation
-    if below:
-        score = weighted_mean([each["weight"] for each in below], [each["score"] for each in below])
-        is_valid = all(each["valid_score"] for each in below)
-        explanation = explanation if is_valid else f"weighted mean of {len(below)} sub-tasks; no grade counts as 0"
     return {
         "id": node.id,
         "requirements": node.requirements,
         "weight": node.weight,
-        "score": score,
-        "valid_score": is_valid,
+        "score": node.score,
+        "valid_score": all(each["valid_score"] for each in below) if below else node.valid_score,
         "task_category": None if below else node.task_category or SUBTREE,
         "finegrained_task_category": node.finegrained_task_category,
-        "explanation": explanation,
+        "explanation": node.explanation,
         "judge_metadata": _paperbench_metadata(node.judge_metadata, model),
         "sub_tasks": below,
     }

@@ -46,26 +46,25 @@ class RunGrade:
     problem: str | None = None
 
     @classmethod
-    def of(cls, run: PaperRun, output: JudgeOutput, *, allow_partial: bool = False) -> Self:
-        """Return the figures of a grading; a guess never counts, a partial grade where that is allowed."""
+    def of(cls, run: PaperRun, output: JudgeOutput, *, max_invalid: int = 0) -> Self:
+        """Return the figures of a grading; a guess never counts, nor does one with too many leaves without a grade."""
         problem = None
         if output.judge_type == HEURISTIC:
             problem = output.partial or next(iter(output.warnings), "only a guess")
-        elif output.partial is not None and not allow_partial:
-            problem = output.partial
-        elif output.score is None:
-            problem = f"no leaf has a grade: {reasons_without_grade(output.graded_task_tree)[0][0]}"
+        elif output.num_invalid_leaf_nodes > max_invalid:
+            reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
+            problem = f"{output.num_invalid_leaf_nodes} of {output.num_leaf_nodes} leaves have no grade: {reason}"
         score = output.score if problem is None else None
         return cls(run, score, output.num_leaf_nodes, output.num_invalid_leaf_nodes, output.cost, _shown(problem))
 
     @classmethod
-    def read(cls, run: PaperRun, *, allow_partial: bool = False) -> Self:
+    def read(cls, run: PaperRun, *, max_invalid: int = 0) -> Self:
         """Read the grade that lies in a run's folder."""
         try:
             path = run.grade_file()
             if path is None:
                 return cls(run, problem="not graded")
-            return cls.of(run, read_grade(path), allow_partial=allow_partial)
+            return cls.of(run, read_grade(path), max_invalid=max_invalid)
         except (PcgevalError, OSError) as error:
             return cls.failed(run, error)
 

@@ -1,10 +1,8 @@
 """The graded rubric: one score a node, computed from the verdicts on the leaves.
 
-A node's score is the weighted mean of its sub-tasks' scores, and 0 if their weights sum to 0 (PaperBench). A leaf that
-could not be graded has `valid_score` False and the score None: it and its weight are left out of its parent's mean, so
-that its graded siblings share its part of the tree. A node none of whose weighing sub-tasks has a score has none
-either and is left out in the same way. PaperBench counts such leaves as 0 instead: there (`invalid_as_zero`, and trees
-read from its files) a leaf has `valid_score` False and the score 0.0. `score_bounds` bounds the error of either.
+A node's score is the weighted mean of its sub-tasks' scores, and 0 if their weights sum to 0. A leaf that could not be
+graded has `valid_score` False and counts as 0, so that no submission gains by making its judge refuse. Both are
+PaperBench's rules. `score_bounds` has the score if all leaves without a grade had passed.
 """
 
 from collections import Counter
@@ -55,27 +53,23 @@ class Verdict:
 
 @dataclass(frozen=True)
 class GradedTaskNode:
-    """A criterion with its grade, in PaperBench's graded-node format; `score` is None where there is no grade.
+    """A criterion with its grade, in PaperBench's graded-node format.
 
-    `judge_metadata` is a `JudgeRecord`, or any JSON value in a tree that another tool graded.
+    Where there is no grade, `valid_score` is False and `score` 0. `judge_metadata` is a `JudgeRecord`, or any JSON
+    value in a tree that another tool graded.
     """
 
     path: str
     id: str
     requirements: str
     weight: Weight
-    score: Share | None
+    score: Share
     valid_score: StrictBool
     explanation: str
     sub_tasks: tuple["GradedTaskNode", ...]
     task_category: str | None = None
     finegrained_task_category: str | None = None
     judge_metadata: Annotated[JudgeRecord | Foreign, Field(union_mode="left_to_right")] = None
-
-    def __post_init__(self) -> None:
-        """Check that a valid node has a score."""
-        if self.valid_score and self.score is None:
-            raise ValueError("'valid_score' is true without a score")
 
     @property
     def is_leaf(self) -> bool:
@@ -84,7 +78,7 @@ class GradedTaskNode:
 
     @property
     def graded_score(self) -> float | None:
-        """The score; None also where a missing grade counts as 0."""
+        """The score; None where there is no grade."""
         return self.score if self.valid_score else None
 
     @property
@@ -117,12 +111,12 @@ class ScoreBounds(NamedTuple):
 
 
 class CategoryGrade(TypedDict):
-    """The root's score over one category's leaves, and how many passed, failed and are invalid.
+    """The root's score over one category's leaves, and how many passed, failed and are invalid; invalid ones count 0.
 
     A leaf has passed with a score above 0.5. `partial` counts those that passed or failed with neither 1 nor 0.
     """
 
-    score: float | None
+    score: float
     passed: int
     failed: int
     partial: int
@@ -132,7 +126,7 @@ class CategoryGrade(TypedDict):
 class GradeSummary(CategoryGrade):
     """The same for all leaves, and for each category that occurs; `overall_score` is `score`."""
 
-    overall_score: float | None
+    overall_score: float
     by_category: dict[str, CategoryGrade]
 
 
@@ -201,8 +195,8 @@ class JudgeOutput:
         return round(self.price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens), 6)
 
     @property
-    def score(self) -> float | None:
-        """The root's score over the graded leaves, None if none was graded; of the heuristic its guess."""
+    def score(self) -> float:
+        """The root's score; of the heuristic its guess."""
         return self.graded_task_tree.score if self.guess is None else self.guess
 
     @property
@@ -280,9 +274,7 @@ def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
     return weighted / total if total else 0.0
 
 
-def grade_tree(
-    task: TaskNode, judge: Callable[[TaskNode], Verdict], *, invalid_as_zero: bool = False
-) -> GradedTaskNode:
+def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTaskNode:
     """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above.
 
     Raises:
@@ -296,10 +288,10 @@ def grade_tree(
         id=task.id,
         requirements=task.requirements,
         weight=task.weight,
-        score=0.0 if verdict.score is None and invalid_as_zero else verdict.score,
+        score=0.0 if verdict.score is None else verdict.score,
         valid_score=verdict.score is not None,
         explanation=verdict.explanation,
-        sub_tasks=tuple(grade_tree(each, judge, invalid_as_zero=invalid_as_zero) for each in task.sub_tasks),
+        sub_tasks=tuple(grade_tree(each, judge) for each in task.sub_tasks),
         task_category=task.task_category,
         finegrained_task_category=task.finegrained_task_category,
         judge_metadata=verdict.judge_metadata,
@@ -354,15 +346,14 @@ def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     if node.is_leaf:
         return node
     weighing = [each for each in node.sub_tasks if each.weight > 0]
-    scored = [(each.weight, each.score) for each in weighing if each.score is not None]
-    explanation = f"weighted mean of {len(scored)} sub-tasks"
-    if len(scored) < len(weighing):
-        explanation = f"weighted mean of {len(scored)} of {len(weighing)} sub-tasks; the others have no grade"
+    ungraded = sum(not each.valid_score for each in weighing)
+    explanation = f"weighted mean of {len(weighing)} sub-tasks"
+    if ungraded:
+        explanation += f"; {ungraded} without a grade count as 0"
     if not weighing:
         explanation = "0, because no sub-task has a weight"
-    score = weighted_mean([weight for weight, _ in scored], [score for _, score in scored])
-    valid = bool(scored) or not weighing
-    return replace(node, score=score if valid else None, valid_score=valid, explanation=explanation)
+    score = weighted_mean([each.weight for each in weighing], [each.score for each in weighing])
+    return replace(node, score=score, valid_score=ungraded < len(weighing) or not weighing, explanation=explanation)
 
 
 def _score_with_invalid(node: GradedTaskNode, invalid: float) -> float:
@@ -438,6 +429,8 @@ def _own_node(value: Any, path: str, level: int, left: Iterator[int]) -> Any:
     if not isinstance(value, Mapping):
         return value
     value = {"explanation": "", "valid_score": value.get("score") is not None, **value}
+    if value.get("score") is None and not value["valid_score"]:
+        value["score"] = 0.0  # as grades were written that left out leaves without one
     value["path"] = given if isinstance(given := value.get("path"), str) else path
     if isinstance(value["valid_score"], float | int) and value["valid_score"] in (0, 1):
         value["valid_score"] = bool(value["valid_score"])

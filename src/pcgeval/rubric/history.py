@@ -92,7 +92,7 @@ def kept_grade(output: JudgeOutput, team: str, round_: str, label: str = NOW) ->
         model=output.model,
         model_digest=output.model_digest,
         prompt_version=output.prompt_version,
-        score=None if output.guess is not None else output.score,
+        score=None if output.guess is not None else output.graded_task_tree.graded_score,
         leaves={leaf.path: leaf.graded_score for leaf in output.graded_task_tree.leaves},
     )
 

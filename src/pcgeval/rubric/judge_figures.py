@@ -112,7 +112,7 @@ def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[Judg
     number = sum(len(tree.leaves) for tree in people.values())
     first = judges[0].agreement
     yield (
-        f"{len(people)} submissions that people graded, {number} leaves; a leaf passes from {first.pass_at:g} up; "
+        f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {first.pass_at:g}; "
         f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
         f"{first.resamples} resamples of the leaves, seed {first.seed}"
     )

@@ -35,7 +35,7 @@ def summary_lines(output: JudgeOutput) -> list[str]:
         f"{between}, {counts['invalid']} without a grade"
     )
     if counts["invalid"]:
-        lines[-1] += f"; with them the score could be {bounds.low:.3f} to {bounds.high:.3f}"
+        lines[-1] += f", which count as 0; if they had passed, the score would be {bounds.high:.3f}"
     if output.token_usage.total.calls:
         cost = f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""
         lines.append(_calls(output.token_usage.total) + cost)
@@ -52,7 +52,7 @@ def tree_lines(node: GradedTaskNode, width: int = WIDTH, level: int = 0) -> Iter
 
     Lines are cut to `width` characters.
     """
-    lines = [f"{_score(node.score)} x{node.weight:g}  {node.requirements}"]
+    lines = [f"{_score(node.graded_score)} x{node.weight:g}  {node.requirements}"]
     lines += [f"      {node.explanation}"] if node.is_leaf else []
     for line in lines:
         shown = one_line("  " * level + line)
@@ -65,7 +65,7 @@ def share_lines(output: JudgeOutput) -> Iterator[str]:
     """Yield the summary and one line a criterion: its score, its share of the root's score, and its path."""
     yield from [*summary_lines(output), "", "score  share of all"]
     for each in NodeShare.of_root(output.graded_task_tree).walk():
-        yield f"{_score(each.node.score)}  {100 * each.share:5.1f} %  {one_line(each.node.path)}"
+        yield f"{_score(each.node.graded_score)}  {100 * each.share:5.1f} %  {one_line(each.node.path)}"
 
 
 def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
@@ -73,14 +73,14 @@ def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator
     yield from [*summary_lines(output), ""]
     for each, next_node in zip(way, (*(below.node for below in way[1:]), None), strict=True):
         node = each.node
-        yield f"{_score(node.score)}  {one_line(node.path)}"
+        yield f"{_score(node.graded_score)}  {one_line(node.path)}"
         yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=" " * 7, subsequent_indent=" " * 7)
         if node.sub_tasks:
             yield f"       {node.explanation or 'its sub-tasks'}:"
         for below in each.below:
             mark, share = "→" if below.node is next_node else " ", f"{100 * below.share:.1f} % of all"
             yield (
-                f"     {mark} {_score(below.node.score)} × weight {below.node.weight:g}, {share}: "
+                f"     {mark} {_score(below.node.graded_score)} × weight {below.node.weight:g}, {share}: "
                 f"{one_line(below.node.id)}"
             )
         if node.sub_tasks:
@@ -88,8 +88,8 @@ def explanation_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator
     last = way[-1]
     yield (
         f"       It decides {100 * last.share:.2f} % of the whole and adds {last.contribution:.4f} to its score."
-        if last.node.score is not None
-        else "       It has no grade and is left out of the whole; its siblings share its weight."
+        if last.node.valid_score
+        else f"       It decides {100 * last.share:.2f} % of the whole. It has no grade and counts as 0."
     )
     if last.node.task_category:
         yield f"       Category: {one_line(last.node.task_category)}"
