@@ -47,8 +47,9 @@ def graded(capsys, *words, codes=(0,)):
 
 @pytest.mark.parametrize("judge", ["random", "dummy", "checks"])
 def test_a_team_and_the_folder_of_a_submission(competition, capsys, judge):
-    team = graded(capsys, "zero-shot", "--judge", judge)
-    folder = graded(capsys, "data/submissions/zero-shot", "--judge", judge)
+    codes = (0, 1)  # checks leave leaves without a grade
+    team = graded(capsys, "zero-shot", "--judge", judge, codes=codes)
+    folder = graded(capsys, "data/submissions/zero-shot", "--judge", judge, codes=codes)
     assert team["judge_type"] == judge
     if judge != "checks":
         assert team == folder
@@ -96,7 +97,7 @@ def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     assert "mine.yaml: is missing" in capsys.readouterr().err
     bare = next(each for each in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if each.check is None)
     write_text(Path("mine.yaml"), f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
-    found = graded(capsys, *words)
+    found = graded(capsys, *words, codes=(1,))
     assert len(found["checks_sha256"]) == 64
     assert {each["path"]: each["score"] for each in extract_leaf_grades(found)}[bare.path] == 1
     assert main(["grade", "data/none", *words[1:]]) == 2
@@ -161,13 +162,14 @@ def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
     words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
     assert graded(capsys, *words, "--judge", "dummy")["score"] == 1
     assert main(["grade", *words, "--judge", "checks"]) == 1
-    assert "No leaf has a grade" in (told := capsys.readouterr().err)
+    assert "19 without a grade" in (told := capsys.readouterr().err)
     assert "--reproduce runs it first" in told
     Path("checks.yaml").write_text("readme: {name: file_exists, arguments: {path: README.md}}\n")
     words += ["--checks", "checks.yaml"]
-    checks = graded(capsys, *words, "--judge", "checks")
-    assert checks["num_invalid_leaf_nodes"] > 0
-    assert graded(capsys, *words, "--judge", "checks", "--invalid-as-zero")["score"] == checks["score_bounds"][0]
+    checks = graded(capsys, *words, "--judge", "checks", codes=(1,))
+    assert checks["num_invalid_leaf_nodes"] == 18
+    assert checks["score"] == checks["score_bounds"][0] > 0
+    assert graded(capsys, *words, "--judge", "checks", "--max-invalid", "18") == checks
 
 
 def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch, capsys):
@@ -199,10 +201,10 @@ def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch
 def test_human_grades_of_a_team(competition, capsys):
     leaf = "competition/submission/readme/readme-explains"
     write_text(competition / "g.csv", f"path,score,author,reason\n{leaf},0.5,Ada,half\n")
-    by_option = graded(capsys, "zero-shot", "--grades", "g.csv")
-    assert (by_option["judge_type"], by_option["score"]) == ("human", 0.5)
+    by_option = graded(capsys, "zero-shot", "--grades", "g.csv", codes=(1,))
+    assert (by_option["judge_type"], by_option["num_invalid_leaf_nodes"]) == ("human", by_option["num_leaf_nodes"] - 1)
     write_text(competition / "data/rubrics/competition/human/zero-shot.csv", (competition / "g.csv").read_text())
-    assert graded(capsys, "zero-shot", "--judge", "human") == by_option
+    assert graded(capsys, "zero-shot", "--judge", "human", codes=(1,)) == by_option
 
 
 @pytest.mark.usefixtures("competition")

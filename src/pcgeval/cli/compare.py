@@ -29,7 +29,7 @@ def compare(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show two evaluations side by side, and what differs: the inputs, then the teams, models and letters."""
+    """Show two evaluations side by side, and what differs."""
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
