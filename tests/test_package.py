@@ -191,7 +191,6 @@ COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
         (["evaluate", "responses.jsonl", "--out", "scores"], "parquet"),
         (["run"], "pipeline"),
         (["audit"], "pipeline"),
-        (["serve-local"], "local-llm"),
     ],
 )
 def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ COMMANDS = [
     "grade",
     "rubric",
     "models",
-    "serve-local",
 ]
 
 
@@ -148,6 +147,6 @@ def test_an_interrupted_command_says_that_it_can_be_run_again(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pcgeval.serve.server.serve", interrupted)
-    assert main(["serve-local"]) == EXIT_INTERRUPTED
+    monkeypatch.setattr("pcgeval.llm.local_models.fetch", interrupted)
+    assert main(["models", "fetch"]) == EXIT_INTERRUPTED
     assert "run again" in capsys.readouterr().err

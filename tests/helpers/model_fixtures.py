@@ -1,25 +1,21 @@
-"""The servers of these tests, and for those marked `llm` a real language model: the smallest one, fetched once."""
+"""For tests marked `llm` a real language model: the smallest one, fetched once."""
 
+import re
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_model import HEAD
 
+from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.llm.llamacpp import LlamaCpp
 from pcgeval.llm.local_models import fetch
 from pcgeval.llm.protocol import LlmError
-from pcgeval.serve.server import LocalServer
 
 SMOLLM = "smollm2:135m-instruct-q4_1"
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[LocalServer]:
-    """A server whose two models are one file that cannot be loaded."""
-    (tmp_path / "toy.gguf").write_bytes(HEAD)
-    with LocalServer("127.0.0.1", 0, {"toy:small": tmp_path / "toy.gguf", "toy": tmp_path / "toy.gguf"}) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +34,20 @@ def smollm(smollm_file: Path) -> LlamaCpp:
 
 
 @pytest.fixture(scope="session")
-def local_server(smollm_file: Path) -> Iterator[LocalServer]:
-    with LocalServer("127.0.0.1", 0, {SMOLLM: smollm_file}, threads=1) as server:
-        yield server
+def local_server(smollm_file: Path) -> Iterator[str]:  # noqa: ARG001 - served by its name
+    """The address of `pcgeval models serve` with that model, up to `/v1`."""
+    command = [sys.executable, "-m", "pcgeval.cli.main", "models", "serve", SMOLLM, "--port", str(free_port())]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        address = re.search(r"http://\S+/v1", said)
+        assert address, said
+        yield address[0]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == EXIT_INTERRUPTED
+
+
+def free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])

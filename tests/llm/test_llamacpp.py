@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 
 import pytest
+from model_fixtures import SMOLLM
 
 from pcgeval.llm.llamacpp import LlamaCpp, PromptTooLongError, completion_body, sampling
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
@@ -167,3 +168,14 @@ def test_a_closed_model_says_so(smollm_file):
 def test_a_model_may_be_closed_as_soon_as_it_is_loaded(smollm_file):
     for _ in range(2):
         LlamaCpp(smollm_file, context=256, threads=1).close()
+
+
+def test_a_served_model_is_asked_through_openais_client(local_server):
+    openai = pytest.importorskip("openai", reason="the extra openai is not installed")
+    with openai.OpenAI(base_url=local_server, api_key="none") as client:
+        assert [model.id for model in client.models.list()] == [SMOLLM]
+        answer = client.chat.completions.create(
+            model=SMOLLM, messages=[{"role": "user", "content": "Say yes."}], max_tokens=4, seed=1
+        )
+    assert answer.choices[0].message.content
+    assert 0 < answer.usage.completion_tokens <= 4

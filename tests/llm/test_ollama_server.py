@@ -93,9 +93,7 @@ def test_no_server_says_how_to_start_one():
     for stream in (True, False):
         asked = model(host, stream=stream)
         for call in (asked.digest, lambda asked=asked: asked.chat(REQUEST, 5)):
-            with pytest.raises(
-                LlmError, match=r"no Ollama server answers at .*\(\[Errno.*ollama serve.*serve-local"
-            ) as caught:
+            with pytest.raises(LlmError, match=r"no Ollama server answers at .*\(\[Errno.*ollama serve") as caught:
                 call()
             assert host in str(caught.value)
 
@@ -127,7 +125,7 @@ def test_no_digest_no_run(given):
 def test_a_model_that_is_not_listed_names_the_command():
     with pytest.raises(LlmError, match=r"Get it with `ollama pull toy:1b`\."):
         digest(tags({"model": "toy:2b", "digest": DIGEST}))
-    with pytest.raises(LlmError, match=r"pcgeval models fetch smollm2:135m-instruct-q4_1"):
+    with pytest.raises(LlmError, match=r"ollama pull smollm2:135m-instruct-q4_1"):
         digest(tags(), name="smollm2:135m-instruct-q4_1")
 
 

@@ -98,7 +98,17 @@ def test_votes_price_and_prompts_are_told():
 @pytest.mark.needs_sandbox
 def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
     attempt, out = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json"
-    words = ["--paper", "block-letters", "--papers-dir", str(JUDGED.parents[1]), "--judge", "checks", "--reproduce", "--max-invalid", "9"]
+    words = [
+        "--paper",
+        "block-letters",
+        "--papers-dir",
+        str(JUDGED.parents[1]),
+        "--judge",
+        "checks",
+        "--reproduce",
+        "--max-invalid",
+        "9",
+    ]
     assert main(["grade", str(attempt), *words, "--out", str(out), "--html", str(tmp_path / "grade.html")]) == 0
     page = checked((tmp_path / "grade.html").read_text())
     for text in (page.text, capsys.readouterr().err):

@@ -3,19 +3,16 @@
 import asyncio
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_fixtures import local_server, smollm_file
 from scripted_chat import Script, serving
 
-from pcgeval.llm.local_models import fetch
-from pcgeval.llm.protocol import LlmError
-from pcgeval.serve.server import LocalServer
-
-SMOLLM = "smollm2:135m-instruct-q4_1"
+__all__ = ["local_server", "smollm_file"]
 
 
 @pytest.fixture
@@ -36,7 +33,7 @@ def trace_of() -> Callable[..., Any]:
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """Return what plays one whole episode of an environment's first task against a script or serve-local.
+    """Return what plays one whole episode of an environment's first task against a script, or at an address.
 
     The harness is the one that is really used; only that uv fetches its packages is left out, since they are here.
     """
@@ -57,24 +54,9 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         async with env.serving():
             return await env.run_episode(next(iter(env.taskset)), context)
 
-    def run(env: Any, player: Script | LocalServer, model: str = "scripted") -> Any:
+    def run(env: Any, player: Script | str, model: str = "scripted") -> Any:
         with ExitStack() as stack:
-            if isinstance(player, LocalServer):
-                base_url = f"{player.address}/v1"
-            else:
-                base_url = stack.enter_context(serving(player))
+            base_url = player if isinstance(player, str) else stack.enter_context(serving(player))
             return asyncio.run(episode(env, base_url, model))
 
     return run
-
-
-@pytest.fixture(scope="session")
-def local_server() -> Iterator[LocalServer]:
-    """serve-local with its smallest model."""
-    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
-    try:
-        file = fetch(SMOLLM)
-    except LlmError as error:
-        pytest.skip(f"no model to test with: {error}")
-    with LocalServer("127.0.0.1", 0, {SMOLLM: file}, threads=1) as server:
-        yield server

@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from pcgeval.llm.local_models import fetch
-from pcgeval.serve.server import LocalServer
 
 ROOT = Path(__file__).parents[2]
+PORT = 18_080
 READMES = ("environments/pcgeval_levels/README.md", "environments/pcgeval_papers/README.md")
 SHORTER = ("-c", "1", "--no-rich", "--sampling.max-tokens", "150", "--run.name", "run", "-o", ".")
 
@@ -24,8 +24,16 @@ SHORTER = ("-c", "1", "--no-rich", "--sampling.max-tokens", "150", "--run.name",
 def main() -> int:
     commands = [line for name in READMES for line in lines((ROOT / name).read_text("utf-8"))]
     models = {words[words.index("-m") + 1] for words in commands}
-    with LocalServer("127.0.0.1", 0, {name: fetch(name) for name in sorted(models)}, threads=1) as server:
-        scored = [evaluate(words, f"{server.address}/v1") for words in commands]
+    scored = []
+    for port, name in enumerate(sorted(models), start=PORT):
+        fetch(name)
+        command = [sys.executable, "-m", "pcgeval.cli.main", "models", "serve", name, "--port", str(port)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+            assert server.stderr is not None
+            print(server.stderr.readline(), end="")
+            own = [words for words in commands if words[words.index("-m") + 1] == name]
+            scored += [evaluate(words, f"http://127.0.0.1:{port}/v1") for words in own]
+            server.terminate()
     return 0 if all(scored) else 1
 
 

@@ -35,7 +35,7 @@ _SECTIONS = {
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "extract", "convert", "simulate", "classify", "evaluate"),
     "Grade by a rubric": ("grade", "grade-all", "rubric"),
-    "Local language models": ("models", "serve-local"),
+    "Local language models": ("models",),
 }
 
 

@@ -1,4 +1,4 @@
-"""The commands for local language models: `pcgeval models list`, `models fetch` and `serve-local`."""
+"""The commands for local language models: `pcgeval models list`, `fetch` and `serve`."""
 
 import sys
 from typing import Annotated
@@ -9,7 +9,7 @@ from pcgeval.cli.options import group
 
 app = group()
 models = group()
-app.add_typer(models, name="models", help="List the local models, or fetch them into the cache.")
+app.add_typer(models, name="models", help="List the local models, fetch them into the cache, or serve one.")
 
 
 @models.command("list")
@@ -34,12 +34,13 @@ def fetch(
         sys.stdout.write(f"{fetch_model(name)}\n")
 
 
-@app.command()
-def serve_local(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; the default is Ollama's.")] = 11434,
+@models.command()
+def serve(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A local model.")],
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
 ) -> None:
-    """Serve the local models as Ollama and OpenAI do."""
-    from pcgeval.serve.server import serve
+    """Serve a local model on this machine, with OpenAI's interface, until Ctrl-C."""
+    from pcgeval.llm.llamacpp import serve as serve_model
+    from pcgeval.llm.local_models import model_file
 
-    serve(host, port)
+    serve_model(model_file(name, None), name, port)

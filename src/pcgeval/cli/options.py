@@ -36,7 +36,7 @@ Scheduler = Annotated[
         metavar="ADDRESS", help="A Dask cluster's, such as tcp://10.0.0.1:8786; default: that of params.yaml."
     ),
 ]
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server, or `pcgeval serve-local`.")]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server.")]
 BaseUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="The model's endpoint, of OpenAI's interface; its key is OPENAI_API_KEY."),

@@ -6,6 +6,7 @@ of threads and the size of the context do not change a text; a cached prompt doe
 
 import json
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import well_formed
@@ -33,6 +35,7 @@ from pcgeval.llm.protocol import (
 from pcgeval.llm.schemas import checked_schema
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
+THREADS = min(os.cpu_count() or 1, 2)  # of llama.cpp: more are slower where another program holds a core
 _HTTP_THREADS = 64  # calls that wait for their turn hold one each, and texts are to be counted meanwhile
 _COUNTING = 300.0  # seconds; a text of a megabyte takes a few
 # Ollama's documented defaults (its API reference, "Parameters"), under llama.cpp's names
@@ -91,7 +94,7 @@ class LlamaCpp:
         self.path = path
         self._digest: str | None = None
         self._on_text = on_text
-        self._server: Any = _start(path, context, threads or min(os.cpu_count() or 1, 2))
+        self._server: Any = _start(path, context, threads or THREADS)
 
     def close(self) -> None:
         """Free the model's memory; it cannot be asked any more."""
@@ -249,11 +252,30 @@ def _failure(error: Mapping[str, Any]) -> CallError:
     return ServerFaultError(text)
 
 
-def _start(path: Path, context: int, threads: int) -> Any:
+def serve(path: Path, name: str, port: int) -> None:
+    """Serve a model with OpenAI's interface on 127.0.0.1, with as many calls at once as llama.cpp chooses.
+
+    Args:
+        path: The GGUF file.
+        name: The model's name for clients.
+        port: The port.
+
+    Raises:
+        LlmError: llama.cpp cannot load the file or listen on the port.
+        KeyboardInterrupt: It was stopped.
+    """
+    server = _start(path, CONTEXT, THREADS, name=name, port=port)
+    print_stderr(f"{name}: {server.listening_address}/v1 (Ctrl-C stops it)")
+    threading.Event().wait()
+
+
+def _start(path: Path, context: int, threads: int, *, name: str = "", port: int = 0) -> Any:
     with packages_for("a local model"):
         import xllamacpp  # noqa: PLC0415 - an optional extra
     settings = xllamacpp.CommonParams()
     settings.model.path = str(path)
+    settings.model_alias = {name} if name else set()
+    settings.port = port
     settings.n_ctx = context
     settings.n_parallel = 1
     settings.warmup = False

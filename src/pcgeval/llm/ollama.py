@@ -1,4 +1,4 @@
-"""The backend `ollama`: an Ollama server, or `pcgeval serve-local`, asked through the official client."""
+"""The backend `ollama`: an Ollama server, asked through the official client."""
 
 import difflib
 import os
@@ -13,7 +13,7 @@ import ollama
 
 from pcgeval.core.untrusted import listed
 from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
-from pcgeval.llm.local_models import find_model, full_name
+from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, OnText, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
 from pcgeval.llm.schemas import checked_schema
@@ -32,8 +32,8 @@ class OllamaServer(HttpServer):
     _interface = "Ollama"
     _key_variable = "OLLAMA_API_KEY"
     _start_advice = (
-        "Start one with `ollama serve`, or `pcgeval serve-local` for the local models; another address goes into "
-        "the model's `host` in params.yaml or into OLLAMA_HOST."
+        "Start one with `ollama serve`; another address goes into the model's `host` in params.yaml or into "
+        "OLLAMA_HOST."
     )
 
     def __init__(
@@ -148,11 +148,9 @@ class OllamaServer(HttpServer):
         return self._exchange(deadline, exchange)
 
     def _missing_model(self, detail: str) -> LlmError:
-        local = find_model(self.name)
-        fetch = f", or for `pcgeval serve-local` with `pcgeval models fetch {local.name}`" if local else ""
         return LlmError(
             f"model {self.name} is not on the server at {self.address} ({detail}). "
-            f"Get it with `ollama pull {self.name}`{fetch}."
+            f"Get it with `ollama pull {self.name}`."
         )
 
 

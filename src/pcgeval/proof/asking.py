@@ -16,6 +16,7 @@ from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.tasks import GenerationTask, TrialJob
 from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.local_models import find_model
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.proof.differences import shown
 from pcgeval.submissions.load import Prompt, Submission, load_submissions
@@ -59,7 +60,8 @@ def ask_again(
 
     Args:
         root: The competition's folder.
-        params: Its params.yaml. Models behind OpenAI's interface are asked there, all others through Ollama's.
+        params: Its params.yaml. Recorded models that pcgeval can run itself are asked in this process, others where
+            params.yaml says, or through Ollama's interface.
         number: How many calls; all, if there are fewer.
         host: An Ollama server; default: the model's own in params.yaml, else this machine.
         seed: Chooses the calls, the same ones for everybody.
@@ -108,6 +110,8 @@ def _records(root: Path, params: Params) -> Iterator[tuple[tuple[str, str, Trial
 def _asked_model(model: Model, host: str | None) -> Model:
     if model.backend == "openai":
         return model
+    if host is None and model.backend == "recorded" and find_model(model.name):
+        return model.model_copy(update={"backend": "llamacpp"})
     place = {"host": host, "hosts": ()} if host else {}
     return model.model_copy(update={"backend": "ollama", **place})
 
