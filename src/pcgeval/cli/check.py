@@ -15,6 +15,8 @@ import typer
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import read_text
+from pcgeval.core.layout import DVC_LOCK
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
@@ -255,25 +257,27 @@ def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]
 
 
 def _dvc_findings() -> Iterator[CheckFinding]:
-    """Name the files that a DVC which was killed while it wrote them left in halves: it refuses to start with them."""
-    from pcgeval.core.files import read_text
-    from pcgeval.core.layout import DVC_LOCK
-
+    """Name the files that a killed DVC left half-written: it refuses to start with them."""
     for path in (DVC_LOCK, Path(".dvc", "tmp", "rwlock")):
-        if path.is_file() and not _is_whole(read_text(path)):
+        if path.is_file() and not _is_readable(path):
             text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
             yield CheckFinding("dvc", "error", f"{path}: {text}")
 
 
-def _is_whole(text: str) -> bool:
-    """Tell whether a file of DVC's, a mapping in YAML or JSON, is there to its end."""
+def _is_readable(path: Path) -> bool:
+    """Tell whether DVC can read its own file, a mapping in YAML or JSON, and whether that file has an end."""
     import yaml
+    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
+    from voluptuous import Invalid
 
+    text = read_text(path)
     try:
         values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    except yaml.YAMLError:
+        if path == DVC_LOCK:
+            COMPILED_LOCKFILE_SCHEMA(values)
+    except (yaml.YAMLError, Invalid):
         return False
-    return isinstance(values, dict) and text[-1] in "\n}" and None not in values.values()
+    return isinstance(values, dict) and text.endswith(("\n", "}"))
 
 
 def _trials_to_do(params: "Params") -> dict[str, int]:
