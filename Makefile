@@ -30,7 +30,7 @@ final-eval: $(READY)  ## evaluate the competition of params.yaml: ranking, grade
 	@$(BIN)/pcgeval run
 
 midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/midterm
-	@$(BIN)/pcgeval round midterm
+	@$(BIN)/pcgeval run --round midterm
 
 report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report

@@ -95,7 +95,6 @@ def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Pat
     shutil.copytree(paper, tmp_path / "PAPERS/rice")
     commands += [
         ["level", "level.txt", "--letter", "I"],
-        ["classify", "level.txt"],
         ["grade", "my-attempt", "--judge", "dummy"],
         ["rubric", "leaves", "competition"],
     ]
@@ -187,7 +186,10 @@ COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (["classify", "level.txt", "--classifier", "somebody/some-classifier", "--revision", "0" * 40], "classifier"),
+        (
+            ["level", "level.txt", "--letter", "I", "--classifier", "somebody/some-classifier", "--revision", "0" * 40],
+            "classifier",
+        ),
         (["evaluate", "responses.jsonl", "--out", "scores"], "parquet"),
         (["run"], "pipeline"),
         (["audit"], "pipeline"),

@@ -12,7 +12,6 @@ from lxml import etree
 from PIL import Image
 
 from pcgeval.cli.main import main
-from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import score_level
 
 ROOT = Path(__file__).parents[2]
@@ -40,13 +39,6 @@ def test_the_three_kinds_of_files_give_the_same_figures(files, capsys):
         assert "read as" in text.splitlines()[0]
         shown.append(text.splitlines()[-2:])
     assert shown[0] == shown[1] == shown[2]
-    assert main(["simulate", *files]) == 0
-    assert len({line.split(": ")[1] for line in capsys.readouterr().out.splitlines()}) == 1
-    Path("level.png").write_bytes(png_bytes(score_level(CALLS, "T").image()))
-    assert main(["classify", *files, "level.png", *CLASSIFIER]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len({line.split(": ")[1] for line in lines}) == 1
-    assert len(lines[0].split(": ")[1].split()) == 2 * 26  # every letter with its probability
 
 
 def test_what_fell_is_named_by_its_call(files, capsys):
@@ -63,6 +55,10 @@ def test_json_and_pictures(files, capsys):
     assert main(["level", files[0], "--letter", "T", *CLASSIFIER, *options]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values["score"] == values["stability"] * values["similarity"]
+    assert values["code"].splitlines() == CALLS.splitlines()
+    assert values["xml"] == score_level(CALLS, "T").xml
+    assert len(values["blocks"]) == len(values["after"]) == 4
+    assert len(values["probabilities"]) == 26
     with Image.open("a.png") as picture:
         assert picture.size == (1024, 1024)
     assert all(etree.fromstring(Path(name).read_bytes()).tag.endswith("svg") for name in ("b.svg", "c.svg"))
@@ -119,13 +115,6 @@ def test_a_level_that_fails_has_a_reason(tmp_path, capsys, text, reason):
 def test_wrong_usage(words, capsys):
     assert main(["level", "-", *words]) == 2
     assert "Usage" in capsys.readouterr().err
-
-
-def test_what_is_neither_a_picture_nor_a_level_is_called_so(tmp_path, capsys):
-    path = tmp_path / "junk.png"
-    path.write_text("junk")
-    assert main(["classify", str(path), *CLASSIFIER]) == 1
-    assert "junk.png: neither a picture that can be read nor a level (no code" in capsys.readouterr().err
 
 
 def test_a_file_is_scored_again_when_it_changes(tmp_path):

@@ -17,21 +17,14 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = [
     "check",
     "ranking",
-    "round",
     "audit",
     "record",
     "rescore",
     "export",
     "validate",
     "status",
-    "inspect",
-    "letter",
     "try",
     "submit",
-    "extract",
-    "convert",
-    "simulate",
-    "classify",
     "level",
     "run",
     "grade",
@@ -123,7 +116,7 @@ def test_elsewhere_than_in_a_competition_nothing_is_left_and_it_is_said_what_one
 
 
 def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["extract", str(tmp_path / "\x1b[2J[bold]none")]) == 1
+    assert main(["level", str(tmp_path / "\x1b[2J[bold]none"), "--letter", "A"]) == 2
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert "[2J[bold]none" in said

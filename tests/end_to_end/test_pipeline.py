@@ -222,7 +222,7 @@ def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
 def test_another_round_leaves_the_final_alone(workspace: Workspace, first_run: list[str]):
     assert first_run
     outputs = workspace.outputs()
-    done = workspace.python("-m", "pcgeval", "round", "midterm")
+    done = workspace.python("-m", "pcgeval", "run", "--round", "midterm")
     assert done.returncode == 0, done.stdout + done.stderr
     assert workspace.outputs() == outputs
     midterm = json.loads((workspace.folder / "rounds" / "midterm" / "results" / "ranking.json").read_text())

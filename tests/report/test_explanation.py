@@ -1,24 +1,36 @@
 """`pcgeval explain`: one trial from its prompt to its share of the total, with figures that add up to the ranking."""
 
 import json
+import os
 import re
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from test_inspection import HOSTILE, reply, write_record
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import sha256_file
+from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir, trial_file
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.core.trials import Exchange, Flag, Message
+from pcgeval.core.trials import ChatReply, Exchange, FailedCall, Flag, Message, TrialRecord, write_trial
 from pcgeval.scoring.decimals import divide, exact_arithmetic
+
+HOSTILE = "\x1b[2J\x9b31m\u202egnp.exe [bold]x[/bold] <script>alert(1)</script>\r\nTrial A1: passed"
 
 
 @pytest.fixture(autouse=True)
 def in_workspace(workspace, monkeypatch):
     monkeypatch.chdir(workspace)
+
+
+def reply(text):
+    return ChatReply(text, 10, 5, "stop", 0.1)
+
+
+def write_record(exchanges, answer, flags=(), failures=(), place=("I", 1), **values):
+    record = TrialRecord("f", 7, "m", "d", exchanges, sha256_bytes(answer.encode("utf-8", "replace")), None)
+    values = {**vars(record), "flags": flags, "failures": failures, **values}
+    write_trial(stage_dir("raw", "small", "builders"), "builders", Trial(*place), answer, TrialRecord(**values))
 
 
 def explained(capsys, *words, code=0):
@@ -125,6 +137,19 @@ def test_a_ranking_with_other_figures_is_named(capsys):
     assert "exactly, as in" not in said
 
 
+def test_during_a_run_a_ranking_with_other_figures_is_expected(capsys):
+    text = RANKING_JSON.read_text()
+    total = format(RankingFile.read(RANKING_JSON).teams[0].total, "f")
+    RANKING_JSON.write_text(text.replace(f'"{total}"', '"0.5"'))
+    lock = Path(".dvc/tmp/rwlock")
+    lock.parent.mkdir(parents=True)
+    lock.write_text(json.dumps({"write": {"data/raw/small": {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}))
+    assert main(["explain", "builders", "large", "T", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "run is under way" in said
+    assert "DIFFERS" not in said
+
+
 def test_an_altered_trial_score_is_named(capsys):
     path = OFFICIAL_RESULTS / "large" / "trial_scores.csv"
     lines = path.read_text().splitlines()
@@ -164,6 +189,57 @@ def test_files_that_do_not_belong_together_are_refused(capsys):
     code.write_text(code.read_text() + "drop_block('b11', 1)\n")
     assert main(["explain", "builders", "large", "T", "1"]) == 2
     assert "4 calls and 3 blocks" in capsys.readouterr().err
+
+
+def test_the_conversation_of_a_program_is_put_together_again(capsys):
+    ask, again, other = Message("user", "Build I"), Message("user", "Better"), Message("user", "Something else")
+    exchanges = (
+        Exchange("a", reply("one"), (Message("system", "You build."), ask), 0),
+        Exchange("b", reply("two"), (again,), 3),
+        Exchange("c", reply("three"), (other,), 1),
+        Exchange("d", reply("four"), (other,), 0),
+    )
+    write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
+    found = explained(capsys, "builders", "small", "I", "1")
+    assert [(each["speaker"], each["text"]) for each in found["conversation"]] == [
+        ("program as system", "You build."),
+        ("program as user", "Build I"),
+        ("model", "one"),
+        ("program as user", "Better"),
+        ("model", "two"),
+        ("pcgeval", "call 3 got no reply: HTTP 500"),
+        ("pcgeval", "the conversation goes on after the first 1 messages"),
+        ("program as user", "Something else"),
+        ("model", "three"),
+        ("pcgeval", "the conversation begins anew"),
+        ("program as user", "Something else"),
+        ("model", "four"),
+    ]
+
+
+def test_what_is_shown_is_bounded(capsys):
+    texts = [str(number) for number in range(40)] + ["x" * 10 * 4_000]
+    write_record(tuple(Exchange("k", reply(text), (Message("user", "Go"),), 0) for text in texts), "y" * 2 * 4_000)
+    found = explained(capsys, "builders", "small", "I", "1")
+    assert len(found["conversation"]) == 40 + 1
+    assert "left out" in found["conversation"][40 // 2]["text"]
+    assert max(len(each["text"]) for each in found["conversation"]) < 4_000 + 50
+    assert len(found["answer"]) < 4_000 + 50
+
+
+def test_the_reply_to_another_submission_is_named(capsys):
+    words = ["explain", "builders", "large", "T", "1"]
+    assert main(words) == 0
+    assert "warning" not in capsys.readouterr().err
+    (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
+    assert main(words) == 0
+    assert "T1 with large: made from another submission" in capsys.readouterr().err
+
+
+def test_a_fault_of_the_server_is_told_from_the_teams(capsys):
+    write_record((), "", reason="HTTP 500: out of memory", cause="server")
+    main(["explain", "builders", "small", "I", "1"])
+    assert "a fault of the server" in capsys.readouterr().out
 
 
 def test_hostile_texts_are_harmless(capsys):

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, refuse_two_formats
-from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 from pcgeval.core.untrusted import printable_line
@@ -30,14 +29,29 @@ def ranking(
         typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
     ] = None,
     anonymous: Anonymous = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Print the ranking of the last run.
+    """Print the ranking of the last run, or open its report.
 
     Exit code 1 means that it is not the ranking of what is in the folder now, by its result hash.
     """
     refuse_two_formats(form, json=json)
+    if open_page:
+        _open_report()
     show_ranking(form, anonymous=anonymous, json=json)
+
+
+def _open_report() -> None:
+    import webbrowser
+
+    from pcgeval.core.layout import REPORT
+
+    index = REPORT / "index.html"
+    if not index.is_file():
+        raise FileError(f"{index}: is missing. Run `make report` to make it.")
+    if not webbrowser.open(index.resolve().as_uri()):
+        print_stderr(f"no browser could be started; open {index} in one")
 
 
 def show_ranking(
@@ -76,7 +90,7 @@ def show_ranking(
         print_stderr(round_totals(found.reason))
         if found.result is not None:
             print_stderr(f"result hash {found.result.sha256}")
-        print_stderr(f"{_failed_trials(found)} The page is {REPORT / 'index.html'}.")
+        print_stderr(f"{_failed_trials(found)} The report is {REPORT / 'index.html'}.")
     fail_if_doubtful(doubts)
 
 
@@ -85,7 +99,7 @@ def _failed_trials(ranking: "RankingFile") -> str:
     scored = [model for team in ranking.teams for model in team.models.values()]
     trials = len(scored) * len(ranking.rules.letters) * ranking.rules.trials
     failed = sum(model.failed_trials for model in scored)
-    return f"{failed} of {trials} trials failed{': `pcgeval inspect TEAM` shows why.' if failed else '.'}"
+    return f"{failed} of {trials} trials failed{': the report says why.' if failed else '.'}"
 
 
 def fail_if_doubtful(doubts: list[str]) -> None:
@@ -97,27 +111,6 @@ def fail_if_doubtful(doubts: list[str]) -> None:
             "Run `make final-eval` to its end for the ranking of what is here; `make audit` names what differs."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-@app.command("round")
-def run_round(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A key of `rounds` in params.yaml, such as midterm.")],
-) -> None:
-    """Evaluate another round of params.yaml in rounds/NAME."""
-    from pcgeval.cli.rounds import ROUNDS, prepare_round
-    from pcgeval.core.layout import STATE, SUBMISSIONS, state_name
-    from pcgeval.core.locks import lock_folder
-    from pcgeval.submissions.filing import LOCK
-
-    with lock_folder(ROUNDS / name, STATE / "locks" / f"round-{state_name(ROUNDS / name)}.lock"):
-        with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
-            workspace = prepare_round(name)
-        print_stderr(f"evaluating the round {name} in {workspace}")
-        environment = {**os.environ, "PYTHONPATH": str((workspace / "src").resolve()), INSIDE_RUN: "1"}
-        words = [sys.executable, "-m", "pcgeval", "run"]
-        if subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
-            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
-            raise typer.Exit(EXIT_BAD_INPUT)
 
 
 @app.command()

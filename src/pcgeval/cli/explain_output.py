@@ -194,6 +194,8 @@ def _verdict(found: Explanation) -> Iterator[str]:
     if found.differences:
         yield from (f"DIFFERS: {printable_line(each)}" for each in found.differences)
         yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
+    elif found.is_running:
+        yield "A run is under way: results/ranking.json may be that of an earlier one."
     elif found.share and found.row:
         total = plain(found.share.total.total)
         yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."

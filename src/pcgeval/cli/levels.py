@@ -1,18 +1,18 @@
-"""The commands for single files: `extract`, `convert`, `simulate`, `classify`, and `level`, which does it all."""
+"""The command `level`."""
 
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_stdin
+from pcgeval.core.untrusted import read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -24,96 +24,6 @@ MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 app = group()
 STDIN = Path("-")
 WATCH_SECONDS = 0.3  # between two looks at the file
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of the stage before this one.")]
-Levels = Annotated[list[Path], typer.Argument(metavar="FILE...", help="XML levels, calls or responses.")]
-Pictures = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pictures, XML levels, calls or responses.")]
-
-
-@app.command()
-def extract(files: Files, json: Json = False) -> None:
-    """Extract the drop_block calls from responses."""
-    from pcgeval.levels.extraction import extract_code, no_code_reason
-
-    def calls(path: Path) -> dict[str, Any]:
-        response = _read(path)
-        code = extract_code(response)
-        return {"code": code} if code is not None else {"code": None, "reason": no_code_reason(response)}
-
-    _print_each(files, calls, "code", json)
-
-
-@app.command()
-def convert(files: Files, json: Json = False) -> None:
-    """Convert drop_block calls to Science Birds levels."""
-    from pcgeval.levels.xml import level_xml
-
-    _print_each(files, lambda path: {"xml": level_xml(_read(path))}, "xml", json)
-
-
-@app.command()
-def simulate(
-    files: Levels,
-    images: Annotated[Path | None, typer.Option(metavar="DIR", help="Write a PNG of each level there.")] = None,
-    json: Json = False,
-) -> None:
-    """Simulate levels: stability, and with --images pictures."""
-    from pcgeval.evaluator.image import png_bytes, render
-    from pcgeval.evaluator.level_score import level_of
-    from pcgeval.evaluator.physics import simulate as simulate_level
-
-    def stability_of(path: Path) -> dict[str, Any]:
-        stability = simulate_level(level_of(_read(path)))
-        if images:
-            write_bytes(images / f"{path.stem}.png", png_bytes(render(stability)))
-        return {
-            "score": stability.score,
-            "total_blocks": stability.total_blocks,
-            "moving_blocks": stability.moving_blocks,
-            "positions": stability.positions.tolist(),
-        }
-
-    _print_each(files, stability_of, "score", json)
-
-
-@app.command()
-def classify(
-    files: Pictures, classifier: ClassifierSource = None, revision: Revision = None, json: Json = False
-) -> None:
-    """Classify pictures or levels: the probability of each letter."""
-    from PIL import Image, UnidentifiedImageError
-
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.evaluator.image import render
-    from pcgeval.evaluator.level_score import level_of
-    from pcgeval.evaluator.physics import simulate as simulate_level
-    from pcgeval.levels.errors import LevelError
-
-    network = _load_classifier(load_params_or_default(), classifier, revision)
-
-    def picture(path: Path) -> Image.Image:
-        try:
-            with Image.open(path) as image:
-                image.load()
-                return image
-        except UnidentifiedImageError:  # then it may be a level
-            try:
-                return render(simulate_level(level_of(_read(path))))
-            except (LevelError, UntrustedFileError) as error:
-                reason = str(error).removeprefix(f"{path}: ")
-                raise FileError(f"{path}: neither a picture that can be read nor a level ({reason})") from error
-        except (OSError, Image.DecompressionBombError) as error:
-            raise FileError(f"{path}: not a picture that can be read ({error}). Give a PNG or a level.") from error
-
-    def label(path: Path) -> dict[str, Any]:
-        row = network.predict([picture(path)]).probabilities[0]
-        found = dict(zip(network.labels, (float(each) for each in row), strict=True))
-        return {"label": max(found, key=lambda label: found[label]), "probabilities": found}
-
-    def line(found: dict[str, Any]) -> str:
-        ordered = sorted(found["probabilities"].items(), key=lambda each: -each[1])
-        return " ".join(f"{letter} {probability:.4f}" for letter, probability in ordered)
-
-    _print_each(files, label, "label", json, line)
 
 
 @app.command()
@@ -218,33 +128,6 @@ def _load_classifier(params: "Params", source: str | None, revision: str | None)
     if source is None:
         source, revision = params.similarity.model, revision or params.similarity.revision
     return Classifier.load(source, revision)
-
-
-def _print_each(
-    files: list[Path],
-    evaluate: Callable[[Path], dict[str, Any]],
-    shown: str,
-    json: bool,
-    line: Callable[[dict[str, Any]], str] | None = None,
-) -> None:
-    """Print the result of each file; one that fails does not stop the others, but the command ends with exit code 1."""
-    all_done = True
-    for path in files:
-        try:
-            found = evaluate(path)
-        except PcgevalError as error:
-            found = {shown: None, "reason": str(error)}
-        if found[shown] is None:
-            all_done = False
-            reason = found["reason"]
-            print_stderr(reason if reason.startswith(f"{path}: ") else f"{path}: {reason}")
-        if json:
-            print_json({"file": str(path), **found})
-        elif found[shown] is not None:
-            prefix = f"{path}: " if shown not in {"code", "xml"} else ""
-            sys.stdout.write(f"{prefix}{line(found) if line else found[shown]}\n")
-    if not all_done:
-        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def _read(path: Path) -> str:

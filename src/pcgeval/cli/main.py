@@ -18,22 +18,21 @@ from pcgeval.cli import (
     competition,
     evaluate,
     grade,
-    inspection,
     levels,
     models,
-    report,
     rubric,
     run,
+    status,
     submissions,
 )
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
-    "Run a competition": ("submit", "check", "run", "status", "retry", "round", "record"),
-    "Look at its results": ("ranking", "report", "inspect", "explain", "letter", "compare"),
+    "Run a competition": ("submit", "check", "run", "status", "retry", "record"),
+    "Look at its results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
-    "Score levels": ("level", "extract", "convert", "simulate", "classify", "evaluate"),
+    "Score levels": ("level", "evaluate"),
     "Grade by a rubric": ("grade", "grade-all", "rubric"),
     "Local language models": ("models",),
 }
@@ -72,8 +71,7 @@ for module in (
     competition,
     audit,
     compare,
-    report,
-    inspection,
+    status,
     submissions,
     levels,
     evaluate,

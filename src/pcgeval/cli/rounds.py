@@ -4,15 +4,22 @@ The workspace has the same stages and inputs, its own outputs and lock file, and
 that neither round disturbs the other and what both need is computed, or asked of a model, once.
 """
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import typer
 import yaml
 
+from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS
+from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, state_name
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError, load_params
+from pcgeval.submissions.filing import LOCK
 
 ROUNDS = Path("rounds")
 INPUTS = (
@@ -26,6 +33,25 @@ INPUTS = (
     "data/rubrics",
     "data/classifier",
 )
+
+
+def run_round(name: str, scheduler: str | None) -> None:
+    """Evaluate a round of params.yaml in rounds/NAME, by `pcgeval run` there.
+
+    Raises:
+        ParamsError: There is no such round.
+        FileError: An input is missing, or the folder exists and pcgeval did not make it.
+        Exit: The evaluation ended before its end.
+    """
+    with lock_folder(ROUNDS / name, STATE / "locks" / f"round-{state_name(ROUNDS / name)}.lock"):
+        with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
+            workspace = prepare_round(name)
+        print_stderr(f"evaluating the round {name} in {workspace}")
+        environment = {**os.environ, "PYTHONPATH": str((workspace / "src").resolve()), INSIDE_RUN: "1"}
+        words = [sys.executable, "-m", "pcgeval", "run", *(["--scheduler", scheduler] if scheduler else [])]
+        if subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
+            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
+            raise typer.Exit(EXIT_BAD_INPUT)
 
 
 def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
@@ -54,7 +80,7 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
     workspace = root / ROUNDS / name
     dvc_config = workspace / ".dvc" / "config"  # written first: it also says that pcgeval made the workspace
     if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):
-        raise FileError(f"{workspace}: already exists and `pcgeval round` did not make it. Move it elsewhere.")
+        raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
     core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
     write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
     for each in INPUTS:

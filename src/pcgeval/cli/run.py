@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
 import psutil
 import typer
@@ -23,7 +24,12 @@ _END_SECONDS = 30.0  # in which a stage ends after DVC
 
 
 @app.command()
-def run(scheduler: Scheduler = None) -> None:
+def run(
+    scheduler: Scheduler = None,
+    round_name: Annotated[
+        str | None, typer.Option("--round", metavar="NAME", help="Evaluate a key of `rounds` in rounds/NAME instead.")
+    ] = None,
+) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
     Runs `check`, `dvc repro --keep-going` and `ranking`. Only what changed is computed again, and a run that was
@@ -34,6 +40,11 @@ def run(scheduler: Scheduler = None) -> None:
 
     from pcgeval.core.params import load_params
 
+    if round_name is not None:
+        from pcgeval.cli.rounds import run_round
+
+        run_round(round_name, scheduler)
+        return
     load_params()  # elsewhere than in a competition's folder nothing is left behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):

@@ -35,7 +35,6 @@ GRADES = DATA / "grades"
 RESULTS = Path("results")
 OFFICIAL_RESULTS = RESULTS / "official"
 REPORT = RESULTS / "report"
-LETTERS = RESULTS / "letters"  # to the teams; no stage makes or reads them
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics.json"

@@ -1,6 +1,7 @@
 """Lock a folder, so that two runs never work on it at once, or one thing, so that nothing is done twice."""
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,6 +60,15 @@ def lock_holder(lock: Path) -> tuple[int, float] | None:
     except (OSError, ValueError, OverflowError, psutil.NoSuchProcess):
         return None
     return None if is_other else (holder, since)
+
+
+def dvc_is_running(root: Path) -> bool:
+    """Tell whether DVC runs a stage of a competition now, by the outputs that it has locked in `.dvc/tmp/rwlock`."""
+    try:
+        locked = json.loads((root / ".dvc" / "tmp" / "rwlock").read_text(encoding="utf-8")).get("write", {})
+        return any(psutil.pid_exists(holder["pid"]) for holder in locked.values())
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):  # none yet, or DVC is just writing it
+        return False
 
 
 @contextmanager

@@ -44,8 +44,8 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import read_record, read_summaries, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
+from pcgeval.report.conversation import ConversationMessage, conversation
 from pcgeval.report.formats import shortened
-from pcgeval.report.inspection import ConversationMessage, conversation
 from pcgeval.report.results import (
     FAILURE_WORDS,
     Evaluation,

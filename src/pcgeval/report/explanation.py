@@ -4,11 +4,12 @@ The figures are computed again from what the stages measured, and must add up to
 those of strangers: whoever shows them makes them printable.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_text, sha256_file
@@ -23,6 +24,7 @@ from pcgeval.core.layout import (
     stage_dir,
     trial_file,
 )
+from pcgeval.core.locks import dvc_is_running
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
     LabelProbability,
@@ -31,14 +33,19 @@ from pcgeval.core.stage_files import (
     SimilarityFile,
     SimulatedTrial,
     SimulationsFile,
+    StabilityFile,
+    TrialRow,
     by_trial,
     plain,
+    read_csv,
+    read_outcomes,
 )
-from pcgeval.core.trials import read_record, record_path
+from pcgeval.core.trials import Flag, TrialRecord, read_record, record_path
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import Call, read_calls
-from pcgeval.report.inspection import InspectedTrial, if_whole, inspected_trials
+from pcgeval.report.conversation import LONGEST_MESSAGE, ConversationMessage, conversation
+from pcgeval.report.formats import shortened
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.shares import TrialShare, trial_share
@@ -50,6 +57,8 @@ from pcgeval.submissions.load import (
     load_submissions,
     submission_sha256,
 )
+
+_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,48 @@ class StepFile:
 
 
 @dataclass(frozen=True)
+class ExplainedTrial:
+    """What the stages wrote of one trial, as far as it was evaluated.
+
+    Attributes:
+        failed_stage: Where it failed; None if it did not.
+        cause: Whose fault that was, if not the submission's; such a trial is done again unless it was accepted.
+        conversation: The messages in the order in which they were sent; what a call repeats is left out.
+        answer: What was handed in, cut if it is long.
+        score: Its line of the official results; None before the stage `score`.
+        picture: The file of its level's picture.
+    """
+
+    trial: Trial
+    failed_stage: str | None
+    reason: str | None
+    cause: str | None
+    accepted: str | None
+    flags: tuple[Flag, ...]
+    calls: int | None
+    tokens: int | None
+    seed: int | None
+    conversation: tuple[ConversationMessage, ...]
+    answer: str
+    stability: float | None
+    similarity: float | None
+    score: Decimal | None
+    picture: Path | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values for JSON."""
+        values = asdict(self)
+        trial = values.pop("trial")
+        return {
+            **values,
+            "letter": trial["letter"],
+            "trial": trial["number"],
+            "score": None if self.score is None else plain(self.score),
+            "picture": None if self.picture is None else str(self.picture),
+        }
+
+
+@dataclass(frozen=True)
 class Explanation:
     """All that there is to say about one trial.
 
@@ -76,7 +127,8 @@ class Explanation:
         probabilities: All letters, the likeliest first; none if it was not classified.
         row: The team's line of the ranking; None if nothing is ranked yet.
         share: The figures up to the team's total, computed anew; None if there is no score, and `unscored` says why.
-        differences: Where the ranking's figures differ from these, a sentence each.
+        is_running: Whether stages run now, so that the ranking may be that of an earlier run.
+        differences: Where the ranking's figures differ from these, a sentence each; none during a run.
         files: The file of each step, in order.
     """
 
@@ -86,13 +138,14 @@ class Explanation:
     model: str
     model_name: str | None
     digest: str | None
-    trial: InspectedTrial
+    trial: ExplainedTrial
     blocks: tuple[CalledBlock, ...]
     best_of: tuple[int, int] | None
     probabilities: tuple[LabelProbability, ...]
     row: RankedTeam | None
     share: TrialShare | None
     unscored: str | None
+    is_running: bool
     differences: tuple[str, ...]
     files: tuple[StepFile, ...]
 
@@ -109,6 +162,7 @@ class Explanation:
             "status": self.row and self.row.status,
             "arithmetic": None if self.share is None else _figures(self.share),
             "unscored": self.unscored,
+            "is_running": self.is_running,
             "differences": list(self.differences),
             "files": [asdict(each) for each in self.files],
         }
@@ -128,18 +182,17 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         SubmissionError: The team's submission cannot be read.
     """
     submission = load_submission(SUBMISSIONS / team)
-    inspected = next(inspected_trials(params, team, model, [trial]), None)
-    if inspected is None:
-        path = trial_file(stage_dir("raw", model, team), "raw", team, trial)
-        raise FileError(f"{path}: there is no reply yet. Run `make final-eval`; `pcgeval status` says how far it is.")
-    path = record_path(stage_dir("raw", model, team), team, trial)
+    raw = stage_dir("raw", model, team)
+    path = record_path(raw, team, trial)
     record = read_record(path) if path.exists() else None
-    simulations = if_whole(SimulationsFile, stage_dir("stability", model, team) / SIMULATIONS_FILE)
+    explained = _trial(submission, model, trial, record)
+    simulations = _if_written(SimulationsFile.read, stage_dir("stability", model, team) / SIMULATIONS_FILE)
     simulated = next(
         (each for each in (simulations.trials if simulations else ()) if Trial(each.letter, each.trial) == trial), None
     )
     row, ranking_fault = _ranked(team)
     share, unscored = _share(params, team, model, trial)
+    is_running = dvc_is_running(Path())
     return Explanation(
         team=team,
         title=submission.title,
@@ -147,16 +200,63 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         model=model,
         model_name=record.model if record else None,
         digest=record.digest if record else None,
-        trial=inspected,
+        trial=explained,
         blocks=tuple(_blocks(model, team, trial, simulated)),
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
         probabilities=_probabilities(model, team, trial),
         row=row,
         share=share,
         unscored=unscored,
-        differences=tuple([ranking_fault] if ranking_fault else _differences(share, row, inspected)),
+        is_running=is_running,
+        differences=()
+        if is_running
+        else tuple([ranking_fault] if ranking_fault else _differences(share, row, explained)),
         files=tuple(_files(submission, model, trial)),
     )
+
+
+def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord | None) -> ExplainedTrial:
+    """Read what the stages wrote of a trial; a file that is not there yet, or only half, counts as not written."""
+    team = submission.team
+    answer = trial_file(stage_dir("raw", model, team), "raw", team, trial)
+    if not answer.is_file():
+        raise FileError(f"{answer}: there is no reply yet. Run `make final-eval`; `pcgeval status` says how far it is.")
+    outcome = _if_written(read_outcomes, stage_dir("stability", model, team)) or {}
+    failed_stage, reason = (outcome[trial].failed_stage, outcome[trial].reason) if trial in outcome else (None, None)
+    if record and record.reason is not None:
+        failed_stage, reason = "generate", record.reason
+    stability = _if_written(StabilityFile.read, letter_file(stage_dir("stability", model, team), trial.letter))
+    similarity = _if_written(SimilarityFile.read, letter_file(stage_dir("similarity", model, team), trial.letter))
+    level = by_trial(stability.levels).get(trial.number) if stability else None
+    classified = by_trial(similarity.trials).get(trial.number) if similarity else None
+    rows = _if_written(partial(read_csv, TrialRow), OFFICIAL_RESULTS / model / TRIAL_SCORES) or ()
+    place = (team, trial.letter, trial.number)
+    picture = trial_file(stage_dir("images", model, team), "images", team, trial)
+    return ExplainedTrial(
+        trial=trial,
+        failed_stage=failed_stage,
+        reason=reason,
+        cause=record.cause if record else None,
+        accepted=record.accepted if record else None,
+        flags=record.flags if record else (),
+        calls=len(record.exchanges) if record else None,
+        tokens=record.tokens if record else None,
+        seed=record.seed if record else None,
+        conversation=tuple(conversation(submission, trial, record)) if record else (),
+        answer=shortened(read_text(answer), LONGEST_MESSAGE),
+        stability=level.score if level else None,
+        similarity=classified.similarity if classified else None,
+        score=next((row.score for row in rows if (row.team, row.letter, row.trial) == place), None),
+        picture=picture if picture.is_file() else None,
+    )
+
+
+def _if_written(read: Callable[[Path], _Content], path: Path) -> _Content | None:
+    """Read a file of a stage; None if it is not there yet, or only half."""
+    try:
+        return read(path)
+    except FileError:
+        return None
 
 
 def _ranked(team: str) -> tuple[RankedTeam | None, str | None]:
@@ -180,7 +280,7 @@ def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialSh
     return trial_share(scores, model, team, trial.letter, trial.number), None
 
 
-def _differences(share: TrialShare | None, row: RankedTeam | None, trial: InspectedTrial) -> Iterator[str]:
+def _differences(share: TrialShare | None, row: RankedTeam | None, trial: ExplainedTrial) -> Iterator[str]:
     """Yield where published figures are others than those that the measurements make."""
     if share is None or row is None:
         return
@@ -217,7 +317,7 @@ def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | Non
 
 
 def _probabilities(model: str, team: str, trial: Trial) -> tuple[LabelProbability, ...]:
-    file = if_whole(SimilarityFile, letter_file(stage_dir("similarity", model, team), trial.letter))
+    file = _if_written(SimilarityFile.read, letter_file(stage_dir("similarity", model, team), trial.letter))
     found = by_trial(file.predictions).get(trial.number) if file else None
     return found.likeliest if found else ()
 

@@ -1,6 +1,6 @@
 """Write the report: `results/report`, with an index, a page per team and a page per letter, which need no network."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -32,25 +32,17 @@ MESSAGES = 400_000  # the same for the conversations of flagged trials
 LONGEST_MESSAGE = 1_000
 
 
-def write_report(
-    params: Params,
-    root: Path,
-    out: Path,
-    commit: str = "",
-    files_beside: Mapping[str, bytes] | None = None,
-) -> Path:
+def write_report(params: Params, root: Path, out: Path) -> Path:
     """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
 
     Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
-    said of when or where the report was made, but for `commit`. Pages and tables that an earlier report left there of
-    teams, letters and models that are not in this round are removed.
+    said of when or where the report was made. Pages and tables that an earlier report left there of teams, letters and
+    models that are not in this round are removed.
 
     Args:
         params: The competition, as in its params.yaml.
         root: The competition's folder, with `data/` and `results/`.
         out: The folder for the pages, usually `results/report`.
-        commit: What the pages say of the commit that they were made from.
-        files_beside: The contents of files to lay beside the pages, by name; the index links to them.
 
     Raises:
         MissingPackageError: pyarrow is not installed.
@@ -61,10 +53,8 @@ def write_report(
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
-    extra = files_beside or {}
     written[out / TABLES / LEVELS] = levels_parquet(evaluation)
-    written |= {out / name: content for name, content in extra.items()}
-    written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation, commit, tuple(extra))}
+    written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
     for path, content in written.items():
         write_bytes(path, content)
     for folder in (TEAMS, LETTERS, TABLES):
@@ -80,9 +70,7 @@ def _is_of_a_report(path: Path) -> bool:
     return path.name in OFFICIAL_NAMES or _GENERATOR in path.read_bytes()[:_HEAD]
 
 
-def render_pages(
-    evaluation: Evaluation, commit: str = "", files_beside: Sequence[str] = ()
-) -> Iterator[tuple[str, str]]:
+def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
     letters = [letter for team in evaluation.teams for model in team.models for letter in model.letters]
     scales = {
@@ -97,7 +85,6 @@ def render_pages(
         "params": evaluation.params,
         "competition": evaluation.params.competition,
         "scales": scales,
-        "commit": commit,
         "rows": {},  # of trials: a team's page and a letter's page show the same
     }
     yield (
@@ -106,7 +93,6 @@ def render_pages(
             "index.html.j2",
             heat_maps=list(heat_maps(evaluation, scales["letters"])),
             firmness=firmness(evaluation, found),
-            files_beside=files_beside,
             **common,
         ),
     )

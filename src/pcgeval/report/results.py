@@ -18,8 +18,8 @@ from pcgeval.core.stage_files import (
     SimulatedTrial,
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
+from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
-from pcgeval.report.inspection import ConversationMessage
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.scoring.seal import Seal
