@@ -17,7 +17,6 @@ from pcgeval.judge import grading
 from pcgeval.judge.settings import GradingError
 from pcgeval.judge.stage import record_judgements
 from pcgeval.llm.local_models import cached_path, find_model
-from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import extract_leaf_grades
 from pcgeval.rubric.papers import load_paper
 from pcgeval.rubric.tree import leaves
@@ -70,29 +69,23 @@ def test_a_grade_can_be_written_to_a_file(competition, capsys):
     assert json.loads((competition / "mine/grade.json").read_text()) == printed
 
 
-def test_a_grade_for_paperbench_is_printed_or_written(tmp_path, monkeypatch, capsys):
+def test_a_grade_is_converted_for_paperbench(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["grade", str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
-    words += ["--judge", "random", "--format", "paperbench"]
-    assert main(words) == 0
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    found = graded(capsys, *words, "--judge", "random", "--out", "grade.json")
+    assert main(["rubric", "convert", "grade.json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert {each for each in printed if each != "graded_task_tree"} == {
         *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at", "completer_config"),
         "token_usage",
     }
-    assert main([*words, "--out", "grader_output.json"]) == 0
-    assert capsys.readouterr().out.startswith("0.")
-    first = Path("grader_output.json").read_bytes()
-    assert json.loads(first) == printed
-    assert main([*words, "--out", "grader_output.json"]) == 0
-    assert Path("grader_output.json").read_bytes() == first
-    assert read_grade(Path("grader_output.json")).score == printed["score"]
+    assert printed["score"] == found["score"]
 
 
 def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
-    words += ["--judge", "checks", "--checks", "mine.yaml"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    words += ["--judge", "checks", "--set", "checks_file=mine.yaml"]
     assert main(["grade", *words]) == 2
     assert "mine.yaml: is missing" in capsys.readouterr().err
     bare = next(each for each in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if each.check is None)
@@ -112,8 +105,8 @@ def test_a_rubric_may_be_a_file(competition, capsys):
 @pytest.mark.usefixtures("competition")
 def test_the_rubric_can_be_cut(capsys):
     whole = graded(capsys, "zero-shot", "--judge", "dummy")["num_leaf_nodes"]
-    assert graded(capsys, "zero-shot", "--judge", "dummy", "--max-depth", "1")["num_leaf_nodes"] == 1
-    assert 1 < graded(capsys, "zero-shot", "--judge", "dummy", "--code-only")["num_leaf_nodes"] < whole
+    assert graded(capsys, "zero-shot", "--judge", "dummy", "--set", "max_depth=1")["num_leaf_nodes"] == 1
+    assert 1 < graded(capsys, "zero-shot", "--judge", "dummy", "--set", "code_only=true")["num_leaf_nodes"] < whole
 
 
 @pytest.mark.parametrize(
@@ -121,25 +114,29 @@ def test_the_rubric_can_be_cut(capsys):
     [
         (["nobody"], "neither a team of params.yaml"),
         (["zero-shot", "--judge", "human"], "a person's grades belong into"),
-        (["zero-shot", "--judge", "dummy", "--max-depth", "0"], "max_depth is 0"),
+        (["zero-shot", "--judge", "dummy", "--set", "max_depth=0"], "max_depth is 0"),
         (["zero-shot", "--judge", "dummy", "--rubric", "none"], "data/rubrics/none/rubric.json"),
         (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce"),
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
         (["data/submissions/zero-shot", "--paper", "none", "--judge", "dummy"], "no paper 'none'"),
-        (["zero-shot", "--host", "http://127.0.0.1:9"], "Name the model with --model"),
         (["zero-shot", "--base-url", "http://127.0.0.1:9/v1"], "Name the model with --model"),
-        (["zero-shot", "--model", "gpt-4o", "--base-url", ""], "must not be empty"),
+        (["zero-shot", "--model", "gpt-4o", "--base-url", ""], "and an address"),
         (["zero-shot", "--model", "m", "--base-url", "http://a:b@c/v1"], "without a key or password in it"),
-        (["zero-shot", "--model", "m", "--base-url", "http://a/v1", "--host", "x"], "Leave one of them out"),
+        (["zero-shot", "--model", "m", "--base-url", "http://a/v1", "--set", "model.host=x"], "takes no host"),
+        (["zero-shot", "--judge", "dummy", "--set", "votes"], "KEY=VALUE"),
+        (["zero-shot", "--judge", "dummy", "--set", "votes=many"], "votes"),
+        (["zero-shot", "--judge", "dummy", "--set", "vote=3"], "vote"),
+        (["zero-shot", "--judge", "dummy", "--set", "seed.x=3"], "KEY=VALUE"),
+        (["zero-shot", "--judge", "dummy", "--set", "seed=[1"], "no YAML"),
         (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: no such recording"),
-        (["zero-shot", "--model", "m:1", "--votes", "3"], "at temperature 0 all votes are the same"),
-        (["zero-shot", "--model", "m:1", "--temperature", "nan"], "--temperature"),
-        (["zero-shot", "--model", "m:1", "--context", "3"], "--context"),
-        (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--code-only"], "Leave one of them out"),
+        (["zero-shot", "--model", "m:1", "--set", "votes=3"], "at temperature 0 all votes are the same"),
+        (["zero-shot", "--model", "m:1", "--set", "model.options.temperature=.nan"], "temperature"),
+        (["zero-shot", "--model", "m:1", "--set", "context=3"], "context"),
+        (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--set", "code_only=true"], "Leave one of them out"),
         (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
         (["x", "--paper", "p", "--judge", "dummy", "--out", "."], "is a directory"),
         (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
-        (["zero-shot", "--judge", "simple", "--exchanges", "params.yaml"], "params.yaml:1: not a recorded call"),
+        (["zero-shot", "--judge", "simple", "--recording", "params.yaml"], "params.yaml:1: not a recorded call"),
     ],
 )
 @pytest.mark.usefixtures("competition")
@@ -159,13 +156,13 @@ def test_a_judge_without_a_model_says_what_is_missing(competition, capsys):
 
 def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
     assert graded(capsys, *words, "--judge", "dummy")["score"] == 1
     assert main(["grade", *words, "--judge", "checks"]) == 1
     assert "19 without a grade" in (told := capsys.readouterr().err)
     assert "--reproduce runs it first" in told
     Path("checks.yaml").write_text("readme: {name: file_exists, arguments: {path: README.md}}\n")
-    words += ["--checks", "checks.yaml"]
+    words += ["--set", "checks_file=checks.yaml"]
     checks = graded(capsys, *words, "--judge", "checks", codes=(1,))
     assert checks["num_invalid_leaf_nodes"] == 18
     assert checks["score"] == checks["score_bounds"][0] > 0
@@ -175,14 +172,32 @@ def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
 def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch, capsys):
     pytest.importorskip("openai", reason="the extra openai is not installed")
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
     with ScriptedEndpoint(refuses={"temperature": "", "max_tokens": ""}) as endpoint:
-        found = graded(capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--max-depth", "2")
+        found = graded(capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--set", "max_depth=2")
         assert (found["judge_type"], found["model"], found["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
         assert endpoint.refused == []
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
-        options = ["--answer-tokens", "900", "--reasoning-effort", "low", "--seed", "4"]
-        graded(capsys, *words, "--model", "gpt-4o", "--max-depth", "1", "--temperature", "0.5", *options, codes=(0, 1))
+        options = [
+            "--set",
+            "model.options.num_predict=900",
+            "--set",
+            "model.options.reasoning_effort=low",
+            "--set",
+            "seed=4",
+        ]
+        graded(
+            capsys,
+            *words,
+            "--model",
+            "gpt-4o",
+            "--set",
+            "max_depth=1",
+            "--set",
+            "model.options.temperature=0.5",
+            *options,
+            codes=(0, 1),
+        )
     assert "gpt-4o" in {body["model"] for body in endpoint.asked}
 
 
@@ -190,11 +205,11 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
 def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OLLAMA_HOST", unused_address())
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--papers-dir", str(PAPER.parent)]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
     assert main(["grade", *words, "--model", "nobodys:1b"]) == 1
     said = capsys.readouterr().err
     assert all(
-        way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "--host", "--base-url URL")
+        way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "model.host", "--base-url URL")
     )
 
 
@@ -210,7 +225,17 @@ def test_human_grades_of_a_team(competition, capsys):
 @pytest.mark.usefixtures("competition")
 @pytest.mark.slow  # it is asked several times
 def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys):
-    words = ["zero-shot", "--judge", "simple", "--model", "m:1", "--host", "http://127.0.0.1:9", "--ignore-checks"]
+    words = [
+        "zero-shot",
+        "--judge",
+        "simple",
+        "--model",
+        "m:1",
+        "--set",
+        "model.host=http://127.0.0.1:9",
+        "--set",
+        "ignore_checks=true",
+    ]
     output = graded(capsys, *words, codes=(1,))
     assert (output["judge_type"], output["score"], output["num_invalid_leaf_nodes"]) == (
         "heuristic",
@@ -228,7 +253,7 @@ def test_the_words_for_the_model_reach_it(monkeypatch):
 
     found = []
     monkeypatch.setattr(grading, "grade", seen)
-    words = ["--votes", "3", "--temperature", "0.7", "--context", "5000"]
+    words = ["--set", "votes=3", "--set", "model.options.temperature=0.7", "--set", "context=5000"]
     main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])

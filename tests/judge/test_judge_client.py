@@ -104,7 +104,7 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
 def test_a_context_that_is_too_small_names_its_own_setting(attempt, tmp_path):
     write_paper(tmp_path, node("root", 1, leaf("long", requirements="a long criterion " * 2000)))
     output = grade(attempt, ScriptedModel(), context=1024)
-    assert "larger context (`rubric.context`, or --context)" in reasons(output)["long"]
+    assert "larger context (`rubric.context`)" in reasons(output)["long"]
 
 
 def test_an_endpoint_with_its_own_context_is_sent_none(attempt):

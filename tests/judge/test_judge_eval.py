@@ -130,7 +130,7 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
     assert "--example" in text
     assert "1.py is only a pointer to Git LFS. Fetch the files: `git lfs fetch" in text
     assert "paper.md: is missing" in text
-    assert "--papers-dir" in text
+    assert "papers_dir" in text
     assert not model.requests
     evaluate_judges(examples, {"random": settings("random")}, Path("out"))
 
@@ -154,7 +154,9 @@ def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
-    assert main(["rubric", "judge-eval", str(data), "--judge", "random", "dummy", "--seed", "1", "--out", "out"]) == 0
+    assert (
+        main(["rubric", "judge-eval", str(data), "--judge", "random", "dummy", "--set", "seed=1", "--out", "out"]) == 0
+    )
     capsys.readouterr()
     assert main(["rubric", "agreement", "out/random/toy_0.json", "out/dummy/toy_0.json", "--form"]) == 0
     form = capsys.readouterr().out
@@ -179,7 +181,7 @@ def test_a_person_decides_where_two_judges_differ(data, capsys):
     [
         ((), "models with --model"),
         (("--judge", "human"), "'human' is not one of"),
-        (("--judge", "random", "--max-depth", "2"), "Leave it out"),
+        (("--judge", "random", "--set", "max_depth=2"), "Leave it out"),
         (("--judge", "random", "--out", "data"), "Name a new or empty folder"),
         (("--judge", "random", "--example", "toy/7"), "no example 'toy/7'. There: other, toy/0, toy/1"),
         (("--model", "m", "--votes", "3", "--base-url", "http://127.0.0.1:9/v1"), "temperature"),

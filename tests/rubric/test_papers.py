@@ -78,7 +78,7 @@ def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
 
 @pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", ".", "..", "mine/", "/etc", "a\x00b", "x" * 300])
 def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
-    assert faults(papers, paper_id)[0].endswith("There: mine. Other papers are found by --papers-dir.")
+    assert faults(papers, paper_id)[0].endswith("There: mine. Other papers are found by rubric.papers_dir.")
 
 
 def test_all_faults_are_listed(papers):

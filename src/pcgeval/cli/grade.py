@@ -1,164 +1,168 @@
-"""The command `pcgeval grade`: a team, a submission that was not run, or an attempt to reproduce a paper."""
+"""The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import DryRun, JudgeOptions, MaxInvalid, print_plans, with_judge_options
-from pcgeval.cli.options import GradeFormat, Html, Json, TrustPrograms, group, print_json, refuse_two_formats
+from pcgeval.cli.grade_output import print_grade_table
+from pcgeval.cli.judge_options import Assignments, DryRun, JudgeModel, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.options import BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
-    from pcgeval.judge.settings import JudgeSettings
+    from pcgeval.core.params import Params
+    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.many import ManyGradings
+    from pcgeval.judge.settings import GradingTask, JudgeSettings
     from pcgeval.rubric.grades import JudgeOutput
 
-Submission = Annotated[str, typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, or a folder.")]
-Rubric = Annotated[
-    str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
-]
-Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
-HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
-Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
-Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
-Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
-ExchangesFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the model's replies to this recording, too.")
-]
-ChecksFile = Annotated[
-    Path | None,
-    typer.Option("--checks", metavar="FILE", help="Checks for leaves, by their id; default: checks.yaml of the paper."),
-]
-Out = Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the grade there too, as JSON.")]
+GRADES = Path("grades")  # of a folder of runs, below the working directory
 
 app = group()
 
 
 @app.command()
-@with_judge_options
 def grade(
     *,
-    submission: Submission,
-    rubric: Rubric = None,
-    paper: Paper = None,
-    options: JudgeOptions,
-    grades: HumanGrades = None,
-    checks: ChecksFile = None,
-    reproduce: Reproduce = False,
-    network: Network = False,
+    submission: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."
+        ),
+    ],
+    rubric: Annotated[
+        str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
+    ] = None,
+    paper: Annotated[
+        str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")
+    ] = None,
+    judge: Annotated[
+        Literal["simple", "checks", "random", "dummy", "human"] | None,
+        typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
+    ] = None,
+    model: JudgeModel = None,
+    base_url: BaseUrl = None,
+    assignments: Assignments = None,
+    grades: Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")] = None,
+    reproduce: Annotated[
+        bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")
+    ] = False,
+    network: Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")] = False,
     trust_programs: TrustPrograms = False,
-    recording: Recording = None,
-    exchanges: ExchangesFile = None,
+    recording: Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")] = None,
     dry_run: DryRun = False,
     max_invalid: MaxInvalid = 0,
-    out: Out = None,
-    form: GradeFormat = "pcgeval",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Write the grade to this file; of runs, to GROUP/RUN/grade.json there."),
+    ] = None,
     page: Html = None,
     json: Json = False,
 ) -> None:
-    """Grade a submission by a rubric and print the tree.
+    """Grade a submission by a rubric, or a folder of runs.
 
-    A leaf without a grade counts as 0. Exit code 1 means that more than --max-invalid leaves have no grade, or that the
-    score is only a guess.
+    Prints the tree of criteria, or of many runs a table of means, in which finished gradings are not graded again. A
+    leaf without a grade counts as 0. Exit code 1 means that more than --max-invalid leaves have no grade, that the
+    score is only a guess, or that a run failed.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core import layout
     from pcgeval.core.files import write_json, write_text
-    from pcgeval.judge import grading
-    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.grading import GradingProgress, no_report
+    from pcgeval.judge.grading import grade as grade_task
+    from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.plan import plan_gradings
-    from pcgeval.judge.run import grade_submission, submission_task
-    from pcgeval.judge.stage import competition_task, team_settings
-    from pcgeval.rubric.grade_files import grade_json
+    from pcgeval.judge.run import grade_submission
+    from pcgeval.rubric.papers import list_papers
+    from pcgeval.rubric.runs import holds_runs
     from pcgeval.sandbox.reproduction import SandboxComputer
     from pcgeval.submissions.reproduction import REPRODUCE_LOG
 
     params = load_params_or_default()
-    settings = options.settings(params, human_grades=grades, checks_file=checks)
+    settings = judge_settings(
+        params, judge=judge, model=model, base_url=base_url, assignments=assignments or (), human_grades=grades
+    )
     if rubric and paper:
         raise typer.BadParameter("--rubric and --paper both name criteria. Leave one of them out.")
-    _refuse_contradictions(settings, is_paper=paper is not None, reproduce=reproduce, network=network)
-    report = grading.GradingProgress(f"grade {submission}") if settings.judge == "simple" else grading.no_report
-    recordings = [recording] if recording else []
-    if paper is None and submission in params.teams:
-        settings = team_settings(settings, submission)
-        kept = (layout.judge_recording_file(submission), layout.judgement_file(submission))
-        recordings += [path for path in kept if path.is_file()]
-    calls = CallFiles(recordings=tuple(recordings), export=exchanges)
-    task = competition_task(params, submission, rubric=rubric, checks_file=checks) if paper is None else None
+    is_named = bool(rubric or paper or submission in params.teams)
+    are_runs = not is_named and holds_runs(Path(submission), list_papers(Path(settings.papers_dir)))
+    _refuse_contradictions(settings, is_paper=are_runs or paper is not None, reproduce=reproduce, network=network)
+    computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
+    recordings = (recording,) if recording else ()
+    if are_runs:
+        if page is not None:
+            raise typer.BadParameter("--html is of one submission; `pcgeval rubric show GRADE --html` shows a run's.")
+        many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
+        if dry_run:
+            _plan_runs(many, json=json, reproduce=reproduce)
+        else:
+            _grade_runs(many, json=json, max_invalid=max_invalid)
+        return
+    if out is not None and out.is_dir():
+        raise typer.BadParameter(f"--out {out}: is a directory. Name a file.")
+    task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
-        task = task or submission_task(submission, str(paper), settings)
         with calls.opened(task.folder, settings, read_only=True) as log:
             print_plans(plan_gradings([(submission, task)], settings, log), settings, json=json, reproduce=reproduce)
         return
-    if task is not None:
+    report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
+    if paper is None:
         with calls.opened(task.folder, settings) as log:
-            output = grading.grade(task, settings, log, report)
-            calls.write_export(log, keep_others=True)
+            output = grade_task(task, settings, log, report)
     else:
-        computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
-        output = grade_submission(submission, str(paper), settings, computer, calls, report)
-    values = grade_json(output, form)
+        output = grade_submission(submission, paper, settings, computer, calls, report)
     if out is not None:
-        write_json(out, values)
+        write_json(out, output.to_json())
     if page is not None:
         from pcgeval.report.gradings import grade_page
 
         write_text(page, grade_page(output, submission if paper is None else f"{submission}, {paper}"))
-    in_json = json or (form != "pcgeval" and out is None)
     needs_none = settings.judge not in {"simple", "checks"} or settings.code_only or paper is None
     lacks_a_run = not (needs_none or reproduce or (Path(submission) / REPRODUCE_LOG).exists())
-    _print_grade(output, values if in_json else None, lacks_a_run=lacks_a_run, max_invalid=max_invalid)
+    _print_grade(output, json=json, lacks_a_run=lacks_a_run, max_invalid=max_invalid)
 
 
-@app.command()
-@with_judge_options
-def grade_all(
-    *,
-    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="A folder of runs: GROUP/PAPER_RUN, as in PaperBench.")],
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Write each grade there: GROUP/PAPER_RUN/grade.json.")
-    ] = Path("grades"),
-    options: JudgeOptions,
-    reproduce: Reproduce = False,
-    network: Network = False,
-    trust_programs: TrustPrograms = False,
-    recording: Recording = None,
-    dry_run: DryRun = False,
-    max_invalid: MaxInvalid = 0,
-    form: TableFormat = None,
-    json: Json = False,
-) -> None:
-    """Grade many attempts at papers and print a table of means.
+def _input(
+    params: "Params",
+    submission: str,
+    paper: str | None,
+    rubric: str | None,
+    settings: "JudgeSettings",
+    recordings: tuple[Path, ...],
+) -> tuple["GradingTask", "JudgeSettings", "CallFiles"]:
+    """Return the submission with its rubric, the settings, and the files of replies; a team brings those of its own."""
+    from pcgeval.core.layout import judge_recording_file, judgement_file
+    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.run import submission_task
+    from pcgeval.judge.stage import competition_task, team_settings
 
-    A line has a submission and a paper, with mean and standard error. Finished gradings are skipped. Exit code 1 means
-    that a grading failed or is partial; the table names it.
-    """
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.judge.many import ManyGradings
-    from pcgeval.sandbox.reproduction import SandboxComputer
+    if paper is not None:
+        return submission_task(submission, paper, settings), settings, CallFiles(recordings=recordings)
+    task = competition_task(params, submission, rubric=rubric, checks_file=settings.checks_file)
+    if submission not in params.teams:
+        return task, settings, CallFiles(recordings=recordings)
+    of_team = (path for path in (judge_recording_file(submission), judgement_file(submission)) if path.is_file())
+    return task, team_settings(settings, submission), CallFiles(recordings=(*recordings, *of_team))
 
-    refuse_two_formats(form, json=json)
-    settings = options.settings(load_params_or_default())
-    if settings.judge == "human":
-        raise typer.BadParameter("a person's grades are of one submission. Use `pcgeval grade ... --grades FILE`.")
-    _refuse_contradictions(settings, is_paper=True, reproduce=reproduce, network=network)
-    computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce and not dry_run else None
-    many = ManyGradings(runs, out, settings, computer, (recording,) if recording else ())
-    if dry_run:
-        plans, failed = many.plan()
-        print_plans(plans, settings, json=json, reproduce=reproduce)
-        for each in failed:
-            print_stderr(f"{each.run.id}: would fail: {each.problem}")
-        raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
+
+def _plan_runs(many: "ManyGradings", *, json: bool, reproduce: bool) -> None:
+    plans, failed = many.plan()
+    print_plans(plans, many.settings, json=json, reproduce=reproduce)
+    for grade in failed:
+        print_stderr(f"{grade.run.id}: would fail: {grade.problem}")
+    raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
+
+
+def _grade_runs(many: "ManyGradings", *, json: bool, max_invalid: int) -> None:
+    if many.settings.judge == "human":
+        raise typer.BadParameter("a person's grades are of one submission. Name it instead of the folder of runs.")
     grades = many.grade(max_invalid=max_invalid)
-    print_grade_table(grades, form, json=json)
-    if failed_runs := sum(each.problem is not None for each in grades):
+    print_grade_table(grades, None, json=json)
+    if failed := sum(grade.problem is not None for grade in grades):
         print_stderr(
-            f"{failed_runs} of {len(grades)} gradings do not count. The same command tries them again: what is "
-            "finished is kept, and no reply is paid for twice."
+            f"{failed} of {len(grades)} gradings do not count. The same command tries them again: what is finished is "
+            "kept, and no reply is paid for twice."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -168,7 +172,7 @@ def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reprodu
     for is_wrong, advice in (
         (
             reproduce and settings.code_only,
-            "--reproduce runs the code, --code-only only reads it. Leave one of them out.",
+            "--reproduce runs the code, code_only reads it. Leave one of them out.",
         ),
         (reproduce and not looks_at_results, f"the judge {settings.judge} needs no results. Leave --reproduce out."),
         (reproduce and not is_paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
@@ -178,13 +182,13 @@ def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reprodu
             raise typer.BadParameter(advice)
 
 
-def _print_grade(output: "JudgeOutput", values: dict[str, Any] | None, *, lacks_a_run: bool, max_invalid: int) -> None:
-    """Print the grade's values as JSON, or else its tree, and the summary."""
+def _print_grade(output: "JudgeOutput", *, json: bool, lacks_a_run: bool, max_invalid: int) -> None:
+    """Print a grade as JSON, or else its tree, and the summary."""
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
 
-    if values is not None:
-        print_json(values)
+    if json:
+        print_json(output.to_json())
     else:
         sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
     for line in summary_lines(output):

@@ -1,4 +1,4 @@
-"""The table of many gradings, as `pcgeval grade-all` and `pcgeval rubric table` print it."""
+"""The table of many gradings, as `pcgeval grade` and `pcgeval rubric table` print it."""
 
 import sys
 from collections.abc import Sequence

@@ -33,7 +33,7 @@ _SECTIONS = {
     "Look at its results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "evaluate"),
-    "Grade by a rubric": ("grade", "grade-all", "rubric"),
+    "Grade by a rubric": ("grade", "rubric"),
     "Local language models": ("models",),
 }
 

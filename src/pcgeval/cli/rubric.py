@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import DryRun, JudgeOptions, MaxInvalid, print_plans, with_judge_options
-from pcgeval.cli.options import GradeFormat, Html, Json, group, print_json, refuse_two_formats, within
+from pcgeval.cli.judge_options import Assignments, DryRun, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.options import BaseUrl, GradeFormat, Html, Json, group, print_json, refuse_two_formats, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
@@ -172,7 +172,6 @@ def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
 
 
 @app.command()
-@with_judge_options
 def judge_eval(
     *,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="PAPER/EXAMPLE/..., as PaperBench's data/judge_eval.")],
@@ -188,7 +187,8 @@ def judge_eval(
     example: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="One of the examples, such as rice/0; can be given again.")
     ] = None,
-    options: JudgeOptions,
+    base_url: BaseUrl = None,
+    assignments: Assignments = None,
     out: Annotated[
         Path, typer.Option(metavar="DIR", file_okay=False, help="Where gradings and tables are written.")
     ] = Path("judge_eval_results"),
@@ -204,7 +204,9 @@ def judge_eval(
     from pcgeval.judge.grading import GradingProgress
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
-    judges = _judges(options, folder, model or [], [each.value for each in judge or ()], votes or [])
+    judges = _judges(
+        folder, model or [], [each.value for each in judge or ()], votes or [], base_url, assignments or []
+    )
     examples = evaluation.read_examples(folder, example or [])
     if dry_run:
         for name, settings in judges.items():
@@ -227,34 +229,38 @@ def judge_eval(
 
 
 def _judges(
-    options: JudgeOptions,
     folder: Path,
     models: Sequence[str],
     others: "Sequence[Literal['random', 'dummy', 'checks']]",
     votes: Sequence[int],
+    base_url: str | None,
+    assignments: Sequence[str],
 ) -> dict[str, "JudgeSettings"]:
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.judge.judge_eval import judges_of
 
     if not models and not others:
         raise typer.BadParameter("name what to measure: models with --model, and others with --judge.")
-    if options.max_depth is not None:
-        raise typer.BadParameter("--max-depth grades parts as a whole, but people graded the leaves. Leave it out.")
-    if options.papers_dir is None and (papers := folder.resolve().parent / "papers").is_dir():
-        options = replace(options, papers_dir=papers)
+    if (papers := folder.resolve().parent / "papers").is_dir():
+        assignments = [f"papers_dir={papers}", *assignments]
     params = load_params_or_default()
-    bare = replace(options, host=None, base_url=None)
-    return judges_of(
-        {each: replace(options, judge="simple", model=each).settings(params) for each in models},
+    judges = judges_of(
+        {
+            name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments)
+            for name in models
+        },
         votes,
-        {each: replace(bare, judge=each).settings(params) for each in others},
+        {name: judge_settings(params, judge=name, assignments=assignments) for name in others},
     )
+    if any(settings.max_depth is not None for settings in judges.values()):
+        raise typer.BadParameter("max_depth grades parts as a whole, but people graded the leaves. Leave it out.")
+    return judges
 
 
 @app.command()
 def table(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Grades of `grade-all`, or PaperBench's folder of runs.")
+        Path, typer.Argument(metavar="DIR", help="Grades of a folder of runs, or PaperBench's folder of runs.")
     ],
     papers_dir: Annotated[Path, typer.Option(metavar="DIR", help="The papers, whose ids begin the names.")] = PAPERS,
     max_invalid: MaxInvalid = 0,

@@ -42,7 +42,7 @@ _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 WAYS = (
     "--model names a model of params.yaml, a local model (`pcgeval models list`), one of OpenAI's such as o3-mini or "
-    "gpt-4o (with OPENAI_API_KEY), one of an Ollama server (with --host), or one of any "
+    "gpt-4o (with OPENAI_API_KEY), one of an Ollama server (with model.host), or one of any "
     "endpoint with OpenAI's interface, such as vLLM, SGLang or LM Studio (with --base-url URL)."
 )
 

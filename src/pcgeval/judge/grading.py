@@ -254,7 +254,7 @@ def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
             leaves_of.setdefault(name, {})[leaf] = share
     warnings = [
         f"Less than half of {name} was shown ({min(found.values()):.0%}, {len(found)} "
-        f"{'leaf' if len(found) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`, or --context)."
+        f"{'leaf' if len(found) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
         for name, found in leaves_of.items()
     ]
     more = len(warnings) - _MOST_WARNINGS

@@ -149,7 +149,7 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
             try:
                 load_paper(Path(settings.papers_dir), example.paper_id, needs_text=judge == "simple")
             except PcgevalError as error:
-                faults.append(f"{example.id}: {error} Or name the folder of the papers with --papers-dir.")
+                faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
                 break
     if faults:
         raise JudgeEvalError("judge-eval", faults)

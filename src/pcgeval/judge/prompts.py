@@ -207,7 +207,7 @@ class ContextFitter:
                 raise ContextError(
                     f"the {call.kind} call for {call.leaf}: the criterion and the answer's format have {room - left} "
                     f"tokens, the context leaves {room} for the prompt. Judge with a larger context "
-                    "(`rubric.context`, or --context)."
+                    "(`rubric.context`)."
                 )
             shared = self._shared_cut(call, left, answer_tokens)
             left -= sum(each.tokens + self._tag_tokens(call, name) for name, each in shared.items())

@@ -39,7 +39,7 @@ class JudgeSettings(RubricParams):
         if self.judge == "simple" and self.votes > 1 and self.temperature == 0:
             raise ValueError(
                 f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
-                "its options, or with --temperature), or ask for 1 vote"
+                "its options), or ask for 1 vote"
             )
         if self.judge == "simple" and self.max_cost is not None and self._price_is_unknown:
             name = self.model.name if self.model else ""

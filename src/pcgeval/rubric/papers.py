@@ -89,7 +89,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     folder = papers_dir / paper_id
     if not _ID.fullmatch(paper_id) or not folder.is_dir():
         known = ", ".join(list_papers(papers_dir)) or "none"
-        fault = f"no paper {paper_id[:MAX_NAME]!r}. There: {known}. Other papers are found by --papers-dir."
+        fault = f"no paper {paper_id[:MAX_NAME]!r}. There: {known}. Other papers are found by rubric.papers_dir."
         raise PaperError(papers_dir, [fault])
     faults: list[str] = []
     rubric = checks = None

@@ -83,6 +83,21 @@ class PaperRun:
         return max(found, key=lambda path: path.as_posix(), default=None)
 
 
+def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
+    """Tell whether a folder holds runs and is not itself a submission, of which files lie in the folder itself.
+
+    Args:
+        folder: Any folder; of one that does not exist, the answer is no.
+        paper_ids: The papers that are known.
+    """
+    if not folder.is_dir():
+        return False
+    below = shown_folders(folder)
+    if any(_is_run(path, paper_ids) for group in (folder, *below) for path in shown_folders(group)):
+        return True
+    return bool(below) and not any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+
+
 def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
     """Return the runs of a folder, sorted.
 
@@ -93,15 +108,10 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
     Raises:
         FileError: There are none.
     """
-
-    def is_run(path: Path) -> bool:
-        is_named = _UUID.fullmatch(path.name) is not None or _paper_id(path.name, paper_ids) in paper_ids
-        return is_named or _holds_a_run(path)
-
     if not folder.is_dir():
         raise FileError(f"{folder}: no folder. Name a folder of runs.")
     below = shown_folders(folder)
-    groups = [folder] if any(map(is_run, below)) else below
+    groups = [folder] if any(_is_run(path, paper_ids) for path in below) else below
     runs = [
         PaperRun(_agent(group.resolve().name), _paper_id(run.name, paper_ids), group.resolve().name, run.name, run)
         for group in groups
@@ -110,6 +120,11 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
     if not runs:
         raise FileError(f"{folder}: has no runs. Lay them out as GROUP/PAPER_RUN, such as gpt-4o/rice_1.")
     return sorted(runs)
+
+
+def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
+    is_named = _UUID.fullmatch(folder.name) is not None or _paper_id(folder.name, paper_ids) in paper_ids
+    return is_named or _holds_a_run(folder)
 
 
 def _is_own_folder(path: Path) -> bool:
