@@ -70,6 +70,6 @@ environments:  ## test the verifiers environments and run them for real, in a ve
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 
-clean:  ## remove what the stages made; inputs, results in git, .venv, paid replies, receipts and contacts stay
+clean:  ## remove what the stages made; inputs, results in git, .venv, paid replies and replaced submissions stay
 	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
-	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name receipts ! -name contacts.csv ! -name pseudonyms.key -exec rm -rf {} +
+	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced ! -name pseudonyms.key -exec rm -rf {} +

@@ -95,7 +95,7 @@ def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFix
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:
-    kept = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "receipts/a/b.json", "contacts.csv", "pseudonyms.key")}
+    kept = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
     for name in (*kept, ".pcgeval/locks/submit.lock", "data/raw/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

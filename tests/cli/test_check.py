@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import yaml
 from competition_folder import PROGRAM, PROMPT, CompetitionFolder, competition_folder
-from handed_in_for_tests import write_folder
 from sandbox_here import why_no_sandbox
 from slow_ollama import SlowOllama
 from wheels_for_tests import write_wheel
@@ -179,20 +178,6 @@ def test_one_fault_of_several_models_and_teams_is_said_once(
     _, found = check(capsys)
     assert [(group, severity) for group, severity, _ in found] == [("recordings", "warning"), ("models", "error")]
     assert all(team in found[0][2] for team in ("alpha", "beta"))
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_submission_filed_before_the_deadline_was_set_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for team in ("late", "early"):
-        write_folder(tmp_path / team, {**PROMPT, "README.md": f"# {team}\n"})
-        time = "2026-08-02T10:00Z" if team == "late" else "2026-08-01T10:00Z"
-        assert main(["submit", str(tmp_path / team), "--received", time, "--add"]) == 0
-    change(intake={"deadline": "2026-08-02T00:00:00Z"})
-    code, found = check(capsys)
-    assert (code, [(group, severity) for group, severity, _ in found]) == (0, [("submissions", "warning")])
-    assert "data/submissions/late" in found[0][2]
 
 
 @pytest.mark.usefixtures("competition")

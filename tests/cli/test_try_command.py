@@ -151,12 +151,12 @@ def test_what_validate_refuses_asks_nothing(
     assert "fix the errors above; nothing was asked" in err
 
 
-def test_formal_faults_are_told_and_stop_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_an_error_nothing_is_asked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_folder(here / "mine", {"prompt.txt": "Build é <OBJECT>"})
     with SlowOllama(0) as server:
-        assert main(words(server)) == 0
-        assert main(words(server, "mine/prompt.txt")) == 0
-        assert len(server.asked) == 1
+        assert main(words(server)) == 1
+        assert main(words(server, "mine/prompt.txt")) == 1
+        assert not server.asked
     err = capsys.readouterr().err
     assert "has no README.md" in err
     assert err.count("U+00E9") == 2

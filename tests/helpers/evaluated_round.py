@@ -51,10 +51,7 @@ PARAMS = parse_params(
 NOTES = {
     "zero-shot": "title: Zero-shot\nrole: baseline\n",
     "builders": "title: The Builders\n",
-    "cheats": (
-        "title: The Cheats\ndisqualified: used a picture of the letter\n"
-        "findings_accepted: [{code: prompt-too-long, reason: the limit was told late}]\n"
-    ),
+    "cheats": ("title: The Cheats\ndisqualified: used a picture of the letter\n"),
 }
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"

@@ -113,7 +113,6 @@ def test_what_was_unpacked_gives_the_same_bundle(competition, bundle, tmp_path):
         ("results/ranking.json", None, "make final-eval"),
         ("data/submissions/beta/prompt.txt", "another prompt", "make final-eval"),
         ("data/grades/alpha/a:b", "", "a:b"),
-        ("data/grades/alpha/GRADE.JSON", "", "same name"),
         ("data/rubrics/\udcff.txt", "", "unprintable"),
     ],
 )
@@ -147,16 +146,6 @@ def test_params_with_an_alias_are_not_bundled(competition, tmp_path):
         make_bundle(folder)
 
 
-def test_what_could_not_be_unpacked_is_not_made(competition, monkeypatch):
-    monkeypatch.setattr(bundle_module, "MAX_UNPACKED", 1000)
-    with pytest.raises(BundleError, match="more than"):
-        make_bundle(competition)
-    monkeypatch.undo()
-    monkeypatch.setattr(bundle_module, "MAX_BYTES", 100_000)
-    with pytest.raises(BundleError, match="more than"):
-        make_bundle(competition)
-
-
 def test_a_bundle_that_was_cut_off_is_refused(tmp_path):
     for length in (*range(0, len(PACKED), 37), len(PACKED) - 1):
         assert "unpack" in refused(PACKED[:length], tmp_path) or "zip" in refused(PACKED[:length], tmp_path)
@@ -181,62 +170,12 @@ def test_any_bytes_are_no_bundle(tmp_path_factory, content):
         unpacked(b"PK\x03\x04" + content, tmp_path_factory.mktemp("bytes") / "place")
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("../x", ".."),
-        ("a/../../x", ".."),
-        ("/etc/x", "absolute"),
-        ("C:/x", "absolute"),
-        ("a\\..\\x", "backslash"),
-        ("a//x", "empty name"),
-        ("a\x1b[2Jx", "unprintable"),
-        ("con.txt", "Windows"),
-        ("a/" * 50 + "x", "deep"),
-        ("x" * 300, "255 bytes"),
-        ("PARAMS.yaml", "same name"),
-        ("params.yaml/x", "as a file and as a folder"),
-    ],
-)
-def test_names_that_lead_elsewhere_are_refused(name, words, tmp_path):
-    assert words in refused(packed({**FILES, name: b"x"}), tmp_path)
-
-
-def test_a_name_that_is_listed_twice_is_refused(tmp_path):
+def test_what_the_archive_reader_refuses_is_no_bundle(tmp_path):
+    assert "outside" in refused(packed({**FILES, "../x": b"x"}), tmp_path)
     buffer = io.BytesIO(PACKED)
     with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("params.yaml", b"a: 2\n")
-    assert "params.yaml: is listed twice" in refused(buffer.getvalue(), tmp_path)
-
-
-@pytest.mark.parametrize("mode", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFSOCK])
-def test_links_and_devices_are_refused(mode, tmp_path):
-    buffer = io.BytesIO()
-    entry = zipfile.ZipInfo("link")
-    entry.external_attr = (mode | 0o777) << 16
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(entry, "/etc/passwd")
-        archive.writestr(MANIFEST, manifest_of({"link": b"/etc/passwd"}))
-    assert "link" in refused(buffer.getvalue(), tmp_path)
-
-
-def test_encrypted_files_are_refused(tmp_path):
-    content = bytearray(PACKED)
-    content[content.index(b"PK\x01\x02") + 8] |= 1
-    assert "encrypted" in refused(bytes(content), tmp_path)
-
-
-def test_other_ways_of_packing_are_refused(tmp_path):
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as archive:
-        archive.writestr("x", b"x" * 1000)
-        archive.writestr(MANIFEST, manifest_of({"x": b"x" * 1000}))
-    assert "method" in refused(buffer.getvalue(), tmp_path)
-
-
-def test_a_bomb_is_refused_before_it_unpacks(tmp_path):
-    assert "times its size" in refused(packed({"bomb": bytes(60 * 2**20)}), tmp_path)
-    assert not (tmp_path / "place" / "files").exists()
+    assert "twice" in refused(buffer.getvalue(), tmp_path)
 
 
 def test_a_size_that_lies_is_refused(tmp_path):
@@ -245,7 +184,7 @@ def test_a_size_that_lies_is_refused(tmp_path):
         assert refused(PACKED.replace(struct.pack("<I", size), struct.pack("<I", lie)), tmp_path)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_UNPACKED", 100), ("_MAX_LIST", 150)])
+@pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 100)])
 def test_more_than_a_bundle_may_have_is_refused(limit, value, tmp_path, monkeypatch):
     monkeypatch.setattr(bundle_module, limit, value)
     assert refused(PACKED, tmp_path)

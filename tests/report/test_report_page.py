@@ -100,7 +100,7 @@ def test_the_result_stands_on_the_page(page, evaluated):
     assert ranking["reason"] == "builders wins: it has the highest total, above the baseline zero-shot."
     assert ranking["result"]["sha256"] in page.text
     assert ranking["reason"] in page.text
-    for words in ("Test cup", "Edition 7 · final", "The Builders", "baseline", "disqualified", "winner", "told late"):
+    for words in ("Test cup", "Edition 7 · final", "The Builders", "baseline", "disqualified", "winner"):
         assert words in page.text
     assert "used a picture of the letter" in page.text
     for row in ranking["teams"]:

@@ -145,7 +145,6 @@ def test_neither_servers_nor_speed_nor_the_rubric_change_it(root):
     values["similarity"] |= {"batch": 1, "device": "cuda"}
     values["execution"] = {"scheduler": "tcp://10.0.0.1:8786"}
     values["rubric"]["seed"] = 7
-    values["intake"]["deadline"] = "2026-08-01T23:59:59Z"
     assert changed_parts(root, hash_of(root), parse_params(values, "")) == []
 
 

@@ -110,27 +110,18 @@ def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
 
 
 @pytest.mark.needs_sandbox
-def test_a_submission_is_not_filed_while_the_one_before_it_is_evaluated(tmp_path: Path):
+def test_a_submission_that_is_filed_meanwhile_is_evaluated_by_the_next_run(tmp_path: Path):
     handed_in = tmp_path / "handed-in"
     handed_in.mkdir()
     for name, text in {"README.md": "# alpha\n", **OTHER_PROGRAM}.items():
         (handed_in / name).write_text(text)
-    submit = ("-m", "pcgeval", "submit", str(handed_in), "--team", "alpha", "--force")
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=TRIALS)
         evaluation = started(competition, server)
-        server.seconds = 60  # it is still running when the submission is handed in, however slow this machine is
-        code, said = competition.run_and_fail(*submit)
-        server.seconds = 0
-        assert code == 2
-        assert f"data/submissions/alpha: process {evaluation.pid} evaluates the teams of params.yaml" in said
-        assert f"kill {evaluation.pid}" in said
-        assert "submit again" in said
-        competition.run(*submit[:-2], "gamma", "--force")  # a team that is not evaluated
+        competition.run("-m", "pcgeval", "submit", str(handed_in), "--team", "alpha", "--replace")
         _, said = evaluation.communicate(timeout=300)
-        assert evaluation.returncode == 0, said
-        assert first_words(competition) == {"Build"}
-        competition.run(*submit)
+        assert evaluation.returncode == 2
+        assert "changed while" in said
         competition.generate()
         assert first_words(competition) == {"Construct"}
 

@@ -1,13 +1,10 @@
 """Names that every disk can store, and none that leads elsewhere."""
 
-import os
-import posixpath
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.submissions.names import collisions, escape_fault, left_out, name_fault
+from pcgeval.submissions.names import collisions, left_out, name_fault
 
 
 @pytest.mark.parametrize(
@@ -25,30 +22,7 @@ from pcgeval.submissions.names import collisions, escape_fault, left_out, name_f
     ],
 )
 def test_usual_names_pass(name: str):
-    assert (escape_fault(name), name_fault(name), left_out(name)) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "/etc/passwd",
-        "../x",
-        "a/../../x",
-        "a/..",
-        "..",
-        ".",
-        "",
-        "a//b",
-        "a/./b",
-        "C:/x",
-        "c:x",
-        "..\\x",
-        "a\\b",
-        "\\\\h\\x",
-    ],
-)
-def test_names_that_lead_out_are_told(name: str):
-    assert escape_fault(name) is not None
+    assert (name_fault(name), left_out(name)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -137,21 +111,8 @@ def test_different_names_do_not_collide():
     assert list(collisions(["a/b", "a/c", "a.txt", "b/a", "B2"])) == []
 
 
-PARTS = st.sampled_from(["..", ".", "", "a", "b", "C:", "/", "\\", "con", "\0", "é"]) | st.text(max_size=4)
-
-
-@given(st.lists(PARTS, min_size=1, max_size=6), st.sampled_from(["/", "\\", ""]))
-def test_what_passes_stays_in_the_folder(parts: list[str], separator: str):
-    name = separator.join(parts)
-    if escape_fault(name) is None and name_fault(name) is None:
-        path = posixpath.normpath(posixpath.join("/root/folder", name))
-        assert path == f"/root/folder/{name}"
-        assert os.fsencode(name).decode() == name
-
-
 @given(st.text(max_size=50))
 def test_any_text_gets_an_answer(name: str):
-    escape_fault(name)
     name_fault(name)
     left_out(name)
     list(collisions([name, name.upper()]))

@@ -131,7 +131,6 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
         except PcgevalError as error:
             yield from _faults("submissions", error)
     yield from _name_findings(submissions)
-    yield from _deadline_findings(params, submissions)
     yield from _recording_findings(params, submissions)
     yield from _dvc_findings()
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
@@ -215,25 +214,6 @@ def _name_findings(submissions: "Mapping[str, Submission]") -> Iterator[CheckFin
         else:
             remedy = f"{other!r} takes part too. Find out whose submission this is."
         yield CheckFinding("submissions", "warning", f"{SUBMISSIONS / team}: {text}. {remedy}")
-
-
-def _deadline_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
-    """Name the submissions that were filed before the deadline was set, and came after it."""
-    from pcgeval.core.layout import SUBMISSIONS
-    from pcgeval.submissions.filing import filed_at
-    from pcgeval.submissions.receipts import show_time
-
-    deadline = params.intake.deadline
-    for team in [team for team, each in submissions.items() if deadline is not None and each.notes.role != "baseline"]:
-        try:
-            received = filed_at(team)
-        except PcgevalError as error:
-            yield from _faults("submissions", error)
-            continue
-        if deadline is not None and received is not None and received > deadline:
-            text = f"received {show_time(received)}, after the deadline {show_time(deadline)}, and takes part"
-            remedy = "Submit an earlier one, or take the team out of params.yaml."
-            yield CheckFinding("submissions", "warning", f"{SUBMISSIONS / team}: {text}. {remedy}")
 
 
 def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:

@@ -1,7 +1,7 @@
 """`pcgeval try` from its first check to its summary: nothing is asked before all that can be checked is."""
 
+from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import typer
 
@@ -19,9 +19,10 @@ from pcgeval.llm.local_models import LOCAL_MODELS
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
-from pcgeval.submissions.findings import FORMAL_CODES, printable_findings
+from pcgeval.submissions.findings import printable_findings
+from pcgeval.submissions.hand_in import opened
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.validate import check, opened, work_findings
+from pcgeval.submissions.validate import check, work_findings
 
 
 def run_try(
@@ -50,8 +51,8 @@ def run_try(
         PcgevalError: Something that is needed is missing, or failed; the trials that ended are shown and kept.
     """
     ((key, model),) = wanted.models.items()
-    with TemporaryDirectory(prefix="pcgeval-try-") as unpacked:
-        submission = _checked_submission(path, wanted, display, Path(unpacked))
+    with ExitStack() as stack:
+        submission = _checked_submission(path, wanted, display, stack)
         folder = out or Path("rehearsals") / submission.team / key
         OutputFolder(folder, submission.team, key)  # one that may not be used is refused before anything is loaded
         classifier = _ready_classifier(submission, wanted, display, trust_programs=trust_programs)
@@ -82,16 +83,14 @@ def run_try(
         finish()
 
 
-def _checked_submission(path: Path, params: Params, display: TryDisplay, unpacked: Path) -> Submission:
+def _checked_submission(path: Path, params: Params, display: TryDisplay, stack: ExitStack) -> Submission:
     """Return a submission that passes the checks of `pcgeval validate`; every finding is told.
-
-    What the rules ask for and a trial does not need, such as a README, stops nothing.
 
     Args:
         path: The submission.
         params: What the competition allows.
         display: Tells the findings.
-        unpacked: An empty folder for the contents of a zip file.
+        stack: Removes the contents of a zip file when it ends.
 
     Raises:
         typer.Exit: It has errors.
@@ -100,8 +99,7 @@ def _checked_submission(path: Path, params: Params, display: TryDisplay, unpacke
     path = path.resolve()
     submission: Submission | None
     if path.is_dir() or path.suffix.lower() == ".zip":
-        with opened(path) as listing:
-            found = check(listing, params.limits, unpacked, in_place=path if path.is_dir() else None)
+        found = check(stack.enter_context(opened(path)), params.limits)
         findings = found.findings
         submission = Submission(path.stem if path.is_file() else path.name, found.work) if found.work else None
     else:
@@ -109,7 +107,7 @@ def _checked_submission(path: Path, params: Params, display: TryDisplay, unpacke
         findings = tuple(work_findings(submission.work, params.limits))
     for line in printable_findings(findings):
         display.message(line)
-    if submission is None or any(each.severity == "error" and each.code not in FORMAL_CODES for each in findings):
+    if submission is None or any(each.severity == "error" for each in findings):
         display.message(f"{path.name}: fix the errors above; nothing was asked")
         raise typer.Exit(EXIT_CHECK_FAILED)
     return submission

@@ -4,7 +4,6 @@ import difflib
 import re
 import string
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -252,19 +251,6 @@ class RubricParams(_Section):
         return self
 
 
-class Intake(_Section):
-    """When submissions are accepted; no stage depends on it."""
-
-    deadline: datetime | None = None  # UTC; the last moment
-
-    @field_validator("deadline", mode="before")
-    @classmethod
-    def _in_quotes(cls, value: object) -> datetime | None:
-        if value is not None and not isinstance(value, str):
-            raise ValueError('must stand in quotes, such as "2026-08-01T23:59:59Z": DVC takes no times in params.yaml')
-        return None if value is None else parse_time(value)
-
-
 class Execution(_Section):
     """Where stages are computed; the same bytes come out, so that no stage depends on it and no hash covers it."""
 
@@ -276,7 +262,6 @@ class Params(_Section):
     """All of params.yaml; sections that a stage depends on must be there, because the stages name them."""
 
     competition: Competition
-    intake: Intake = Intake()
     rounds: dict[str, Round] = {}
     teams: tuple[str, ...] = Field(min_length=1)
     models: dict[str, Model] = Field(min_length=1)
@@ -330,22 +315,6 @@ class Params(_Section):
                         f"teams {other!r} and {team!r}: with the models' names both give the stage {model}-{team}; "
                         "rename one of them"
                     )
-
-
-def parse_time(text: str) -> datetime:
-    """Return a time in UTC; one without a time zone is UTC.
-
-    Raises:
-        ValueError: It is not a date and a time of day in ISO 8601; the words follow its name.
-    """
-    try:
-        time = datetime.fromisoformat(text.strip())
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise ValueError("must be a date and a time in ISO 8601, such as 2026-08-01T23:59:59Z") from error
-    if len(text.strip()) <= len("2026-08-01"):
-        raise ValueError("is a date without a time of day; write it as 2026-08-01T23:59:59Z")
-    return time
 
 
 def team_name_fault(name: str) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import CALLS, GRADE_FILE, STATE, own_or_packaged, state_name
@@ -36,8 +37,10 @@ from pcgeval.rubric.papers import list_papers, load_paper
 from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import Computer, computer_identity
-from pcgeval.submissions.tar_file import unpack_tar
 
+TOP = "submission"  # the folder in PaperBench's tar files; beside it lie logs
+MAX_UNPACKED = 20 * 2**30  # bytes of a submission
+MAX_FILES = 200_000
 _MOST_AT_ONCE = 8  # gradings; each keeps the texts of its submission in memory
 _NOT_DECIDING = ("deadline", "max_cost", "max_tokens", "call_seconds")  # settings of the way and not of the result
 
@@ -265,7 +268,7 @@ def _folder_of(submission: Path) -> Iterator[Path]:
 
     Raises:
         FolderBusyError: Another process grades it or plans its grading.
-        UntrustedFileError: It is no tar file, or a damaged one.
+        UntrustedFileError: It is no tar file, a damaged one, or one that names a place outside of its folder.
     """
     if submission.is_dir():
         yield submission
@@ -275,8 +278,8 @@ def _folder_of(submission: Path) -> Iterator[Path]:
     with lock_folder(submission, state / "unpacked.lock"):
         if not folder.is_dir():  # else it was left by a process that was killed
             shutil.rmtree(folder.parent, ignore_errors=True)
-            unpack_tar(submission, folder)
+            unpack(submission, folder, max_files=MAX_FILES, max_bytes=MAX_UNPACKED)
         try:
-            yield folder
+            yield folder / TOP if (folder / TOP).is_dir() else folder
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)

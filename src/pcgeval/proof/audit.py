@@ -56,7 +56,7 @@ class AuditError(PcgevalError):
 
 @dataclass(frozen=True)
 class TeamLine:
-    """A team of the ranking, with the SHA-256 of its submission as receipts and bundles name it.
+    """A team of the ranking, with the SHA-256 of its submission as `pcgeval submit` and bundles name it.
 
     `again` is the total that the audit came to; None where it came to none.
     """

@@ -6,33 +6,30 @@ Anybody can make a bundle, and nothing in it says who did, so it is read as host
 import io
 import os
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
 from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAGE_DIRS, SUBMISSIONS, stage_dir
 from pcgeval.core.params import PARAMS_FILE, Params, load_params, params_fault
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
-from pcgeval.core.untrusted import printable_name, read_bounded
+from pcgeval.core.untrusted import files_below, printable_name, read_bounded
 from pcgeval.proof.audit import Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
-from pcgeval.submissions.hand_in import MAX_BYTES, HandInError, HandInListing
-from pcgeval.submissions.names import collisions, escape_fault, name_fault
-from pcgeval.submissions.zip_file import list_zip
+from pcgeval.submissions.names import name_fault
 
 MANIFEST = "manifest.json"
-MAX_UNPACKED = 4 * 2**30  # bytes of all files
+MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
-_MAX_LIST = 2**26  # bytes of the ZIP file's own list
-_FILES = (
-    *("params.yaml", "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt"),
-    *("data/grade_history.jsonl", "data/trial_history.jsonl"),
-    *("results/ranking.json", "results/ranking.csv", "results/metrics.json", "results/seal.json"),
+_PLACES = (
+    *("params.yaml", "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "stages", "src/pcgeval"),
+    *("data/grade_history.jsonl", "data/trial_history.jsonl", "data/recordings", "data/rubrics", "data/trials"),
+    *("results/ranking.json", "results/ranking.csv", "results/metrics.json", "results/seal.json", "results/official"),
 )
-_FOLDERS = ("src/pcgeval", "data/recordings", "data/rubrics", "data/trials", "results/official")
 
 
 class BundleError(PcgevalError):
@@ -47,24 +44,23 @@ class _Manifest(StageFile):
 def make_bundle(root: Path) -> bytes:
     """Return the bundle of an evaluated competition; the same files give the same bytes.
 
-    Args:
-        root: The competition's folder.
-
     Raises:
-        BundleError: The ranking is not that of the files that are there, or they cannot be unpacked everywhere.
+        BundleError: The ranking is not that of the files that are there.
         ParamsError: params.yaml is faulty.
         FileError: A file cannot be read.
     """
     params = load_params(root / PARAMS_FILE)
+    if fault := params_fault((root / PARAMS_FILE).read_bytes()):
+        raise BundleError(f"{PARAMS_FILE}: {fault}")
     if not (root / RANKING_JSON).is_file():
         raise BundleError(f"{RANKING_JSON}: is missing. Run `make final-eval` first.")
     ranking = RankingFile.read(root / RANKING_JSON)
-    if fault := params_fault((root / PARAMS_FILE).read_bytes()):
-        raise BundleError(f"{PARAMS_FILE}: {fault}")
     for doubt in result_doubts(params, ranking, root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
     names = _bundled_files(root, params)
-    _check([*names, MANIFEST], sum((root / name).stat().st_size for name in names))
+    for name in names:
+        if fault := name_fault(name):
+            raise BundleError(f"{printable_name(name)}: {fault}.")
     hashes: dict[str, str] = {}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -75,29 +71,28 @@ def make_bundle(root: Path) -> bytes:
             _add(archive, name, content)
         result = ranking.result.sha256 if ranking.result else None
         _add(archive, MANIFEST, f"{to_json({'files': hashes, 'result': result})}\n".encode())
-    if packed.tell() > MAX_BYTES:
-        raise BundleError(f"{packed.tell()} bytes are more than a bundle may have; {MAX_BYTES} are allowed.")
     return packed.getvalue()
 
 
 def unpack_bundle(path: Path, folder: Path) -> dict[str, str]:
-    """Unpack a bundle that may be anybody's, and return the SHA-256 of each file but the manifest by name.
-
-    Args:
-        path: The bundle.
-        folder: An empty folder, which the manifest is written to as well; after an error, trust nothing in it.
+    """Unpack a bundle that may be anybody's into a new folder, and return the SHA-256 of each file by name.
 
     Raises:
         BundleError: It is no bundle, is damaged or too large, or its files are not those of its manifest.
     """
-    if not path.is_file():
-        raise BundleError(f"{path}: is no file. Name a bundle that `pcgeval bundle` wrote.")
     try:
-        with list_zip(path, _MAX_LIST) as listing:
-            return _unpack(listing, folder)
+        unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
+        listed = _Manifest.read(folder / MANIFEST).files
+        names = (file.relative_to(folder).as_posix() for file in files_below(folder))
+        hashes = {name: sha256_file(folder / name) for name in names if name != MANIFEST}
     except PcgevalError as error:
-        reason = str(error).replace(f"{folder}/", "")
+        reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
         raise BundleError(f"{path}: {reason} Take the bundle from its source again.") from error
+    for name in sorted(hashes.keys() | listed.keys()):
+        if hashes.get(name) != listed.get(name):
+            fault = "is missing" if name not in hashes else "was changed" if name in listed else "was added"
+            raise BundleError(f"{path}: {printable_name(name)}: {fault}, by {MANIFEST}. Take it from its source again.")
+    return hashes
 
 
 def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
@@ -112,7 +107,7 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
         PcgevalError: Its params or its ranking cannot be read.
     """
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:
-        root = Path(folder)
+        root = Path(folder, "bundle")
         files = len(unpack_bundle(path, root))
         if fault := params_fault(read_bounded(root / PARAMS_FILE, MAX_BYTES)):
             raise BundleError(f"{path}: {PARAMS_FILE}: {fault}")
@@ -126,31 +121,9 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
         return result
 
 
-def _unpack(listing: HandInListing, folder: Path) -> dict[str, str]:
-    for finding in listing.findings:
-        raise BundleError(f"{printable_name(finding.place)} {finding.text}.")
-    _check([file.name for file in listing.files], sum(file.size for file in listing.files))
-    for file in listing.files:
-        place = folder / file.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with place.open("xb") as target:
-                target.writelines(file.chunks())
-        except HandInError as error:
-            raise BundleError(f"{file.name} {error}.") from error
-    listed = _Manifest.read(folder / MANIFEST).files
-    hashes = {file.name: sha256_file(folder / file.name) for file in listing.files if file.name != MANIFEST}
-    for name in sorted(hashes.keys() | listed.keys()):
-        if hashes.get(name) != listed.get(name):
-            fault = "is missing" if name not in hashes else "was changed" if name in listed else "was added"
-            raise BundleError(f"{printable_name(name)}: {fault}, by {MANIFEST}.")
-    return hashes
-
-
 def _bundled_files(root: Path, params: Params) -> list[str]:
     pairs = list(product(params.models, params.teams))
-    places = [Path(name) for name in (*_FILES, *_FOLDERS)]
-    places += [path.relative_to(root) for path in (root / "stages").glob("*.py")]
+    places = [Path(name) for name in _PLACES]
     places += [part / team for part in (SUBMISSIONS, EVIDENCE, JUDGEMENTS, GRADES) for team in params.teams]
     places += [stage_dir(stage, *pair) for stage in STAGE_DIRS if stage != "images" for pair in pairs]
     return sorted({name for place in places for name in files_at(root, place)}, key=os.fsencode)
@@ -160,14 +133,3 @@ def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
     entry = zipfile.ZipInfo(name)  # of 1 January 1980
     entry.external_attr = 0o100644 << 16
     archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
-
-
-def _check(names: Sequence[str], size: int) -> None:
-    """Refuse names that some disk cannot store or takes for one another, and more than a bundle may have."""
-    if len(names) > MAX_FILES or size > MAX_UNPACKED:
-        raise BundleError(f"{len(names)} files with {size} bytes are more than a bundle may have.")
-    for name in names:
-        if fault := escape_fault(name) or name_fault(name):
-            raise BundleError(f"{printable_name(name)}: {fault}.")
-    for finding in collisions(names):
-        raise BundleError(f"{printable_name(finding.place)}: {finding.text}.")

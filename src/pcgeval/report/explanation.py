@@ -65,7 +65,7 @@ _Content = TypeVar("_Content")
 class StepFile:
     """The file that a step of the evaluation wrote, or for a program its folder; `sha256` is None if it is not there.
 
-    That of a program is the hash of all its names and contents, as its receipt and the page have it.
+    That of a program is the hash of all its names and contents, as `pcgeval submit` and the page have it.
     """
 
     step: str

@@ -1,14 +1,12 @@
 """Findings about a submission: errors, for which it is refused; warnings; and notes on what was done with it."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pcgeval.core.untrusted import listed, printable_name
 
 Severity = Literal["error", "warning", "note"]
-# codes of errors that an organiser may accept: what is handed in can be filed and run all the same
-FORMAL_CODES = ("prompt-too-long", "prompt-characters", "prompt-without-object", "no-readme", "empty-readme")
 _SHOWN_PLACES = 5  # of those with the same text
 _MAX_TEXT = 1000  # characters
 
@@ -43,16 +41,6 @@ def warning(place: str, text: str) -> SubmissionFinding:
 def note(place: str, text: str) -> SubmissionFinding:
     """Return a finding about what was done with the submission."""
     return SubmissionFinding("note", place, text)
-
-
-def accepted(findings: Iterable[SubmissionFinding], reasons: Mapping[str, str]) -> tuple[SubmissionFinding, ...]:
-    """Return the findings with a note, and its reason, for each error whose code the organiser accepts."""
-    return tuple(
-        replace(each, severity="note", text=f"{each.text} (accepted: {reasons[each.code]})")
-        if each.severity == "error" and each.code in reasons
-        else each
-        for each in findings
-    )
 
 
 def in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:

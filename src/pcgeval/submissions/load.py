@@ -37,7 +37,7 @@ MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 _KNOWN_KEYS = (
     "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified, "
-    "flags_accepted (by and reason), findings_accepted (code and reason each)."
+    "flags_accepted (by and reason)."
 )
 _PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # what was probably meant for the prompt
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
@@ -67,15 +67,6 @@ class FlagDecision(BaseModel):
     reason: Annotated[str, Field(pattern=r"\S", max_length=2000)]
 
 
-class AcceptedFinding(BaseModel):
-    """An organiser's decision to file a submission in spite of a formal error, by its code."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    code: Annotated[str, Field(min_length=1, max_length=100)]
-    reason: Annotated[str, Field(pattern=r"\S", max_length=2000)]
-
-
 class Notes(BaseModel):
     """The keys of submission.yaml; those from `role` on are the organiser's."""
 
@@ -87,7 +78,6 @@ class Notes(BaseModel):
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
     flags_accepted: FlagDecision | None = None
-    findings_accepted: tuple[AcceptedFinding, ...] = ()
 
     @property
     def of_participant(self) -> "Notes":
@@ -163,7 +153,7 @@ def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[s
 
 
 def submission_sha256(folder: Path) -> str:
-    """Return the SHA-256 of a submission, the same in its receipt, on its page and in an audit.
+    """Return the SHA-256 of a submission, as `pcgeval submit`, its page and an audit print it.
 
     It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
     relative to the folder, with all files that the team handed in. Left out are submission.yaml, in which the

@@ -13,12 +13,10 @@ from pcgeval.submissions.findings import SubmissionFinding, error
 MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
 MAX_PATH_BYTES = 400  # UTF-8
 MAX_DEPTH = 20  # folders in one another
-_MAX_READ_PATH, _MAX_READ_DEPTH = 1000, 100  # of files that are left out too: longer paths take too long to look at
 VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
 NOTES_FILE = "submission.yaml"
-_FORBIDDEN = re.compile(r'[<>:"|?*]')  # on Windows
+_FORBIDDEN = re.compile(r'[<>:"|?*\\]')  # on Windows
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[ ]*\.|[ ]*$)")  # on Windows
-_DRIVE = re.compile(r"[A-Za-z]:")
 _LEFT_OUT = {
     "version control": re.compile(r"\.git|\.svn|\.hg|\.gitignore|\.gitattributes|\.gitmodules"),
     # a pipeline of its own would run, or hide files from ours
@@ -37,19 +35,6 @@ def left_out(name: str) -> tuple[str, str] | None:
         for owner, rule in _LEFT_OUT.items():
             if rule.fullmatch(part):
                 return path, owner
-    return None
-
-
-def escape_fault(name: str) -> str | None:
-    """Return why a path could lead out of the submission's folder, in words that follow it; None if it does not."""
-    if len(name) > _MAX_READ_PATH or name.count("/") > _MAX_READ_DEPTH:
-        return f"is over {_MAX_READ_PATH} characters long or {_MAX_READ_DEPTH} folders deep; remove it"
-    if name.startswith("/") or _DRIVE.match(name):
-        return "is an absolute path; pack the submission's folder with relative paths"
-    if "\\" in name:
-        return "has a backslash; pack it with a program that writes / between folders"
-    if any(part in {"", ".", ".."} for part in name.split("/")):
-        return "leads through '..', '.' or an empty name; pack the submission's folder again"
     return None
 
 

@@ -3,13 +3,11 @@
 import re
 import unicodedata
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 from pcgeval.core.untrusted import printable_name, read_bounded_text
 from pcgeval.submissions.findings import SubmissionFinding, warning
-from pcgeval.submissions.hand_in import CHUNK, HandInError, HandInListing, select
-from pcgeval.submissions.sources import find_readme, readme_among
+from pcgeval.submissions.sources import find_readme
 from pcgeval.submissions.validate import MAX_README_BYTES
 
 # a line such as `Team: Penguins` or `**Team name:** Penguins`
@@ -20,19 +18,6 @@ def team_in_readme(folder: Path) -> str | None:
     """Return the team's name as the README of a submission gives it, whose files have been checked."""
     readme = find_readme(folder)
     return None if readme is None else _team_in_text(read_bounded_text(readme, MAX_README_BYTES))
-
-
-def team_in_listing(listing: HandInListing) -> str | None:
-    """Return the team's name as the README gives it, of files that have not been checked."""
-    files = select(listing).files if listing.is_readable else {}
-    readme = readme_among(files)
-    if readme is None:
-        return None
-    try:
-        content = b"".join(islice(files[readme].chunks(), MAX_README_BYTES // CHUNK))
-    except HandInError:
-        return None
-    return _team_in_text(content.decode(errors="replace"))
 
 
 def possible(name: str) -> str:

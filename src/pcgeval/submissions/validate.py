@@ -4,10 +4,7 @@
 """
 
 import re
-import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +14,7 @@ from pcgeval.core.params import Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
 from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
 from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
-from pcgeval.submissions.hand_in import HandInError, HandInListing, copy_files, list_folder, select
+from pcgeval.submissions.hand_in import copy_files, opened, select
 from pcgeval.submissions.load import (
     PROMPT_FILE,
     Notes,
@@ -32,7 +29,6 @@ from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import requirement_findings
 from pcgeval.submissions.source_checks import check_sources, names_file, unseeded_random
 from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.zip_file import list_zip
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
@@ -98,53 +94,33 @@ def limits_of(params_file: Path = Path("params.yaml")) -> Limits:
 
 
 def validate(path: Path, limits: Limits = PUBLISHED_LIMITS) -> SubmissionCheck:
-    """Check a folder in place, or a zip file in a temporary folder.
+    """Check a folder or a zip file.
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
+        UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
     """
-    with opened(path) as listing, tempfile.TemporaryDirectory(prefix="pcgeval-") as folder:
-        return check(listing, limits, Path(folder), in_place=path if path.is_dir() else None)
+    with opened(path) as folder:
+        return check(folder, limits)
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[HandInListing]:
-    """List what was handed in; its files can be read until the end of the block.
-
-    Raises:
-        HandInError: It is neither a folder nor a zip file.
-    """
-    if path.is_dir():
-        yield list_folder(path)
-        return
-    if not path.exists():
-        raise HandInError(f"{path}: does not exist. Name a submission's folder or its zip file.")
-    if not path.is_file() or (path.suffix.lower() != ".zip" and not zipfile.is_zipfile(path)):
-        raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
-    with list_zip(path) as listing:
-        yield listing
-
-
-def check(listing: HandInListing, limits: Limits, target: Path, in_place: Path | None = None) -> SubmissionCheck:
-    """Choose the files of what was handed in, copy them, and check the copy.
+def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
+    """Choose the files of what was handed in and check them, or a copy of them.
 
     Args:
-        listing: The files of the folder or zip file.
+        folder: What was handed in.
         limits: What the competition allows.
-        target: An empty folder for the copy.
-        in_place: The folder itself, to check that and copy nothing.
+        copy_to: An empty folder for the copy.
     """
-    selected = select(listing)
-    findings = list(selected.findings)
-    damage = [] if in_place or not selected.is_bounded else copy_files(selected, target)
-    findings += damage
-    work = None
-    if selected.is_bounded and selected.files and not damage:
-        folder = in_place / selected.prefix if in_place else target
-        work = _check_contents(folder, list(selected.files), limits, findings)
+    selected = select(folder)
+    findings, work = list(selected.findings), None
+    if selected.is_bounded and selected.sizes:
+        if copy_to is not None:
+            copy_files(selected, copy_to)
+        work = _check_contents(copy_to or selected.folder, list(selected.sizes), limits, findings)
     elif any(finding.severity == "error" for finding in findings):
         findings.append(note("", "the contents of the files were not checked"))
-    return SubmissionCheck(len(selected.files), selected.size, work, tuple(findings))
+    return SubmissionCheck(len(selected.sizes), sum(selected.sizes.values()), work, tuple(findings))
 
 
 def _check_contents(
@@ -160,7 +136,7 @@ def _check_contents(
         findings.append(error(fault.place, text.removesuffix("."), fault.code))
         place = fault.place
     if notes != notes.of_participant:
-        decisions = "role, disqualified, flags_accepted and findings_accepted"
+        decisions = "role, disqualified and flags_accepted"
         findings.append(warning(NOTES_FILE, f"{decisions} are left out: the organiser sets them after filing"))
     findings += _readme_findings(folder, work)
     if isinstance(work, Program):

@@ -1,0 +1,143 @@
+"""Unpack zip and tar files that may be damaged, or made to do damage: submissions, attempts at papers, bundles."""
+
+import gzip
+import io
+import os
+import re
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pcgeval.core.untrusted import UntrustedFileError, printable_line
+
+MAX_NAME = 1000  # characters of a path
+MAX_PART = 255  # bytes of a file's name
+MAX_DEPTH = 100  # folders in one another
+_MAX_HEADER = 2**26  # bytes that are read at once: an archive says itself how long its list of files is
+_PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can ask for any amount of memory
+_ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
+_DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
+_DRIVE = re.compile(r"[A-Za-z]:")
+_DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile),
+    *(EOFError, ValueError, OverflowError, RuntimeError),  # of zipfile: a wrong size, an unknown method, a password
+)
+
+
+def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
+    """Unpack the regular files of a zip or tar file, the latter perhaps packed with gzip, into a new folder.
+
+    Links, pipes and devices are refused in a zip file, and left out of a tar file, where programs put links.
+
+    Args:
+        path: The archive.
+        folder: Does not exist yet, and does so only once all is unpacked.
+        max_files: The most files.
+        max_bytes: The most bytes of all files together.
+
+    Raises:
+        UntrustedFileError: The file is no such archive, is damaged, holds too much, or names a place outside of the
+            folder, a place twice, or a kind of file that is not unpacked.
+    """
+    if not path.is_file():
+        raise UntrustedFileError(path, "missing", "is no file", "Check the name.")
+    partial = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        with _BoundedReader(path) as file:
+            if file.peek(2).startswith(b"PK"):
+                _unpack_zip(path, file, partial, max_files, max_bytes)
+            else:
+                _unpack_tar(path, file, partial, max_files, max_bytes)
+        partial.rename(folder)
+    except _DAMAGED as error:
+        raise _fault(path, f"is no zip or tar file, or a damaged one ({printable_line(str(error))})") from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        place = os.path.relpath(error.filename, partial)
+        raise _fault(path, f"has a name twice, or as a file and a folder ({printable_line(place)})") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _unpack_zip(path: Path, file: io.BufferedReader, folder: Path, max_files: int, max_bytes: int) -> None:
+    with zipfile.ZipFile(file, metadata_encoding="utf-8") as archive:
+        for entry in archive.infolist():
+            _check_name(path, entry.orig_filename)
+        entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        _check_amount(path, len(entries), sum(entry.file_size for entry in entries), max_files, max_bytes)
+        for entry in entries:
+            _check_kind(path, entry)
+            place = folder / entry.filename
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(entry) as source, place.open("xb") as target:
+                shutil.copyfileobj(source, target)
+            if place.stat().st_size != entry.file_size:
+                raise zipfile.BadZipFile(f"{entry.filename} has not the size that the zip file says")
+
+
+def _check_kind(path: Path, entry: zipfile.ZipInfo) -> None:
+    kind = stat.S_IFMT(entry.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_LINK:
+        raise _fault(path, f"has a link, a pipe or a device ({printable_line(entry.filename)})")
+    if entry.flag_bits & _ENCRYPTED:
+        raise _fault(path, f"is encrypted ({printable_line(entry.filename)})")
+    if entry.compress_type not in _PLAIN:
+        raise _fault(path, f"is packed by method {entry.compress_type} ({printable_line(entry.filename)}), not deflate")
+
+
+def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: int, max_bytes: int) -> None:
+    def regular_files() -> Iterator[tarfile.TarInfo]:
+        number = size = 0
+        while (entry := archive.next()) is not None:
+            archive.members = []  # type: ignore[attr-defined]  # else all of them stay in memory
+            number += 1
+            size += max(entry.size, 0)
+            _check_amount(path, number, size, max_files, max_bytes)
+            _check_name(path, entry.name)
+            if entry.isreg() and not entry.issparse():
+                yield entry
+
+    is_packed = file.peek(2).startswith(b"\x1f\x8b")
+    unpacked = _BoundedReader(path, gzip.GzipFile(fileobj=file)) if is_packed else file
+    with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+        for entry in regular_files():
+            if (folder / entry.name).exists():
+                raise FileExistsError(None, "", str(folder / entry.name))
+            archive.extract(entry, folder, filter="data")
+
+
+class _BoundedReader(io.BufferedReader):
+    """Never reads more at once than the longest list of files, or header, may have."""
+
+    def __init__(self, path: Path, stream: io.RawIOBase | gzip.GzipFile | None = None) -> None:
+        super().__init__(stream or io.FileIO(path))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return at most so many bytes; -1 or None for all means as many as a list of files may have."""
+        if size is not None and size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header or the list of files has over {_MAX_HEADER} bytes")
+        return super().read(_MAX_HEADER if size is None or size < 0 else size)
+
+
+def _check_amount(path: Path, files: int, size: int, max_files: int, max_bytes: int) -> None:
+    if files > max_files or size > max_bytes:
+        reason = f"unpacks to too much; {max_files} files and {max_bytes} bytes are allowed"
+        raise UntrustedFileError(path, "too large", reason, "Pack less.")
+
+
+def _check_name(path: Path, name: str) -> None:
+    parts = name.split("/")
+    is_outside = name.startswith("/") or _DRIVE.match(name) or ".." in parts or "\\" in name or "\0" in name
+    longest = max(len(part.encode(errors="replace")) for part in parts)
+    is_long = len(name) > MAX_NAME or longest > MAX_PART or len(parts) > MAX_DEPTH
+    if not name or is_outside or is_long:
+        raise _fault(path, f"names a place outside of its folder, or too deep in it ({printable_line(name)})")
+
+
+def _fault(path: Path, reason: str) -> UntrustedFileError:
+    return UntrustedFileError(path, "malformed", reason, "Pack it again.")
