@@ -14,10 +14,8 @@ from slow_ollama import SlowOllama
 from waiting import wait_until
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import write_json
-from pcgeval.core.layout import CALLS, RANKING_JSON, SUBMISSIONS, Trial, generation_lock, stage_dir
+from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, generation_lock, stage_dir
 from pcgeval.core.params import load_params, parse_params
-from pcgeval.core.stage_files import RankingFile
 from pcgeval.core.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
@@ -42,14 +40,11 @@ def logged(model, team, *seconds, key="k"):
     return [LoggedCall(key=f"{key}{number}", reply=reply, trial=number, **trial) for number, reply in replies]
 
 
-def test_after_a_run_everything_is_evaluated_and_ranked_as_by_the_stage():
+def test_after_a_run_everything_is_evaluated():
     found = run_status(PARAMS)
     assert found.done
     assert (found.total("done"), found.total("trials"), found.seconds_left) == (24, 24, 0)
     assert {each.state for each in found.teams} == {"evaluated"}
-    ranking = RankingFile.read(RANKING_JSON)
-    totals = [(each.team, each.rank, each.total, each.models) for each in ranking.teams]
-    assert [(each.team, each.rank, each.total, each.models) for each in found.ranking.ranking.rows] == totals
 
 
 def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
@@ -66,7 +61,6 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert row(found, "large", "builders").seconds_left is None
     assert "cheats" in found.unknown
     assert found.seconds_left == 24.0
-    assert found.ranking is None
     assert {each.state for each in found.teams} == {"to do"}
     assert any("cheats" in note for note in found.notes)
     twins = run_status(LIVE.model_copy(update={"models": dict.fromkeys(("small", "twin"), LIVE.models["small"])}))
@@ -119,9 +113,6 @@ def test_during_a_run_what_is_half_written_is_passed_over():
     assert running.seconds_left == pytest.approx(120)
     assert row(found, "large", "cheats").state == "evaluated"
     assert not found.done
-    assert found.ranking.models == ("small",)
-    assert found.ranking.measured["large"] == ("zero-shot", "cheats")
-    assert "rovisional" in found.scope
     hold_lock("large", 999999999)  # killed
     assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
 
@@ -177,50 +168,22 @@ def test_trials_of_another_submission_or_other_params_are_still_to_be_done(works
     assert sum("another submission" in note for note in found.notes) == 2
 
 
-def test_a_flagged_team_is_held_in_the_provisional_ranking_too():
-    path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"flags": [{"kind": "other-host", "detail": "a.org"}]}))
-    hold = PARAMS.model_copy(update={"scoring": PARAMS.scoring.model_copy(update={"flagged": "hold"})})
-    found = run_status(hold)
-    assert row(found, "small", "builders").flagged == 1
-    assert {each.team: each.status for each in found.ranking.ranking.rows}["builders"] == "held"
-
-
-def test_a_ranking_of_the_teams_of_one_model_needs_no_baseline():
-    for model in PARAMS.models:
-        shutil.rmtree(stage_dir("diversity", model, "zero-shot"))
-    found = run_status(PARAMS)
-    assert [(each.team, each.rank) for each in found.ranking.ranking.rows] == [("builders", 1), ("cheats", None)]
-
-
-def test_results_that_cannot_meet_are_named():
-    path = stage_dir("similarity", "small", "builders") / "classifier.json"
-    write_json(path, json.loads(path.read_text()) | {"name": "another <b>one</b>"})  # as a stage does, not in place
-    found = run_status(PARAMS)
-    assert found.ranking is None
-    assert any("different classifiers" in note for note in found.notes)
-    write_status_page(PARAMS, found, path)
-    assert "<b>one</b>" not in path.read_text()
-
-
 def test_the_page_loads_itself_again(tmp_path):
     write_status_page(PARAMS, run_status(PARAMS), tmp_path / "page.html", 7)
     page = Page((tmp_path / "page.html").read_text())
     assert ("meta", {"http-equiv": "refresh", "content": "7"}) in page.elements
-    assert all(word in page.text for word in ("24 of 24 trials", "builders", "Provisional ranking", "7 seconds"))
+    assert all(word in page.text for word in ("24 of 24 trials", "builders", "7 seconds"))
 
 
 def test_the_command_prints_a_table_or_json(capsys, workspace):
     assert main(["status", "--watch", "--html", "page.html"]) == 0  # all is done, so it ends
     said = capsys.readouterr().out
     assert "24 of 24 trials are done" in said
-    assert "provisional" in said
     assert 'http-equiv="refresh"' not in (workspace / "page.html").read_text()
     assert main(["status", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["done"]
     assert len(found["teams"]) == 6
-    assert found["provisional_ranking"]["teams"][0]["team"] == "builders"
 
 
 def test_it_watches_until_all_is_evaluated(capsys, tmp_path):
@@ -232,9 +195,7 @@ def test_it_watches_until_all_is_evaluated(capsys, tmp_path):
     timer.join()
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert not first["done"]
-    assert first["provisional_ranking"]["models"] == ["small"]
     assert last["done"]
-    assert last["provisional_ranking"]["models"] == ["small", "large"]
 
 
 def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):

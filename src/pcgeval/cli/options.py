@@ -88,8 +88,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False).print(table)
 
 
-def print_ranking(teams: Iterable["RankedTeam"], *, provisional: bool = False) -> None:
-    """Print the lines of a ranking as a table; a provisional one names no winner."""
+def print_ranking(teams: Iterable["RankedTeam"]) -> None:
+    """Print the lines of a ranking as a table."""
     from pcgeval.scoring.decimals import rounded
 
     columns = ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "status")
@@ -106,7 +106,7 @@ def print_ranking(teams: Iterable["RankedTeam"], *, provisional: bool = False) -
                 "-" if team.total is None else rounded(team.total),
                 str(sum(each.failed_trials for each in team.models.values())),
                 str(sum(flagged)) if flagged else "-",
-                "provisional" if provisional and team.status == "ranked" else status,
+                status,
             )
         )
     print_table(columns, rows)

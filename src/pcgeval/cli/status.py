@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Html, Json, group, print_json, print_ranking, print_table, within
+from pcgeval.cli.options import Html, Json, group, print_json, print_table, within
 from pcgeval.core.console import duration, print_stderr
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def status(
     page: Html = None,
     json: Json = False,
 ) -> None:
-    """Show a run: trials done, time left, provisional ranking.
+    """Show a run: trials done, failed and left, and the time left.
 
     It works before, during and after a run, and never disturbs it. Before the run, the time is estimated by earlier
     calls to the same models.
@@ -75,9 +75,6 @@ def _print_status(found: "RunStatus") -> None:
     sys.stdout.write(f"{found.summary}\n")
     for note in found.notes:
         print_stderr(note)
-    if found.ranking:
-        sys.stdout.write(f"\n{found.scope}\n")
-        print_ranking(found.ranking.ranking.rows, provisional=True)
 
 
 def _check_known(params: "Params", team: str, model: str, letter: str, trial: int) -> None:

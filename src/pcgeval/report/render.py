@@ -15,7 +15,7 @@ from pcgeval.report.gradings import ShownTree, anchors
 from pcgeval.report.markup import environment, render_template
 from pcgeval.report.plots import write_plots
 from pcgeval.report.results import Evaluation
-from pcgeval.report.standing import alternatives_of, compared_letters, firmness, standings
+from pcgeval.report.standing import compared_letters, standings
 from pcgeval.report.tables import levels_parquet
 from pcgeval.scoring.official_files import OFFICIAL_NAMES
 
@@ -78,8 +78,7 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
         "letters": Scale.of((letter.scores.score for letter in letters if letter.scores), 3, 1),
         "trials": Scale.of((trial.score for trial in evaluation.trials if trial.score), 3, 1),
     }
-    found = alternatives_of(evaluation)
-    standing = standings(evaluation, found)
+    standing = standings(evaluation)
     common = {
         "evaluation": evaluation,
         "params": evaluation.params,
@@ -92,7 +91,6 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
         render_template(
             "index.html.j2",
             heat_maps=list(heat_maps(evaluation, scales["letters"])),
-            firmness=firmness(evaluation, found),
             **common,
         ),
     )

@@ -1,16 +1,11 @@
-"""Why a team stands where it stands: its figures beside the others', and the ranking under other circumstances."""
+"""Why a team stands where it stands: its figures beside those of the others."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import fmean, median
-from string import ascii_lowercase
 
-from pcgeval.core.stage_files import RankedTeam
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult
-from pcgeval.scoring.alternatives import Alternatives, Gain, Totals, alternatives, places
-from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
 
 MOST_LETTERS = 5
 
@@ -37,16 +32,6 @@ class LetterShare:
 
 
 @dataclass(frozen=True)
-class GainWorth:
-    """A team's normalised total and rank after a gain; `rank` is None for a team that has none."""
-
-    gain: Gain
-    normalised: float
-    more: float
-    rank: int | None
-
-
-@dataclass(frozen=True)
 class Standing:
     """A scored team among the others.
 
@@ -60,26 +45,9 @@ class Standing:
     comparisons: tuple[Comparison, ...]
     best: tuple[LetterShare, ...]
     lost: tuple[LetterShare, ...]
-    gains: tuple[GainWorth, ...]
 
 
-@dataclass(frozen=True)
-class Firmness:
-    """How firm a team's rank is.
-
-    Attributes:
-        groups: The names of the groups, `a` first, of teams whose intervals all overlap; none if its own overlaps none.
-        unweighted: Its rank if all letters weighed the same.
-        without_model: Its rank without each model.
-    """
-
-    team: TeamResult
-    groups: str
-    unweighted: int
-    without_model: Mapping[str, int]
-
-
-def standings(evaluation: Evaluation, found: Alternatives) -> dict[str, Standing]:
+def standings(evaluation: Evaluation) -> dict[str, Standing]:
     """Return the standing of each scored team by its name."""
     teams = evaluation.scored_teams
     figures = {team.name: _figures(team) for team in teams}
@@ -101,34 +69,8 @@ def standings(evaluation: Evaluation, found: Alternatives) -> dict[str, Standing
             ),
             best=_first(shares, lambda each: each.points),
             lost=_first(shares, lambda each: each.other_points - each.points),
-            gains=tuple(
-                GainWorth(
-                    gain,
-                    totals[team.name],
-                    totals[team.name] - found.held[team.name],
-                    None if team.row.rank is None else ranks_among(evaluation, totals)[team.name],
-                )
-                for gain, totals in found.gains[team.name].items()
-            ),
         )
     return standing
-
-
-def firmness(evaluation: Evaluation, found: Alternatives) -> tuple[Firmness, ...]:
-    """Return how firm the ranks of the ranked teams are, in their order."""
-    ranked = [team for team in evaluation.scored_teams if team.row.rank is not None]
-    groups = overlapping([team.row for team in ranked])
-    unweighted = ranks_among(evaluation, found.unweighted)
-    without = {model: ranks_among(evaluation, totals) for model, totals in found.without_model.items()}
-    return tuple(
-        Firmness(
-            team,
-            ", ".join(ascii_lowercase[number] for number, group in enumerate(groups) if team.name in group),
-            unweighted[team.name],
-            {model: without[model][team.name] for model in evaluation.params.models if model in without},
-        )
-        for team in ranked
-    )
 
 
 def compared_letters(
@@ -139,50 +81,6 @@ def compared_letters(
         (team, each, each.letters[place]) for team in evaluation.teams for each in team.models if each.name == model
     ]
     return sorted(found, key=lambda each: each[2].scores.score if each[2].scores else Decimal(-1), reverse=True)
-
-
-def alternatives_of(evaluation: Evaluation) -> Alternatives:
-    """Score the round again under other circumstances, from what its page shows of the trials."""
-    competition, scoring = evaluation.params.competition, evaluation.params.scoring
-    rules = ScoringRules(competition.characters, competition.trials, baseline=scoring.baseline)
-    results = {
-        model: {
-            team.name: TeamResults({letter.letter: _results(letter) for letter in team.models[place].letters})
-            for team in evaluation.scored_teams
-        }
-        for place, model in enumerate(evaluation.params.models)
-    }
-    return alternatives(CompetitionResults(results), rules)
-
-
-def ranks_among(evaluation: Evaluation, totals: Totals) -> dict[str, int]:
-    """Return the ranks that totals would give the ranked teams."""
-    ranked = {team.name for team in evaluation.scored_teams if team.row.rank is not None}
-    return places({team: total for team, total in totals.items() if team in ranked})
-
-
-def overlapping(rows: Sequence[RankedTeam]) -> list[set[str]]:
-    """Return the largest groups of two teams or more whose intervals all overlap, the highest intervals first."""
-    spans = [(row.team, row.interval) for row in rows if row.interval]
-    groups: list[set[str]] = []
-    for low in sorted({interval.low for _, interval in spans}, reverse=True):
-        # intervals that all overlap have a point in common, and the highest of their lower ends is one
-        group = {team for team, interval in spans if interval.low <= low <= interval.high}
-        if len(group) > 1 and not any(group <= each for each in groups):
-            groups = [each for each in groups if not each < group] + [group]
-    return groups[: len(ascii_lowercase)]
-
-
-def _results(letter: LetterResult) -> LetterResults:
-    stability, similarity = (
-        tuple(
-            Entry(trial.trial.number, from_float(value))
-            for trial in letter.trials
-            if (value := getattr(trial, name)) is not None
-        )
-        for name in ("stability", "similarity")
-    )
-    return LetterResults(stability, similarity, letter.scores.diversity if letter.scores else None)
 
 
 def _figures(team: TeamResult) -> dict[str, float]:

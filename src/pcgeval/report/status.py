@@ -17,16 +17,23 @@ from pydantic import ValidationError
 from pcgeval.core.console import duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, generation_lock, recording_file, stage_dir, trials
-from pcgeval.core.locks import lock_holder
+from pcgeval.core.layout import (
+    CALLS,
+    SUBMISSIONS,
+    Trial,
+    generation_lock,
+    letter_file,
+    recording_file,
+    stage_dir,
+    trials,
+)
+from pcgeval.core.locks import dvc_is_running, lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.llm.call_log import LoggedCall
 from pcgeval.report.markup import render_template
-from pcgeval.scoring.inputs import ScoringError
-from pcgeval.scoring.provisional import ProvisionalRanking, provisional_ranking
 from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -50,7 +57,7 @@ class TeamProgress:
         per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
         seconds_left: For the trials that are not done; None if nothing is known.
         running: Whether a process does its trials now.
-        measured: Whether its levels are simulated, classified and compared.
+        measured: Whether its levels are simulated, classified and compared, and no stage runs now.
     """
 
     model: str
@@ -80,10 +87,9 @@ class TeamProgress:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run; `notes` are sentences about what could not be read, or ranked."""
+    """A run; `notes` are sentences about what could not be read, or is done again."""
 
     teams: tuple[TeamProgress, ...]
-    ranking: ProvisionalRanking | None
     notes: tuple[str, ...]
 
     @property
@@ -128,22 +134,8 @@ class RunStatus:
         of = listed(self.unknown, 5)
         return f"{', '.join(parts)}.{f' Nothing is known yet of how long {of} will take.' if of else ''}"
 
-    @property
-    def scope(self) -> str:
-        """A sentence about what the provisional ranking is made of; empty without one."""
-        if self.ranking is None:
-            return ""
-        if self.done:
-            return "All trials are done and measured. The ranking that counts is that of `pcgeval ranking`."
-        measured = ", ".join(f"{len(teams)} with {model}" for model, teams in self.ranking.measured.items())
-        return (
-            f"Provisional, by {' and '.join(self.ranking.models)}: it changes with every team and model that is "
-            f"measured. Teams measured so far: {measured}."
-        )
-
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON."""
-        found = self.ranking
         return {
             "done": self.done,
             "trials": self.total("trials"),
@@ -155,12 +147,6 @@ class RunStatus:
             "seconds_left": self.seconds_left,
             "seconds_left_unknown_for": self.unknown,
             "teams": [{**asdict(each), "state": each.state} for each in self.teams],
-            "provisional_ranking": found
-            and {
-                "models": found.models,
-                "measured": found.measured,
-                "teams": [each.model_dump(mode="json") for each in found.ranking.rows],
-            },
             "notes": self.notes,
         }
 
@@ -208,12 +194,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
     finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
-    ranking = None
-    try:
-        flagged = {key: sum(each.flagged for each in found.values()) for key, found in finished.items()}
-        ranking = provisional_ranking(params, submissions.values(), flagged)
-    except ScoringError as error:
-        notes.append(f"There is no provisional ranking: {error}")
+    is_running = dvc_is_running(Path())
     costs = _known_costs(params, finished)
     rows = []
     for (model, team), found in finished.items():
@@ -250,10 +231,16 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 per_minute=per_minute,
                 seconds_left=left,
                 running=since is not None and done < every,
-                measured=ranking is not None and team in ranking.measured[model],
+                measured=not is_running and _is_measured(params, model, team),
             )
         )
-    return RunStatus(tuple(rows), ranking, tuple(notes))
+    return RunStatus(tuple(rows), tuple(notes))
+
+
+def _is_measured(params: Params, model: str, team: str) -> bool:
+    """Tell whether the last of the stages that measure has written all letters."""
+    folder = stage_dir("diversity", model, team)
+    return all(letter_file(folder, letter).is_file() for letter in params.competition.characters)
 
 
 def _per_minute(trials: Iterable[_KnownTrial], since: float, now: float) -> float | None:
