@@ -81,6 +81,17 @@ def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "out" / SUMMARY).read_text())["rows"] == 7
 
 
+def test_the_command_counts_to_the_number_of_new_rows(tmp_path, capsys):
+    source = write_lines(tmp_path / "in.jsonl", ROWS)
+    words = ["evaluate", str(source), "--out", str(tmp_path / "out"), "--no-classifier", "--rows-per-part", "3"]
+    assert main(words) == 0
+    assert "levels: 7/7" in capsys.readouterr().err
+    for path in sorted((tmp_path / "out").glob("part-*"))[1:]:
+        path.unlink()
+    assert main(words) == 0
+    assert "levels: 4/4" in capsys.readouterr().err
+
+
 def test_the_figures_are_those_of_score_level(tmp_path):
     similarity = Similarity(model="data/classifier")
     classifier = loaded_classifier("data/classifier")
@@ -90,6 +101,7 @@ def test_the_figures_are_those_of_score_level(tmp_path):
         level = score_level(given["text"], given["letter"], classifier, FAST, read_as="response")
         assert (row["stability"] or 0, row["similarity"] or 0) == (level.stability, level.similarity)
         assert (row["failed_stage"], row["reason"]) == (level.failed_stage, level.reason)
+        assert row["score"] == level.score
         if level.probabilities:
             assert [round(row[f"p_{letter}"], 7) for letter in LETTERS] == list(level.probabilities.values())
             assert row["likeliest"] == level.likeliest[0][0]

@@ -117,6 +117,14 @@ def test_pictures_of_before_and_after(classifier):
     assert found.svg(before=True) in found._repr_html_()
 
 
+def test_without_a_classifier_the_default_one_tells_the_letter(classifier):
+    assert score_level(STANDING, "I").to_dict() == score_level(STANDING, "I", classifier).to_dict()
+    simulated = score_level(STANDING, "I", classify=False)
+    assert simulated.stability == 1
+    assert math.isnan(simulated.similarity)
+    assert simulated.to_dict()["similarity"] is None
+
+
 def test_a_replay_begins_as_written_and_ends_where_the_simulation_ended():
     found = score_level(FALLING, "I")
     end, ways = found.simulated, {path.block: path.keys for path in found.simulated.paths}
@@ -128,8 +136,6 @@ def test_a_replay_begins_as_written_and_ends_where_the_simulation_ended():
             if not end.dead[number]:
                 assert last[1:3] == pytest.approx(1000 * after[:2], abs=1)
                 assert last[3] == pytest.approx(math.degrees(after[2]), abs=1)
-    assert found.similarity == 0
-    assert found.probabilities == {}
 
 
 def test_everything_is_json_and_nothing_of_it_is_markup(classifier):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pcgeval.bulk.inputs import InputRow, input_files, read_rows
+from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.bulk.measure import LevelMeasurer, MeasuredLevel
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_text, to_json, write_bytes, write_json
@@ -110,6 +110,7 @@ def evaluate(
     rows_per_part: int = ROWS_PER_PART,
     processes: int | None = None,
     scheduler: str | None = None,
+    begin: Callable[[int | None], None] | None = None,
     report: Callable[[LevelRow], None] = lambda _: None,
 ) -> EvaluationSummary:
     """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
@@ -129,6 +130,7 @@ def evaluate(
         rows_per_part: How many rows a part has, the last one excepted.
         processes: How many share the work; default: one for each core.
         scheduler: The address of a Dask cluster that does the work instead.
+        begin: Called first with the number of rows that are not in a finished part; None for standard input.
         report: Called with each row that is new.
 
     Raises:
@@ -160,6 +162,9 @@ def evaluate(
     _check_folder(folder)
     with lock_folder(folder, folder / LOCK):
         parts = _Parts(folder, settings)
+        if begin is not None:
+            rows = count_rows(files)
+            begin(None if rows is None else rows - sum(note.rows for note in parts.notes))
         sender = _Sender(parts.unfinished(read_rows(files)), read_as, similarity.batch)
         folders = {sha256: folder_of} if folder_of else {}
         results = map_batches(measure, sender.batches(), processes or os.cpu_count() or 1, scheduler, folders)
@@ -252,6 +257,8 @@ class _Parts:
             settings=self.settings,
         )
         table = level_table(self.rows, self.engine, self.settings["classifier"], embeddings=self.settings["embeddings"])
+        scores = import_pyarrow().array([_score(row) for row in self.rows], import_pyarrow().float64())
+        table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
         text = to_json(note.model_dump(), indent=None).encode()
         write_bytes(self._path(number), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
         self.notes.append(note)
@@ -335,6 +342,13 @@ class _Levels:
         else:
             self.known.move_to_end(key)
         return _Pending(row.id, row.letter, level)
+
+
+def _score(row: LevelRow) -> float | None:
+    """Return stability x similarity; 0 for a level that failed, None for what was not read or not classified."""
+    if row.failed_stage is not None:
+        return None if row.failed_stage == "input" else 0.0
+    return None if row.stability is None or row.similarity is None else row.stability * row.similarity
 
 
 def _level_row(row: _Pending) -> LevelRow:

@@ -85,6 +85,28 @@ def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
                 yield replace(row, text="", fault=f"the id '{printable_name(row.id, 80)}' stands in {first} already")
 
 
+def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:
+    """Return how many rows the files have; None with standard input, which can be read only once.
+
+    Raises:
+        FileError: A file cannot be read.
+    """
+    rows = 0
+    for _, path in files:
+        if path == STDIN:
+            return None
+        with open_regular(path, follow_link=True) as file:
+            if path.suffix == PARQUET_SUFFIX:
+                pa = import_pyarrow()
+                try:
+                    rows += pa.parquet.read_metadata(file).num_rows
+                except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+                    raise _no_parquet(path, error) from error
+            else:
+                rows += sum(line is None or bool(line.strip()) for line in _lines(file))
+    return rows
+
+
 def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
     if path == STDIN:
         yield from _json_lines(name, sys.stdin.buffer)
@@ -94,16 +116,21 @@ def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
 
 
 def _json_lines(name: str, file: BinaryIO) -> Iterator[InputRow]:
-    number = 0
-    while line := file.readline(MAX_TEXT + 1):
-        number += 1
+    for number, line in enumerate(_lines(file), start=1):
         place = f"{name} line {number}"
-        if len(line) > MAX_TEXT:
-            while line and not line.endswith(b"\n"):
-                line = file.readline(MAX_TEXT)
+        if line is None:
             yield InputRow(place, fault=f"is longer than {MAX_TEXT} bytes")
         elif line.strip():
             yield _json_row(place, line)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield a file's lines; None for one that is too long to be kept in memory."""
+    while line := file.readline(MAX_TEXT + 1):
+        is_long = len(line) > MAX_TEXT
+        yield None if is_long else line
+        while is_long and line and not line.endswith(b"\n"):
+            line = file.readline(MAX_TEXT)
 
 
 def _json_row(place: str, line: bytes) -> InputRow:
@@ -140,9 +167,11 @@ def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
                         number += 1
                         yield _row(f"{name} row {number}", *(value.as_py() for value in values))
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise FileError(
-                f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again."
-            ) from error
+            raise _no_parquet(path, error) from error
+
+
+def _no_parquet(path: Path, error: Exception) -> FileError:
+    return FileError(f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again.")
 
 
 def _row(place: str, identity: Any, letter: Any, text: Any) -> InputRow:

@@ -49,6 +49,9 @@ def evaluate(
         similarity = similarity.model_copy(update={"model": classifier or similarity.model, "revision": revision})
     progress = Progress("levels", None)
 
+    def begin(rows: int | None) -> None:
+        progress.total = rows
+
     def step(row: "LevelRow") -> None:
         progress.step(failed=row.reason is not None)
 
@@ -63,6 +66,7 @@ def evaluate(
         rows_per_part=rows_per_part,
         processes=processes,
         scheduler=scheduler or chosen_scheduler(params),
+        begin=begin,
         report=step,
     )
     if json:

@@ -68,7 +68,7 @@ def level(
         print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
-        found = score_level(text, letter, network, physics)
+        found = score_level(text, letter, network, physics, classify=network is not None)
         by_engine = simulate_with_all_engines(found.xml, physics) if engines and found.xml and found.simulated else {}
         if json:
             by_name = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in by_engine.items()}

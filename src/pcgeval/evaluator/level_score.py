@@ -24,7 +24,7 @@ from pcgeval.levels.errors import LevelError
 from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.grid import COLUMNS, SHAPES, drop
 from pcgeval.levels.xml import level_xml
-from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.source import LABELS
 
 LIKELIEST = 5
@@ -72,12 +72,12 @@ class LevelScore:
 
     @property
     def similarity(self) -> float:
-        """The probability of the letter, 0 to 1; 0 for a level that failed, as the rules say."""
-        return self.probabilities.get(self.letter, 0.0)
+        """The probability of the letter, 0 to 1; 0 for a level that failed, as the rules say; nan if it is unknown."""
+        return self.probabilities.get(self.letter, 0.0 if self.reason else math.nan)
 
     @property
     def score(self) -> float:
-        """Stability times similarity: a trial's score before the letter's weight."""
+        """Stability times similarity: a trial's score before the letter's weight; nan if the similarity is unknown."""
         return self.stability * self.similarity
 
     @property
@@ -137,9 +137,9 @@ class LevelScore:
         return {
             "letter": self.letter,
             "read_as": self.read_as,
-            "score": self.score,
+            "score": None if math.isnan(self.score) else self.score,
             "stability": self.stability,
-            "similarity": self.similarity,
+            "similarity": None if math.isnan(self.similarity) else self.similarity,
             "failed_stage": self.failed_stage,
             "reason": self.reason,
             "likeliest": [list(each) for each in self.likeliest],
@@ -177,6 +177,7 @@ def score_level(
     physics: PhysicsParams | None = None,
     *,
     read_as: TextKind | None = None,
+    classify: bool = True,
 ) -> LevelScore:
     """Score a level that a model or a person wrote: extract, convert, simulate, draw, classify.
 
@@ -185,12 +186,14 @@ def score_level(
     Args:
         text: A model's response, bare calls, or a level in XML.
         letter: The capital letter that it is to look like.
-        classifier: Tells how much it does; without one the similarity is 0 and `probabilities` is empty.
+        classifier: Tells how much it does; default: pcgeval's own, loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         read_as: What to take the text for; default: as it looks. A competition counts responses alone.
+        classify: Without it the level is only simulated: `probabilities` is empty, and the similarity unknown.
 
     Raises:
         ValueError: The letter is none of A to Z.
+        ClassifierError: The default classifier cannot be loaded.
     """
     if letter not in LABELS:
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
@@ -218,7 +221,8 @@ def score_level(
     names = [call.text for call in read_calls(code)] if code is not None else [block.type for block in before]
     probabilities: dict[str, float] = {}
     embedding: tuple[float, ...] = ()
-    if classifier is not None:
+    if classify:
+        classifier = classifier or loaded_classifier()
         found = classifier.predict([render(end)])
         probabilities = dict(zip(classifier.labels, found.probabilities[0].tolist(), strict=True))
         embedding = tuple(found.embeddings[0].tolist())

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+from threadpoolctl import ThreadpoolController
 
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig, softmax
 from pcgeval.similarity.preprocessing import Preprocessing
@@ -156,6 +157,11 @@ class Classifier:
         )
 
 
+@functools.cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 class _SmallVit:
     """A small ViT in numpy, with its own preprocessing."""
 
@@ -180,7 +186,8 @@ class _SmallVit:
         return self._preprocessing.pixels(images)
 
     def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        logits, embeddings = self._network(pixels)
+        with _blas().limit(limits=1, user_api="blas"):  # several threads take half as much CPU time again
+            logits, embeddings = self._network(pixels)
         return softmax(logits), embeddings
 
 
