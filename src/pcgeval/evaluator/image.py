@@ -11,6 +11,7 @@ from PIL import Image
 
 from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
 from pcgeval.evaluator.stability import Stability
+from pcgeval.levels.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels
 WHITE = 255  # black is 0
@@ -18,14 +19,15 @@ PNG_FILTER_UP = 2
 SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
 
 
-def render(stability: Stability, size: int = SIZE, margin: int = MARGIN) -> Image.Image:
+def render(stability: Stability, size: int = SIZE, margin: int = MARGIN, also: Stability | None = None) -> Image.Image:
     """Draw the living blocks black (0) on white (255) as a grey image (mode `L`) of `size` x `size` pixels.
 
     A square camera on the middle of the bounding box of all living colliders, as wide as the longer side of that box,
     fills the square inside the margin; sprites are a little larger than colliders and are cut off at that square. A
     pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
+    With `also`, the camera would show the blocks of that state too, so that pictures of both have one scale.
     """
-    return Image.fromarray((~_blackened(stability, size, margin)).view(np.uint8) * np.uint8(WHITE))
+    return Image.fromarray((~_blackened(stability, size, margin, also)).view(np.uint8) * np.uint8(WHITE))
 
 
 def level_png(stability: Stability) -> bytes:
@@ -34,7 +36,7 @@ def level_png(stability: Stability) -> bytes:
     return _png(~np.packbits(black, axis=1), black.shape, bits=1)
 
 
-def _blackened(stability: Stability, size: int, margin: int) -> NDArray[np.bool_]:
+def _blackened(stability: Stability, size: int, margin: int, also: Stability | None = None) -> NDArray[np.bool_]:
     """Return which pixels are black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
@@ -42,18 +44,20 @@ def _blackened(stability: Stability, size: int, margin: int) -> NDArray[np.bool_
             f"size {size} leaves no picture inside a margin of {margin}; size must exceed twice the margin"
         )
     canvas = np.zeros((size, size), dtype=np.bool_)
-    living = [
-        (kind, place)
-        for kind, place, dead in zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
-        if not dead
-    ]
+    living = _living(stability)
     if living:
-        outline = [corner for kind, place in living for corner in corners(COLLIDERS[kind], *place)]
+        shown = living + (_living(also) if also else [])
+        outline = [corner for kind, place in shown for corner in corners(COLLIDERS[kind], *place)]
         camera = _Camera(outline, view)
         inner = canvas[margin : margin + view, margin : margin + view]
         for kind, place in living:
             _fill_polygon(inner, camera.pixels(corners(SPRITES[kind], *place)))
     return canvas
+
+
+def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
+    places = zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
+    return [(kind, place) for kind, place, dead in places if not dead]
 
 
 def png_bytes(image: Image.Image) -> bytes:

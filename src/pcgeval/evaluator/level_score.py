@@ -114,6 +114,15 @@ class LevelScore:
         """
         return render(self._drawn(before=before))
 
+    def before_and_after(self) -> tuple[Image.Image, Image.Image]:
+        """Return pictures of the level as it was written and of the end, like `image`, but both at one scale.
+
+        Raises:
+            LevelError: There is no level to draw.
+        """
+        before, after = self._drawn(before=True), self._drawn(before=False)
+        return render(before, also=after), render(after, also=before)
+
     def svg(self, *, before: bool = False) -> str:
         """Return a drawing as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
 
