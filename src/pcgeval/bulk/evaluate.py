@@ -26,11 +26,8 @@ from pcgeval.core.packages import installed_versions
 from pcgeval.core.parallel import map_batches
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.stage_files import StageName
-from pcgeval.evaluator.level_score import TextKind, code_of, text_kind
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
-from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.errors import LevelError
-from pcgeval.levels.xml import level_xml
+from pcgeval.evaluator.walk import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
@@ -314,17 +311,10 @@ class _Levels:
         """Return a row with its level."""
         if row.fault is not None:
             return _Pending(row.id, row.letter, None, "input", f"{row.place}: {row.fault}")
-        kind = self.read_as or text_kind(row.text)
-        try:
-            code = code_of(row.text, kind)
-        except LevelError as error:
-            return _Pending(row.id, row.letter, None, "extract", error.reason)
-        try:
-            xml = row.text if code is None else level_xml(code)
-            if code is None:
-                level_blocks(xml)
-        except LevelError as error:
-            return _Pending(row.id, row.letter, None, "convert", error.reason)
+        walk = walk_to_level(row.text, self.read_as or text_kind(row.text))
+        if walk.xml is None:
+            return _Pending(row.id, row.letter, None, walk.failed_stage, walk.reason)
+        xml = walk.xml
         key = hashlib.sha256(xml.encode("utf-8", errors="surrogatepass")).digest()
         level = self.known.get(key)
         if level is None:

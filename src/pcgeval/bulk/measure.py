@@ -12,7 +12,7 @@ from pcgeval.core.parallel import received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.walk import end_of
 from pcgeval.similarity.classifier import loaded_classifier
 
 
@@ -53,13 +53,12 @@ class LevelMeasurer:
         measured: list[MeasuredLevel] = []
         pictures: dict[int, Image.Image] = {}
         for number, xml in enumerate(levels):
-            try:
-                end = simulate(xml, self.physics, paths=False)
-            except SimulationError as error:
-                measured.append(MeasuredLevel("simulate", str(error)))
-            else:
-                pictures[number] = render(end)
-                measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
+            end = end_of(xml, self.physics, paths=False)
+            if isinstance(end, str):
+                measured.append(MeasuredLevel("simulate", end))
+                continue
+            pictures[number] = render(end)
+            measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
         if self.classifier is not None and pictures:
             folder = received_folder(self.classifier, self.classifier_sha256)
             settings = self.similarity

@@ -175,10 +175,10 @@ def rescore(
     trials: Annotated[int, typer.Option(help="Trials per letter.")] = 10,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
     baselines: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM...", help="Teams that are scored but not ranked.")
+        list[str] | None, typer.Option(metavar="TEAM", help="A team that is scored but not ranked; may be repeated.")
     ] = None,
     disqualified: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM...", help="Teams that are left out of everything.")
+        list[str] | None, typer.Option(metavar="TEAM", help="A team that is left out of everything; may be repeated.")
     ] = None,
     official_quirks: Annotated[
         bool, typer.Option("--official-quirks", help="Follow the official script where it departs from the rules.")

@@ -10,7 +10,7 @@ import typer
 
 from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import PcgevalError
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.untrusted import read_bounded_text, read_stdin
 
@@ -57,6 +57,7 @@ def level(
         raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
+    _check_folders(png, svg, replay)
     params = load_params_or_default()
     physics = params.physics if starts is None else params.physics.model_copy(update={"starts": starts})
     network = None
@@ -68,7 +69,7 @@ def level(
         print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
-        found = score_level(text, letter, network, physics)
+        found = score_level(text, letter, network, physics, classify=network is not None)
         by_engine = simulate_with_all_engines(found.xml, physics) if engines and found.xml and found.simulated else {}
         if json:
             by_name = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in by_engine.items()}
@@ -88,6 +89,13 @@ def level(
             return
     if not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _check_folders(*pictures: Path | None) -> None:
+    """Refuse pictures in folders that do not exist."""
+    for picture in pictures:
+        if picture and not picture.parent.is_dir():
+            raise FileError(f"{picture}: the folder {picture.parent} does not exist. Make it, or name another one.")
 
 
 def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:

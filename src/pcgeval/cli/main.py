@@ -107,9 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _repeat_options(words: Sequence[str]) -> list[str]:
-    """Return the words with `--baselines A B` as `--baselines A --baselines B`, the form that typer reads."""
+    """Return the words with `--judge A B` as `--judge A --judge B`, the form that typer reads."""
     repeated, option = [], None
-    options = {"--baselines", "--disqualified"}  # of `pcgeval rescore`
+    options = set[str]()
     if list(words[:2]) == ["rubric", "judge-eval"] and words[2:] and not words[2].startswith("-"):
         options |= {"--model", "--judge", "--votes", "--example"}  # behind its only argument
     for word in words:

@@ -7,7 +7,7 @@ from itertools import count, pairwise
 from typing import Any, Literal, NamedTuple, Protocol
 
 from pcgeval.core.stage_files import BlockPath, KeyFrame
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners, square_around
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
@@ -85,16 +85,17 @@ class _DrawnBlock(NamedTuple):
     fate: Literal["stayed", "moved", "broke"]
 
 
-def outlines(level: SimulatedBlocks) -> dict[str, str]:
+def outlines(level: SimulatedBlocks, beside: SimulatedBlocks | None = None) -> dict[str, str]:
     """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
-    little larger, are cut off at it.
+    little larger, are cut off at it. The square holds the blocks of a level `beside` this one, too.
     """
     living = [block for block in _drawn_blocks(level) if block.fate != "broke"]
     if not living:
         return {}
-    corner, units = _view(living)
+    others = [block for block in _drawn_blocks(beside) if block.fate != "broke"] if beside else []
+    corner, units = _view([*living, *others])
     paths = {"stayed": "", "moved": ""}
     for block in living:
         paths[block.fate] += _outline(SPRITES[block.kind], block.place, corner, units)
@@ -143,11 +144,8 @@ def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
 
 def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
     """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
-    found = [point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)]
-    left, right = min(point.x for point in found), max(point.x for point in found)
-    bottom, top = min(point.y for point in found), max(point.y for point in found)
-    side = max(right - left, top - bottom)
-    return Point((left + right - side) / 2, (bottom + top + side) / 2), VIEW / side
+    corner, side = square_around([point for each in blocks for point in corners(COLLIDERS[each.kind], *each.place)])
+    return corner, VIEW / side
 
 
 def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float, float, float]:
@@ -156,9 +154,12 @@ def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
-def level_svg(level: SimulatedBlocks) -> str:
-    """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out."""
-    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level).items())
+def level_svg(level: SimulatedBlocks, beside: SimulatedBlocks | None = None) -> str:
+    """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
+
+    It has the scale that a level `beside` it needs, too.
+    """
+    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, beside).items())
     return _document(paths)
 
 

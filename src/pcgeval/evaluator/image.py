@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, corners, square_around
 from pcgeval.evaluator.stability import Stability
+from pcgeval.levels.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels
 WHITE = 255  # black is 0
@@ -18,14 +19,17 @@ PNG_FILTER_UP = 2
 SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
 
 
-def render(stability: Stability, size: int = SIZE, margin: int = MARGIN) -> Image.Image:
+def render(
+    stability: Stability, size: int = SIZE, margin: int = MARGIN, *, beside: Stability | None = None
+) -> Image.Image:
     """Draw the living blocks black (0) on white (255) as a grey image (mode `L`) of `size` x `size` pixels.
 
     A square camera on the middle of the bounding box of all living colliders, as wide as the longer side of that box,
     fills the square inside the margin; sprites are a little larger than colliders and are cut off at that square. A
     pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
+    The camera takes in the blocks of a level `beside` this one, too, so that pictures of both have the same scale.
     """
-    return Image.fromarray((~_blackened(stability, size, margin)).view(np.uint8) * np.uint8(WHITE))
+    return Image.fromarray((~_blackened(stability, size, margin, beside)).view(np.uint8) * np.uint8(WHITE))
 
 
 def level_png(stability: Stability) -> bytes:
@@ -34,7 +38,7 @@ def level_png(stability: Stability) -> bytes:
     return _png(~np.packbits(black, axis=1), black.shape, bits=1)
 
 
-def _blackened(stability: Stability, size: int, margin: int) -> NDArray[np.bool_]:
+def _blackened(stability: Stability, size: int, margin: int, beside: Stability | None = None) -> NDArray[np.bool_]:
     """Return which pixels are black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
@@ -42,18 +46,22 @@ def _blackened(stability: Stability, size: int, margin: int) -> NDArray[np.bool_
             f"size {size} leaves no picture inside a margin of {margin}; size must exceed twice the margin"
         )
     canvas = np.zeros((size, size), dtype=np.bool_)
-    living = [
-        (kind, place)
-        for kind, place, dead in zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
-        if not dead
-    ]
+    living = _living(stability)
+    seen = living + (_living(beside) if beside else [])
     if living:
-        outline = [corner for kind, place in living for corner in corners(COLLIDERS[kind], *place)]
-        camera = _Camera(outline, view)
+        corner, side = square_around([point for kind, place in seen for point in corners(COLLIDERS[kind], *place)])
+        scale = view * SUBPIXELS / side
         inner = canvas[margin : margin + view, margin : margin + view]
         for kind, place in living:
-            _fill_polygon(inner, camera.pixels(corners(SPRITES[kind], *place)))
+            outline = corners(SPRITES[kind], *place)
+            _fill_polygon(inner, [(round((p.x - corner.x) * scale), round((corner.y - p.y) * scale)) for p in outline])
     return canvas
+
+
+def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
+    """Return the type and the place of each block that is not dead."""
+    blocks = zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
+    return [(kind, place) for kind, place, dead in blocks if not dead]
 
 
 def png_bytes(image: Image.Image) -> bytes:
@@ -85,22 +93,6 @@ def _png(rows: NDArray[np.uint8], shape: tuple[int, ...], *, bits: int) -> bytes
 
 def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-
-class _Camera:
-    """Turns metres into subpixels of a square view; x to the right, y downwards."""
-
-    def __init__(self, outline: Sequence[Point], view: int) -> None:
-        left, right = min(point.x for point in outline), max(point.x for point in outline)
-        bottom, top = min(point.y for point in outline), max(point.y for point in outline)
-        side = max(right - left, top - bottom)
-        self._left = (left + right - side) / 2
-        self._top = (bottom + top + side) / 2
-        self._scale = view * SUBPIXELS / side
-
-    def pixels(self, points: Sequence[Point]) -> list[tuple[int, int]]:
-        """Return where points of the level lie in the view."""
-        return [(round((p.x - self._left) * self._scale), round((self._top - p.y) * self._scale)) for p in points]
 
 
 def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:

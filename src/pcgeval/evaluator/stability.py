@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.layout import Trial, tag
-from pcgeval.core.stage_files import BlockPath, SimulationsFile, StabilityEntry, StabilityFile, rate
+from pcgeval.core.stage_files import BlockPath, StabilityEntry, StabilityFile, rate
 from pcgeval.levels.blocks import BlockType
 
 
@@ -52,16 +52,6 @@ class Stability:
         which no later stage can use; the rules give nothing for an empty level.
         """
         return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0
-
-
-def read_simulations(content: SimulationsFile) -> dict[Trial, Stability]:
-    """Return the simulated levels that `simulations.json` holds."""
-    return {
-        Trial(each.letter, each.trial): Stability(
-            each.types, np.array(each.positions).reshape(-1, 3), each.moved, each.dead, each.best_of or 1, each.starts
-        )
-        for each in content.trials
-    }
 
 
 def stability_file(team: str, letter: str, simulated: Mapping[Trial, Stability]) -> StabilityFile:

@@ -5,7 +5,7 @@ simulated it, so that only new levels are simulated again; the folder can be del
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
@@ -46,9 +46,9 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES, SimulationError, simulate
+from pcgeval.evaluator.physics import ENGINE_PACKAGES
 from pcgeval.evaluator.stability import Stability, stability_file
-from pcgeval.levels.errors import LevelError
+from pcgeval.evaluator.walk import end_of
 from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
@@ -230,27 +230,22 @@ class SimulationStore:
 
 
 def _simulate(levels: Iterable[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
-    return list(_simulations(levels, physics))
+    return [_kept(end_of(level, physics)) for level in levels]
 
 
-def _simulations(levels: Iterable[bytes], physics: PhysicsParams) -> Iterator[tuple[KeptSimulation, bytes]]:
-    for level in levels:
-        try:
-            end = simulate(level, physics)
-        except LevelError as error:
-            yield KeptSimulation(reason=error.reason), b""
-        except SimulationError as error:
-            yield KeptSimulation(reason=str(error)), b""
-        else:
-            simulated = SimulatedLevel(
-                best_of=end.trial,
-                types=end.types,
-                positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
-                moved=end.moved,
-                dead=end.dead,
-                starts=end.starts,
-            )
-            yield KeptSimulation(level=simulated, paths=end.paths), level_png(end)
+def _kept(end: Stability | str) -> tuple[KeptSimulation, bytes]:
+    """Return a simulation, or why there is none, as it is kept; and its picture."""
+    if isinstance(end, str):
+        return KeptSimulation(reason=end), b""
+    level = SimulatedLevel(
+        best_of=end.trial,
+        types=end.types,
+        positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
+        moved=end.moved,
+        dead=end.dead,
+        starts=end.starts,
+    )
+    return KeptSimulation(level=level, paths=end.paths), level_png(end)
 
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:

@@ -4,14 +4,18 @@ The arithmetic is that of transformers' `ViTForImageClassification` in double pr
 rounding of the results covers. Of the last layer only the CLS token is computed: nothing else of it is looked at.
 """
 
+import functools
 import math
+import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from threadpoolctl import ThreadpoolController
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
@@ -76,6 +80,10 @@ class NumpyVit:
         Args:
             pixels: Shape (n, 3, side, side).
         """
+        with _one_thread:
+            return self._answer(pixels)
+
+    def _answer(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         side, count = self.config.patch_size, self.config.image_size // self.config.patch_size
         blocks = pixels.astype(np.float64).reshape(len(pixels), CHANNELS, count, side, count, side)
         patches = blocks.transpose(0, 2, 4, 1, 3, 5).reshape(len(pixels), count**2, -1)
@@ -133,6 +141,34 @@ class NumpyVit:
     def _taken(self, name: str, shape: tuple[int, ...]) -> Floats:
         return self._weights[name].reshape(shape)
 
+
+class _OneThread:
+    """Keeps linear algebra on one thread while any thread is inside; for products this small, more only cost time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._limits.enter_context(_libraries().limit(limits=1, user_api="blas"))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limits.close()
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+_one_thread = _OneThread()
 
 _Pair = tuple[Floats, Floats]  # weight and bias
 _Layer = dict[str, _Pair]
