@@ -47,9 +47,16 @@ def evaluate(
     similarity = params.similarity
     if classifier or revision:
         similarity = similarity.model_copy(update={"model": classifier or similarity.model, "revision": revision})
-    progress = Progress("levels", None)
+    progress, new = Progress("levels", None), 0
+
+    def begin(total: int | None, kept: int) -> None:
+        progress.total = total
+        for _ in range(kept):
+            progress.step(kept=True)
 
     def step(row: "LevelRow") -> None:
+        nonlocal new
+        new += 1
         progress.step(failed=row.reason is not None)
 
     summary = evaluate_rows(
@@ -63,12 +70,13 @@ def evaluate(
         rows_per_part=rows_per_part,
         processes=processes,
         scheduler=scheduler or chosen_scheduler(params),
+        begin=begin,
         report=step,
     )
     if json:
         print_json(summary.model_dump())
     else:
-        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
+        print_stderr(f"{new} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
         sys.stdout.write(f"{out}\n")
     if summary.failed.get("input"):
         raise typer.Exit(EXIT_CHECK_FAILED)

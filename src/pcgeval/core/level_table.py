@@ -47,8 +47,8 @@ class LevelRow:
         embedding: The classifier's CLS token.
     """
 
-    id: str | None
-    letter: str | None
+    id: str | None = None
+    letter: str | None = None
     failed_stage: str | None = None
     reason: str | None = None
     blocks: int | None = None
@@ -58,6 +58,11 @@ class LevelRow:
     similarity: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: "NDArray[np.float32] | None" = None
+
+    @property
+    def score(self) -> float | None:
+        """Stability times similarity; None without either."""
+        return None if self.stability is None or self.similarity is None else self.stability * self.similarity
 
     @property
     def likeliest(self) -> str | None:
