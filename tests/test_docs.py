@@ -15,7 +15,7 @@ from pcgeval.core.layout import STAGE_DIRS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
-MADE = (*STAGE_DIRS, "trials", "replays", "evidence", "trial_history.jsonl")  # below data/
+MADE = (*STAGE_DIRS, "trials", "replays", "evidence")  # below data/
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)

@@ -138,8 +138,7 @@ response = "```\\ndrop_block('b31', 7)\\n```"
 assert render(simulate(level_xml(extract_code(response)))).size == (1024, 1024)
 level = score_level(response, "I")
 assert level.stability == 1 and level.svg() and level.image() and level.to_dict()
-classified = score_level(response, "I", pcgeval.Classifier.load())
-assert classified.score == classified.similarity > 0
+assert level.score == level.similarity == score_level(response, "I", pcgeval.Classifier.load()).similarity > 0
 assert abs(diversity([[1.0, 0.0], [0.0, 1.0]], 2) - 1) < 1e-9
 for name in dir(pcgeval):
     getattr(pcgeval, name)

@@ -123,16 +123,3 @@ def test_places_of_servers_decide_no_ranking(evaluated: Path) -> None:
     (evaluated / "params.yaml").write_text(params.replace("backend: recorded", "backend: recorded\n    concurrency: 3"))
     assert "concurrency: 3" in (evaluated / "params.yaml").read_text()
     assert main(["ranking"]) == 0
-
-
-def test_a_decision_needs_no_name_of_the_user(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that is started with `--user 12345`."""
-
-    def unknown(number: int) -> None:
-        raise KeyError(f"getpwuid(): uid not found: {number}")
-
-    monkeypatch.setattr("pwd.getpwuid", unknown)
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    assert main(["retry"]) == 0
-    assert not (demo / "data/trial_history.jsonl").exists()

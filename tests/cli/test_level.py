@@ -154,5 +154,5 @@ def test_engines_and_jittered_starts(capsys):
 def test_a_picture_makes_no_folder(option, tmp_path, capsys):
     Path("tower.txt").write_text(CALLS)
     assert main(["level", "tower.txt", "--letter", "T", *CLASSIFIER, option, str(tmp_path / "nowhere" / "x")]) == 2
-    assert "nowhere does not exist" in capsys.readouterr().err
+    assert "nowhere: no such folder" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()

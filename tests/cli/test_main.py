@@ -122,15 +122,14 @@ def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.Capt
     assert "[2J[bold]none" in said
 
 
-def test_an_option_for_teams_leaves_the_folder_behind_it_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_for_several_teams_takes_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "source"
     for team in ("alpha", "beta", "gamma"):
         for kind in ("stability", "similarity", "diversity"):
             (source / team / kind).mkdir(parents=True)
-    words = ["rescore", "--out", str(tmp_path / "out"), "--letters", "I", "--baselines", "alpha", "--baselines", "beta"]
-    assert main([*words, str(source), "--json"]) == 0
+    words = ["rescore", "--out", str(tmp_path / "out"), "--letters", "I"]
+    words += ["--baselines", "alpha", "--baselines", "beta", str(source)]
+    assert main([*words, "--json"]) == 0
     teams = {each["team"]: each["status"] for each in json.loads(capsys.readouterr().out)["teams"]}
     assert (teams["alpha"], teams["beta"]) == ("baseline", "baseline")
     assert teams["gamma"] != "baseline"

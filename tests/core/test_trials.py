@@ -129,10 +129,10 @@ def test_a_trial_without_anything_to_tell(tmp_path: Path):
 
 
 def test_a_summary_has_the_failure_and_changes_with_every_response(tmp_path: Path):
-    write(tmp_path, reason="no answer", cause="server", accepted="J. Doe: the night is over")
+    write(tmp_path, reason="no answer", cause="server")
     failed = summary_of(tmp_path)
     assert (failed.letter, failed.trial) == ("A", 1)
-    assert failed.failure == "no answer; counted as failed by J. Doe: the night is over"
+    assert failed.failure == "no answer"
     assert failed.sha256 == sha256_bytes(record_path(tmp_path, "team", TRIAL).read_bytes())
     write_trial(tmp_path, "team", TRIAL, "one", record_of(response="one"))
     one = summary_of(tmp_path)

@@ -136,7 +136,19 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
 
 
 def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
-    words = ["rubric", "judge-eval", str(data), "--judge", "random", "dummy", "--example", "toy/0", "other"]
+    words = [
+        "rubric",
+        "judge-eval",
+        str(data),
+        "--judge",
+        "random",
+        "--judge",
+        "dummy",
+        "--example",
+        "toy/0",
+        "--example",
+        "other",
+    ]
     assert main(words) == 0
     shown = capsys.readouterr()
     assert "| judge  | category         | leaves | accuracy" in shown.out
@@ -154,9 +166,8 @@ def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
-    assert (
-        main(["rubric", "judge-eval", str(data), "--judge", "random", "dummy", "--set", "seed=1", "--out", "out"]) == 0
-    )
+    words = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
+    assert main([*words, "--set", "seed=1", "--out", "out"]) == 0
     capsys.readouterr()
     assert main(["rubric", "agreement", "out/random/toy_0.json", "out/dummy/toy_0.json", "--form"]) == 0
     form = capsys.readouterr().out

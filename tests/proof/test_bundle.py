@@ -23,7 +23,7 @@ FILES = {"params.yaml": b"a: 1\n", "data/raw/m/t/x.txt": b"text " * 400, "result
 
 
 def manifest_of(files: dict[str, bytes]) -> bytes:
-    return json.dumps({"files": {name: sha256_bytes(files[name]) for name in files}, "result": None}).encode()
+    return json.dumps({"files": {name: sha256_bytes(files[name]) for name in files}}).encode()
 
 
 def packed(files: dict[str, bytes], manifest: bytes | None = None) -> bytes:
@@ -83,7 +83,6 @@ def test_it_holds_each_file_that_the_ranking_follows_from(competition, bundle):
     assert all((competition / name).read_bytes() == files[name] for name in expected)
     manifest = json.loads(files[MANIFEST])
     assert manifest["files"] == {name: sha256_bytes(files[name]) for name in expected}
-    assert manifest["result"] == json.loads(files["results/ranking.json"])["result"]["sha256"]
 
 
 def test_the_form_is_fixed(bundle):
@@ -142,7 +141,7 @@ def test_params_with_an_alias_are_not_bundled(competition, tmp_path):
     folder = copied_in_another_order(competition, tmp_path / "copy")
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: &one 1", 1).replace("seed: 1", "seed: *one", 1))
-    with pytest.raises(BundleError, match="alias"):
+    with pytest.raises(PcgevalError, match="alias"):
         make_bundle(folder)
 
 
@@ -203,8 +202,8 @@ def test_files_must_be_those_of_the_manifest(tmp_path):
 @pytest.mark.parametrize(
     "manifest",
     [
-        *(b"", b"\xff", b"[]", b"{}", b'{"files": {}}', b'{"files": {"x": "0"}, "result": null}', b"[" * 100_000),
-        *(b'{"files":' * 100_000, b'{"files": {"x": 1e999}, "result": null}', b'{"files": [], "result": NaN}'),
+        *(b"", b"\xff", b"[]", b"{}", b'{"files": {}}', b'{"files": {"x": "0"}}', b"[" * 100_000),
+        *(b'{"files":' * 100_000, b'{"files": {"x": 1e999}}', b'{"files": NaN}'),
     ],
 )
 def test_a_malformed_manifest_is_refused(manifest, tmp_path):

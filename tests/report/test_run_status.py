@@ -153,9 +153,6 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     assert failed.seconds_left
     assert "1 to do again" in found.summary
     assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in found.notes)
-    path.write_text(json.dumps(record | {"accepted": "J. Doe: the night is over"}))
-    failed = row(run_status(LIVE), "small", "builders")
-    assert (failed.done, failed.repeated, failed.failed, failed.state) == (4, 0, 2, "evaluated")
 
 
 def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):

@@ -203,14 +203,3 @@ def test_a_file_that_a_killed_dvc_left_half_written_is_named_and_may_be_removed(
         file.unlink()
         workspace.repro("extract")
         assert workspace.outputs() == whole
-
-
-def test_a_retry_makes_dvc_run_the_stage_again(workspace: Workspace, server: SlowOllama):
-    server.status = lambda text: 400 if text == "Build the letter T." else 200
-    assert workspace.repro(*STAGE) == ["generate@m"]
-    assert workspace.repro(*STAGE) == []
-    assert workspace.pcgeval("retry", "alpha", "--reason", "refused").returncode == 0
-    server.status = lambda _: 200
-    server.asked.clear()
-    assert workspace.repro(*STAGE) == ["generate@m"]
-    assert len(server.asked) == 2

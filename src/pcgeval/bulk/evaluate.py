@@ -99,14 +99,14 @@ def evaluate(
     rows_per_part: int = ROWS_PER_PART,
     processes: int | None = None,
     scheduler: str | None = None,
-    begin: Callable[[int | None, int], None] = lambda _total, _kept: None,
+    begin: Callable[[int | None], None] = lambda _: None,
     report: Callable[[LevelRow], None] = lambda _: None,
 ) -> EvaluationSummary:
     """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
 
     The rows are those of the input in its order; the files do not depend on the number of processes. A run that was
-    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the columns; the
-    last one, `score`, is stability times similarity.
+    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the
+    columns; `score` is stability times similarity.
 
     Args:
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
@@ -120,8 +120,7 @@ def evaluate(
         rows_per_part: How many rows a part has, the last one excepted.
         processes: How many share the work; default: one for each core.
         scheduler: The address of a Dask cluster that does the work instead.
-        begin: Called once, with the number of rows of the input, None if it is not known, and of those that finished
-            parts hold.
+        begin: Called first with the number of rows that are not in a finished part; None for standard input.
         report: Called with each row that is new.
 
     Raises:
@@ -160,7 +159,8 @@ def evaluate(
     _check_folder(folder)
     with lock_folder(folder, folder / LOCK):
         parts = _Parts(folder, settings)
-        begin(count_rows(files), sum(note.rows for note in parts.notes))
+        rows = count_rows(files)
+        begin(None if rows is None else rows - sum(note.rows for note in parts.notes))
         batches = _batches(parts.unfinished(read_rows(files)), read_as, similarity.batch)
         for row in _measured(batches, results):
             report(row)
@@ -223,6 +223,13 @@ def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:
     if row.letter and measured.probabilities:
         similarity = measured.probabilities[LETTERS.index(row.letter)]
     return replace(measured, id=row.id, letter=row.letter, similarity=similarity)
+
+
+def _score(row: LevelRow) -> float | None:
+    """Return stability x similarity; 0 for a level that failed, None for what was not read or not classified."""
+    if row.failed_stage is not None:
+        return None if row.failed_stage == "input" else 0.0
+    return None if row.stability is None or row.similarity is None else row.stability * row.similarity
 
 
 def _check_folder(folder: Path) -> None:
@@ -308,7 +315,8 @@ class _Parts:
         )
         pa = import_pyarrow()
         table = level_table(self.rows, self.engine, self.settings["classifier"], embeddings=self.settings["embeddings"])
-        table = table.append_column("score", pa.array([row.score for row in self.rows], pa.float64()))
+        scores = pa.array([_score(row) for row in self.rows], pa.float64())
+        table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
         text = to_json(note.model_dump(), indent=None).encode()
         write_bytes(self._path(number), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
         self.notes.append(note)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcgeval.cli.options import Host, Json, group, print_json, print_table, within
+from pcgeval.cli.options import Json, group, print_json, print_table, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.untrusted import printable_name, printable_text
 
@@ -36,7 +36,6 @@ def audit(
     ask: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask the models N of the calls again.")
     ] = 0,
-    host: Host = None,
     json: Json = False,
 ) -> None:
     """Run the whole evaluation again, compare every file.
@@ -51,7 +50,7 @@ def audit(
     from pcgeval.proof.audit import audit as audit_folder
 
     result = audit_folder(Path(), trust=trust or ())
-    asked = ask_again(Path(), load_params(), ask, host=host, report=print_stderr) if ask else []
+    asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
     passed = result.passed(strict=strict) and all(call.same for call in asked)
     if json:
         print_json({"passed": passed, **_values(result), "asked": [asdict(call) for call in asked]})

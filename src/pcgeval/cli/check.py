@@ -5,15 +5,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pcgeval.cli.options import Json, group, print_json
-from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
+from pcgeval.core.console import EXIT_BAD_INPUT, count, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import DVC_LOCK
@@ -48,12 +46,6 @@ def check(
     full: Annotated[
         bool, typer.Option("--full", help="Check models, packages, programs and classifier of a replay too.")
     ] = False,
-    do_rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Do one real trial of each team and model, outside data/raw.")
-    ] = False,
-    allow_failing_teams: Annotated[
-        bool, typer.Option("--allow-failing-teams", help="Exit with 0 if all that is wrong fails only a team's trials.")
-    ] = False,
     do_seal: Annotated[
         bool, typer.Option("--seal", help="Write the hashes of params and submissions to results/seal.json.")
     ] = False,
@@ -76,19 +68,22 @@ def check(
     except PcgevalError as error:
         findings = _faults("params.yaml", error)
     else:
-        findings = list(dict.fromkeys(_all_findings(params, full=full, rehearsal=do_rehearse)))
+        findings = list(dict.fromkeys(_all_findings(params, full=full)))
         findings += _seal_findings(params, is_sealing=do_seal)
         competition = params.competition
-        summary = (
-            f"{competition.name} {competition.edition}, {competition.round}: {len(params.teams)} submissions x "
-            f"{len(params.models)} models x {len(competition.characters)} letters x {competition.trials} trials"
-        )
+        amounts = {
+            "submission": len(params.teams),
+            "model": len(params.models),
+            "letter": len(competition.characters),
+            "trial": competition.trials,
+        }
+        size = " x ".join(count(number, noun) for noun, number in amounts.items())
+        summary = f"{competition.name} {competition.edition}, {competition.round}: {size}"
         if any(model.backend != "recorded" for model in params.models.values()):
             from pcgeval.report.status import run_status
 
-            summary += f". {run_status(params).summary}"  # after a rehearsal its calls tell how long the rest takes
-    grave = {"error"} if allow_failing_teams else {"error", "failing team"}
-    passed = not any(each.severity in grave for each in findings)
+            summary += f". {run_status(params).summary}"
+    passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal_sha256 = _seal(params)
     if json:
@@ -117,7 +112,7 @@ def _faults(name: str, error: PcgevalError | OSError, severity: Severity = "erro
     return [CheckFinding(name, severity, line.strip()) for line in str(error).splitlines()]
 
 
-def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[CheckFinding]:
+def _all_findings(params: "Params", *, full: bool) -> Iterator[CheckFinding]:
     from pcgeval.core.layout import SUBMISSIONS, rubric_file
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.loading import load_rubric
@@ -138,17 +133,12 @@ def _all_findings(params: "Params", *, full: bool, rehearsal: bool) -> Iterator[
     to_do = _trials_to_do(params)
     yield from _disk_findings(params, to_do)
     programs = {team: each.work for team, each in submissions.items() if isinstance(each.work, Program)}
-    model_findings = list(_model_findings(params, to_do))
-    yield from model_findings
+    yield from _model_findings(params, to_do)
     if full or any(model.backend != "recorded" for model in params.models.values()):
         yield from _classifier_findings(params)
         yield from _program_findings(params, programs)
     else:
         yield from _attempt("classifier", check_source, params.similarity.model, params.similarity.revision)
-    if rehearsal and any(each.severity == "error" for each in model_findings):
-        yield CheckFinding("rehearsal", "warning", "was left out, as not all models can be asked")
-    elif rehearsal:
-        yield from _rehearsal_findings(params, submissions)
 
 
 def _seal_findings(params: "Params", *, is_sealing: bool) -> list[CheckFinding]:
@@ -333,7 +323,7 @@ def _classifier_findings(params: "Params") -> Iterator[CheckFinding]:
 def _program_findings(params: "Params", programs: "dict[str, Program]") -> Iterator[CheckFinding]:
     """Install what the programs require, and start each of them."""
     from pcgeval.generation.environments import interpreter_for, lock_requirements
-    from pcgeval.generation.rehearsal import start_programs
+    from pcgeval.generation.start_check import start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, SandboxError, open_sandbox
     from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsError
 
@@ -364,41 +354,3 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
         return
     for team, reason in sorted((team, reason) for team, reason in found if reason is not None):
         yield CheckFinding("programs", "failing team", f"{team}: {reason}")
-
-
-def _rehearsal_findings(params: "Params", submissions: "dict[str, Submission]") -> Iterator[CheckFinding]:
-    """Do one trial of each team with each model, as many at once as the model takes."""
-    from pcgeval.core.layout import recorded_trials_file, recording_file
-    from pcgeval.core.parallel import map_in_threads
-    from pcgeval.core.trials import read_recorded_trials
-    from pcgeval.generation.rehearsal import rehearse
-    from pcgeval.llm.backends import open_backend
-    from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
-
-    trust = os.environ.get(TRUST_PROGRAMS) == "1"
-
-    def findings(model: str, team: str) -> list[CheckFinding]:
-        place = f"{team} with {model}"
-        print_stderr(f"rehearsing {place}")
-        with TemporaryDirectory(prefix="pcgeval-rehearsal-") as folder:
-            try:
-                record = rehearse(
-                    params,
-                    model,
-                    submissions[team],
-                    open_backend(params.models[model], recording_file(model, team)),
-                    Path(folder),
-                    trust_programs=trust,
-                    recorded=read_recorded_trials(recorded_trials_file(model, team)),
-                )
-            except PcgevalError as error:
-                return [CheckFinding("rehearsal", "error", f"{place}: {error}")]
-        found = [CheckFinding("rehearsal", "warning", f"{place}: {flag.kind}: {flag.detail}") for flag in record.flags]
-        if record.reason is not None:
-            severity: Severity = "error" if record.cause else "failing team"
-            found.append(CheckFinding("rehearsal", severity, f"{place}: {record.reason}"))
-        return found
-
-    for name, model in params.models.items():
-        done = map_in_threads(partial(findings, name), list(submissions), model.concurrency)
-        yield from sorted((each for found in done for each in found), key=lambda finding: finding.text)

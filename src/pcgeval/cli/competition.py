@@ -1,6 +1,5 @@
 """The commands for a whole competition, from `ranking` to `export`."""
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from pcgeval.cli.options import Anonymous, Json, group, print_json, print_rankin
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
-from pcgeval.core.untrusted import printable_line
 
 if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankingFile
@@ -111,48 +109,6 @@ def fail_if_doubtful(doubts: list[str]) -> None:
             "Run `make final-eval` to its end for the ranking of what is here; `make audit` names what differs."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-@app.command()
-def retry(
-    team: Annotated[str | None, typer.Argument(metavar="[TEAM]", help="Only this team's trials.")] = None,
-    reason: Annotated[str, typer.Option(metavar="TEXT", help="Only trials whose reason contains this text.")] = "",
-    accept: Annotated[
-        str | None,
-        typer.Option(metavar="WHY", help="Count them as failed instead, although the submission is not at fault."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Have failed trials done again by the next run.
-
-    A trial has the same seed again, and calls that were answered are not asked again. Trials that failed through the
-    model's server or this machine are done again anyway: with --accept their failure counts. Each decision is appended
-    to data/trial_history.jsonl.
-    """
-    import getpass
-    from dataclasses import asdict
-
-    from pcgeval.core.params import ParamsError, load_params
-    from pcgeval.generation.failed_trials import TRIAL_HISTORY, decide_failed_trials
-
-    params = load_params()
-    if team is not None and team not in params.teams:
-        raise ParamsError(f"{team}: none of the teams in params.yaml. Use one of {', '.join(params.teams)}.")
-    if accept is not None and not accept.strip():
-        raise ParamsError("--accept: say why the failures count.")
-    try:
-        who = getpass.getuser()
-    except (KeyError, OSError):  # in a container, a user may have no name
-        who = f"user {os.getuid()}"
-    decided = decide_failed_trials(params, who, team=team, reason=reason, accept=accept)
-    if json:
-        print_json([asdict(each) for each in decided])
-    else:
-        for each in decided:
-            sys.stdout.write(f"{each.model} {each.team} {each.letter}{each.trial}: {printable_line(each.reason)}\n")
-    what = "are done again by the next run" if accept is None else "count as failed"
-    why = "a response without a level is final" if accept is None else "a submission's own failures count anyway"
-    print_stderr(f"{len(decided)} failed trials {what}; {f'noted in {TRIAL_HISTORY}' if decided else why}")
 
 
 @app.command()

@@ -47,16 +47,12 @@ def evaluate(
     similarity = params.similarity
     if classifier or revision:
         similarity = similarity.model_copy(update={"model": classifier or similarity.model, "revision": revision})
-    progress, new = Progress("levels", None), 0
+    progress = Progress("levels", None)
 
-    def begin(total: int | None, kept: int) -> None:
-        progress.total = total
-        for _ in range(kept):
-            progress.step(kept=True)
+    def begin(rows: int | None) -> None:
+        progress.total = rows
 
     def step(row: "LevelRow") -> None:
-        nonlocal new
-        new += 1
         progress.step(failed=row.reason is not None)
 
     summary = evaluate_rows(
@@ -76,7 +72,7 @@ def evaluate(
     if json:
         print_json(summary.model_dump())
     else:
-        print_stderr(f"{new} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
+        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
         sys.stdout.write(f"{out}\n")
     if summary.failed.get("input"):
         raise typer.Exit(EXIT_CHECK_FAILED)

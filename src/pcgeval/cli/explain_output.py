@@ -96,8 +96,7 @@ def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
 def _failure(found: Explanation) -> str:
     trial = found.trial
     fault = "" if trial.cause is None else f"; a fault of the {trial.cause}"
-    counted = "" if trial.accepted is None else f", accepted by {printable_line(trial.accepted)}"
-    return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}{counted}"
+    return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}"
 
 
 def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:

@@ -44,7 +44,7 @@ def level_text(found: LevelScore, name: str) -> str:
 
 def level_lines(found: LevelScore) -> list[str]:
     """Return a level's drawings before and after beside each other, what fell, and the likeliest letters."""
-    before, after = (drawing(found.image(before=each, one_scale=True)) for each in (True, False))
+    before, after = map(drawing, found.before_and_after())
     blocks = len(found.blocks)
     lines = ["", f"{'before':{COLUMNS + 4}}after"]
     height = max(len(before), len(after))

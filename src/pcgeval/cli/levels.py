@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -10,7 +10,7 @@ import typer
 
 from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.untrusted import read_bounded_text, read_stdin
 
@@ -53,11 +53,7 @@ def level(
     from pcgeval.evaluator.level_score import score_level
     from pcgeval.evaluator.physics import simulate_with_all_engines
 
-    if len(letter) != 1 or not "A" <= letter <= "Z":
-        raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
-    if watch and file == STDIN:
-        raise typer.BadParameter("--watch needs a file.")
-    _check_folders(png, svg, replay)
+    _check_arguments(file, letter, (png, svg, replay), watch=watch)
     params = load_params_or_default()
     physics = params.physics if starts is None else params.physics.model_copy(update={"starts": starts})
     network = None
@@ -91,11 +87,14 @@ def level(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _check_folders(*pictures: Path | None) -> None:
-    """Refuse pictures in folders that do not exist."""
-    for picture in pictures:
-        if picture and not picture.parent.is_dir():
-            raise FileError(f"{picture}: the folder {picture.parent} does not exist. Make it, or name another one.")
+def _check_arguments(file: Path, letter: str, pictures: Iterable[Path | None], *, watch: bool) -> None:
+    if len(letter) != 1 or not "A" <= letter <= "Z":
+        raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
+    if watch and file == STDIN:
+        raise typer.BadParameter("--watch needs a file.")
+    for path in pictures:
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"{path.parent}: no such folder.")
 
 
 def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:

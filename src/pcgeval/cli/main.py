@@ -29,7 +29,7 @@ from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
-    "Run a competition": ("submit", "check", "run", "status", "retry", "record"),
+    "Run a competition": ("submit", "check", "run", "status", "record"),
     "Look at its results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "evaluate"),
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run() -> int:
         try:
-            app(_repeat_options(words), prog_name="pcgeval")
+            app(list(words), prog_name="pcgeval")
         except SystemExit as end:
             if end.code == EXIT_INTERRUPTED:
                 raise KeyboardInterrupt from None
@@ -104,23 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.flush()
         os._exit(code)  # a thread may be in the middle of a model's call, for which a usual end would wait or crash
     return code
-
-
-def _repeat_options(words: Sequence[str]) -> list[str]:
-    """Return the words with `--judge A B` as `--judge A --judge B`, the form that typer reads."""
-    repeated, option = [], None
-    options = set[str]()
-    if list(words[:2]) == ["rubric", "judge-eval"] and words[2:] and not words[2].startswith("-"):
-        options |= {"--model", "--judge", "--votes", "--example"}  # behind its only argument
-    for word in words:
-        if word in options:
-            option = word
-        elif word.startswith("-"):
-            option = None
-            repeated.append(word)
-        else:
-            repeated += [option, word] if option else [word]
-    return repeated
 
 
 def _print_version(wanted: bool) -> None:

@@ -80,9 +80,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, justify="left" if column in _TEXT_COLUMNS else "right")
+        is_text = column in _TEXT_COLUMNS
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False).print(table)
@@ -102,7 +103,7 @@ def print_ranking(teams: Iterable["RankedTeam"]) -> None:
                 str(team.rank or "-"),
                 team.team,
                 "-" if team.normalised is None else rounded(team.normalised, 3),
-                f"{team.interval.low:.1f} to {team.interval.high:.1f}" if team.interval else "-",
+                f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
                 "-" if team.total is None else rounded(team.total),
                 str(sum(each.failed_trials for each in team.models.values())),
                 str(sum(flagged)) if flagged else "-",

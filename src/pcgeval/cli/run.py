@@ -48,7 +48,7 @@ def run(
     load_params()  # elsewhere than in a competition's folder nothing is left behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
-        check(allow_failing_teams=True)
+        check()
         if _dvc_repro(scheduler):
             print_stderr(
                 "The evaluation is not complete: a stage failed for the reason above. What does not need it is done. "

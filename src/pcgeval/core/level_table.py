@@ -60,11 +60,6 @@ class LevelRow:
     embedding: "NDArray[np.float32] | None" = None
 
     @property
-    def score(self) -> float | None:
-        """Stability times similarity; None without either."""
-        return None if self.stability is None or self.similarity is None else self.stability * self.similarity
-
-    @property
     def likeliest(self) -> str | None:
         """The letter with the highest probability, the first of equal ones."""
         return LETTERS[self.probabilities.index(max(self.probabilities))] if self.probabilities else None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
 from pcgeval.core.profiles import ModelProfile, known_profile
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.untrusted import printable_line, read_bounded
 
 PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
@@ -326,28 +326,6 @@ def team_name_fault(name: str) -> str | None:
     return None
 
 
-def params_fault(content: bytes) -> str | None:
-    """Return why the params.yaml of a stranger is not read, in words that follow its name; None if it may be.
-
-    A few aliases can stand for more text than there is memory, and deep nesting takes hours to read.
-    """
-    if len(content) > _MAX_BYTES:
-        return f"has {len(content)} bytes; {_MAX_BYTES} are allowed. Shorten it."
-    depth = 0
-    try:
-        for event in yaml.parse(content, yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                return "has an alias (*name), which is not read. Write out what it stands for."
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_VALUE:
-                return f"has a value of over {_MAX_VALUE} characters. Shorten it."
-            if depth > _MAX_DEPTH:
-                return f"is nested more than {_MAX_DEPTH} deep. Correct it."
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return f"is not YAML ({printable_line(str(error))}). Correct it."
-    return None
-
-
 def load_params(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml.
 
@@ -371,6 +349,25 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     if repeated:
         raise ParamsError("\n".join(f"{path}: line {line}: {fault}" for line, fault in repeated))
     return parse_params(values, str(path))
+
+
+def load_untrusted_params(path: Path) -> Params:
+    """Read and check the params.yaml of a stranger; raises ParamsError, also for what takes memory or hours to read."""
+    if not path.exists():
+        return load_params(path)  # which says what to do
+    depth = 0
+    try:
+        for event in yaml.parse(read_bounded(path, _MAX_BYTES, follow_link=True), yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent):
+                raise ParamsError(f"{path}: has an alias (*name), which is not read. Write out what it stands for.")
+            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_VALUE:
+                raise ParamsError(f"{path}: has a value of over {_MAX_VALUE} characters. Shorten it.")
+            if depth > _MAX_DEPTH:
+                raise ParamsError(f"{path}: is nested more than {_MAX_DEPTH} deep. Correct it.")
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ParamsError(f"{path}: is not YAML ({printable_line(str(error))}). Correct it.") from error
+    return load_params(path)
 
 
 def _repeated_keys(root: yaml.Node | None) -> Iterator[tuple[int, str]]:

@@ -122,7 +122,6 @@ class TrialRecord:
 
     Attributes:
         cause: Whose fault a failure was, if not the submission's. Such a trial is done again in the next run.
-        accepted: Who decided that such a failure counts after all, and why.
         contained: False if the program ran without a sandbox, because the organiser said so.
     """
 
@@ -139,17 +138,11 @@ class TrialRecord:
     flags: tuple[Flag, ...] = ()
     contained: bool = True
     cause: FaultCause | None = None
-    accepted: str | None = None
 
     @property
     def is_final(self) -> bool:
         """Whether the trial is not to be done again."""
-        return self.cause is None or self.accepted is not None
-
-    @property
-    def failure(self) -> str | None:
-        """Why the trial failed, with the decision that such a failure counts; None if it did not fail."""
-        return f"{self.reason}; counted as failed by {self.accepted}" if self.accepted else self.reason
+        return self.cause is None
 
     @property
     def tokens(self) -> int:
@@ -296,7 +289,7 @@ def write_summaries(path: Path, folder: Path, team: str, trials: Iterable[Trial]
         content = read_stage_file(record, MAX_RECORD_BYTES)
         parsed = _parse_record(record, content)
         sha256 = sha256_bytes(content)
-        summaries.append(TrialSummary(trial.letter, trial.number, sha256, parsed.failure, parsed.usage))
+        summaries.append(TrialSummary(trial.letter, trial.number, sha256, parsed.reason, parsed.usage))
     write_json(path, _SUMMARIES.dump_python(tuple(summaries)))
 
 

@@ -85,16 +85,16 @@ class _DrawnBlock(NamedTuple):
     fate: Literal["stayed", "moved", "broke"]
 
 
-def outlines(level: SimulatedBlocks, beside: SimulatedBlocks | None = None) -> dict[str, str]:
+def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
     """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
-    little larger, are cut off at it. The square holds the blocks of a level `beside` this one, too.
+    little larger, are cut off at it. With `also`, the square holds the blocks of that state, too.
     """
     living = [block for block in _drawn_blocks(level) if block.fate != "broke"]
     if not living:
         return {}
-    others = [block for block in _drawn_blocks(beside) if block.fate != "broke"] if beside else []
+    others = [block for block in _drawn_blocks(also) if block.fate != "broke"] if also else []
     corner, units = _view([*living, *others])
     paths = {"stayed": "", "moved": ""}
     for block in living:
@@ -154,12 +154,12 @@ def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
-def level_svg(level: SimulatedBlocks, beside: SimulatedBlocks | None = None) -> str:
+def level_svg(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> str:
     """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
 
-    It has the scale that a level `beside` it needs, too.
+    With `also`, drawings of both states have one scale.
     """
-    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, beside).items())
+    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, also).items())
     return _document(paths)
 
 

@@ -19,17 +19,15 @@ PNG_FILTER_UP = 2
 SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
 
 
-def render(
-    stability: Stability, size: int = SIZE, margin: int = MARGIN, *, beside: Stability | None = None
-) -> Image.Image:
+def render(stability: Stability, size: int = SIZE, margin: int = MARGIN, also: Stability | None = None) -> Image.Image:
     """Draw the living blocks black (0) on white (255) as a grey image (mode `L`) of `size` x `size` pixels.
 
     A square camera on the middle of the bounding box of all living colliders, as wide as the longer side of that box,
     fills the square inside the margin; sprites are a little larger than colliders and are cut off at that square. A
     pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
-    The camera takes in the blocks of a level `beside` this one, too, so that pictures of both have the same scale.
+    With `also`, the camera would show the blocks of that state too, so that pictures of both have one scale.
     """
-    return Image.fromarray((~_blackened(stability, size, margin, beside)).view(np.uint8) * np.uint8(WHITE))
+    return Image.fromarray((~_blackened(stability, size, margin, also)).view(np.uint8) * np.uint8(WHITE))
 
 
 def level_png(stability: Stability) -> bytes:
@@ -38,7 +36,7 @@ def level_png(stability: Stability) -> bytes:
     return _png(~np.packbits(black, axis=1), black.shape, bits=1)
 
 
-def _blackened(stability: Stability, size: int, margin: int, beside: Stability | None = None) -> NDArray[np.bool_]:
+def _blackened(stability: Stability, size: int, margin: int, also: Stability | None = None) -> NDArray[np.bool_]:
     """Return which pixels are black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
@@ -47,7 +45,7 @@ def _blackened(stability: Stability, size: int, margin: int, beside: Stability |
         )
     canvas = np.zeros((size, size), dtype=np.bool_)
     living = _living(stability)
-    seen = living + (_living(beside) if beside else [])
+    seen = living + (_living(also) if also else [])
     if living:
         corner, side = square_around([point for kind, place in seen for point in corners(COLLIDERS[kind], *place)])
         scale = view * SUBPIXELS / side

@@ -53,12 +53,12 @@ class LevelScore(Walk):
 
     @property
     def similarity(self) -> float:
-        """The probability of the letter, 0 to 1; 0 for a level that failed, as the rules say."""
-        return self.probabilities.get(self.letter, 0.0)
+        """The probability of the letter, 0 to 1; 0 for a level that failed, as the rules say; nan if it is unknown."""
+        return self.probabilities.get(self.letter, 0.0 if self.reason else math.nan)
 
     @property
     def score(self) -> float:
-        """Stability times similarity: a trial's score before the letter's weight."""
+        """Stability times similarity: a trial's score before the letter's weight; nan if the similarity is unknown."""
         return self.stability * self.similarity
 
     @property
@@ -87,23 +87,30 @@ class LevelScore(Walk):
                 line[column - width // 2 : column + width // 2 + 1] = [str(number % 10)] * width
         return tuple("".join(line) for line in reversed(rows))
 
-    def image(self, *, before: bool = False, one_scale: bool = False) -> Image.Image:
+    def image(self, *, before: bool = False) -> Image.Image:
         """Return the evaluator's picture, 1024 x 1024 and grey: of the end, or of the level as it was written.
-
-        With `one_scale` both are drawn to the same scale, so that they can be compared.
 
         Raises:
             LevelError: There is no level to draw.
         """
-        return render(self._drawn(before=before), beside=self._drawn(before=not before) if one_scale else None)
+        return render(self._drawn(before=before))
 
-    def svg(self, *, before: bool = False, one_scale: bool = False) -> str:
+    def before_and_after(self) -> tuple[Image.Image, Image.Image]:
+        """Return pictures of the level as it was written and of the end, like `image`, but both at one scale.
+
+        Raises:
+            LevelError: There is no level to draw.
+        """
+        before, after = self._drawn(before=True), self._drawn(before=False)
+        return render(before, also=after), render(after, also=before)
+
+    def svg(self, *, before: bool = False) -> str:
         """Return a drawing as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
 
         Raises:
             LevelError: There is no level to draw.
         """
-        return level_svg(self._drawn(before=before), beside=self._drawn(before=not before) if one_scale else None)
+        return level_svg(self._drawn(before=before))
 
     def replay_svg(self) -> str:
         """Return the simulation that counts as an animated SVG document.
@@ -120,9 +127,9 @@ class LevelScore(Walk):
         return {
             "letter": self.letter,
             "read_as": self.read_as,
-            "score": self.score,
+            "score": None if math.isnan(self.score) else self.score,
             "stability": self.stability,
-            "similarity": self.similarity,
+            "similarity": None if math.isnan(self.similarity) else self.similarity,
             "failed_stage": self.failed_stage,
             "reason": self.reason,
             "likeliest": [list(each) for each in self.likeliest],
@@ -142,7 +149,8 @@ class LevelScore(Walk):
         words = f"{self.letter}: {self.verdict}"
         pictures = ""
         if self.simulated and self.before:
-            pictures = self.svg(before=True, one_scale=True) + self.svg(one_scale=True)
+            before, after = self._drawn(before=True), self._drawn(before=False)
+            pictures = level_svg(before, also=after) + level_svg(after, also=before)
         return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(words)}</p>'
 
     def _drawn(self, *, before: bool) -> Stability:
@@ -174,7 +182,7 @@ def score_level(
         classifier: Tells how much it does; default: pcgeval's own, which is loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         read_as: What to take the text for; default: as it looks. A competition counts responses alone.
-        classify: Without it the similarity is 0 and `probabilities` is empty.
+        classify: Without it the level is only simulated: `probabilities` is empty, and the similarity unknown.
 
     Raises:
         ValueError: The letter is none of A to Z.

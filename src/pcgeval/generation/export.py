@@ -43,8 +43,7 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
             path = recording_file(model, team)
             write_recording(path, [call for trial, record in records.items() for call in _calls(trial, record)])
             written.append(path)
-            is_accepted = any(record.accepted for record in records.values())
-            if isinstance(work[team], Program) or is_accepted:  # the decision is not in a call
+            if isinstance(work[team], Program):
                 path = recorded_trials_file(model, team)
                 responses = {trial: read_text(trial_file(folder, "raw", team, trial)) for trial in trials(params)}
                 lines = [

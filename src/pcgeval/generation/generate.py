@@ -222,8 +222,8 @@ def _faults_message(model: str, run: "_TeamRun") -> str:
     more = "" if len(run.faults) == len(shown) else f", and {len(run.faults) - len(shown)} more"
     return (
         f"{run.team} with {model}: {len(run.faults)} trials failed through no fault of the submission: "
-        f"{', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again. If one always fails: "
-        f"`pcgeval retry {run.team} --accept WHY` counts it."
+        f"{', '.join(shown)}{more}. Run again: these trials, and nothing else, are done again. If they always fail, "
+        f"take {run.team} out of `teams` in params.yaml."
     )
 
 
@@ -258,7 +258,6 @@ class _TeamRun:
         self.task, self.backend, self.folder, self.recorded = task, team.backend, team.folder, team.recorded
         self.team, self.log, self.observer = team.submission.team, log, observer
         self.faults: dict[Trial, str] = {}
-        self.is_patient = False  # where the organiser accepted such a fault, all are to be seen
         self.runner: Runner | None = None  # a sandbox or a package need be there only where a trial is to be done
         self.contained = True
 
@@ -268,7 +267,6 @@ class _TeamRun:
         before = finished_trial(self.folder, self.team, trial, fingerprint)
         if before and not before.is_final:
             before = None
-        self.is_patient = self.is_patient or bool(before and before.accepted)
         recorded = self.recorded.get(trial)
         if recorded and (recorded.record.fingerprint != fingerprint or not self._equals_recording(recorded.record)):
             recorded = None
@@ -350,8 +348,7 @@ class _Generation:
         with self.lock:
             if record.cause is not None:
                 run.faults[trial] = record.reason or ""
-            if not run.is_patient:
-                self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
+            self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
             if self.faults_in_a_row >= FAULTS_IN_A_ROW:
                 raise TrialFaultError(
                     f"{run.team} with {self.model}: {self.faults_in_a_row} trials one after the other failed "

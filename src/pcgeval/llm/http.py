@@ -19,7 +19,7 @@ import httpx
 
 from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.protocol import CallError, LlmError, RefusedError
-from pcgeval.llm.retry import RetryPolicy, SlowReplyError, TransientError, UnreachableError
+from pcgeval.llm.retry import RetryPolicy, TransientError, UnreachableError
 
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
 TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the rest is bounded by the deadline
@@ -92,16 +92,15 @@ class HttpServer:
 
         Raises:
             UnreachableError: Nobody listens.
-            SlowReplyError: The deadline passed while the answer was coming.
-            TransientError: The exchange broke off, or the answer has another shape than the interface's.
+            TransientError: The deadline passed, the exchange broke off, or the answer is not the interface's.
         """
         transport = BoundedTransport(self._silence)
         try:
             return run_until(deadline, lambda: work(transport))
         except TimeoutError as error:
-            if transport.has_begun:
-                raise SlowReplyError("no full answer came in time") from error
-            raise TransientError("no answer began in time") from error
+            raise TransientError(
+                f"no {'full answer came' if transport.has_begun else 'answer began'} in time"
+            ) from error
         except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
             reason = self._printable(_system_error(error) or error)
             raise UnreachableError(

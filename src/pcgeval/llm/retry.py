@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pcgeval.core.console import print_stderr
-from pcgeval.llm.protocol import UNPINNED, CallError, ChatReply, ChatRequest, LlmError, RefusedError, ServerFaultError
+from pcgeval.core.console import count, print_stderr
+from pcgeval.llm.protocol import UNPINNED, ChatReply, ChatRequest, LlmError, RefusedError, ServerFaultError
 from pcgeval.llm.schemas import SchemaError
 
 _LIST_SECONDS = 30.0  # for one server's list of models
@@ -42,10 +42,6 @@ class TransientError(Exception):
         """Describe what happened."""
         super().__init__(text)
         self.wait = wait or 0.0
-
-
-class SlowReplyError(TransientError):
-    """The call's time ended while the reply was still coming: the reply was too long, and no server is at fault."""
 
 
 class UnreachableError(TransientError):
@@ -143,7 +139,6 @@ class ServedModel:
         left = self._policy.requests
         asked = request if self._takes_schemas or request.schema_required else replace(request, schema=None)
         errors: dict[_Host, TransientError] = {}  # the latest of each server
-        kind: type[CallError] = CallError
         while True:
             tried: list[_Host] = []
             while left > 0 and len(tried) < _SERVERS_BEFORE_PAUSE and (host := self._next(tried, deadline)) is not None:
@@ -153,7 +148,6 @@ class ServedModel:
                     reply = self._ask(host, asked, deadline)
                 except TransientError as error:
                     errors[host] = error
-                    kind = kind if isinstance(error, SlowReplyError) else ServerFaultError
                 except RefusedError as error:
                     if asked.schema is None or isinstance(error, SchemaError):
                         raise
@@ -170,8 +164,8 @@ class ServedModel:
             wait = pause if others else max(pause, min(error.wait for error in errors.values()))
             if left == 0 or time.monotonic() + wait >= deadline:
                 text = "; ".join(dict.fromkeys(map(str, errors.values())))
-                bounds = f"{timeout:g} s and {self._policy.requests} requests"
-                raise _all_unreachable(list(errors.values())) or kind(
+                bounds = f"{timeout:g} s and {count(self._policy.requests - left, 'request')}"
+                raise _all_unreachable(list(errors.values())) or ServerFaultError(
                     f"model {self.name}: {text}; no usable reply within {bounds}"
                 )
             time.sleep(wait)

@@ -49,7 +49,6 @@ def ask_again(
     params: Params,
     number: int,
     *,
-    host: str | None = None,
     seed: int = 0,
     report: Callable[[str], None] = lambda _: None,
 ) -> list[AskedCall]:
@@ -61,9 +60,8 @@ def ask_again(
     Args:
         root: The competition's folder.
         params: Its params.yaml. Recorded models that pcgeval can run itself are asked in this process, others where
-            params.yaml says, or through Ollama's interface.
+            params.yaml says, or of the Ollama server of this machine.
         number: How many calls; all, if there are fewer.
-        host: An Ollama server; default: the model's own in params.yaml, else this machine.
         seed: Chooses the calls, the same ones for everybody.
         report: Is told each model before it is asked, and what a person should know meanwhile.
 
@@ -81,7 +79,7 @@ def ask_again(
         if not of_model:
             continue
         report(f"asking {model} again: {len(of_model)} of its calls")
-        settings = _asked_model(params.models[model], host)
+        settings = _asked_model(params.models[model])
         try:
             backend, fault = open_backend(settings, report=report), ""
             digest = pinned_digest(settings, backend)
@@ -107,13 +105,11 @@ def _records(root: Path, params: Params) -> Iterator[tuple[tuple[str, str, Trial
             yield (model, team, trial), read_record(path)
 
 
-def _asked_model(model: Model, host: str | None) -> Model:
-    if model.backend == "openai":
+def _asked_model(model: Model) -> Model:
+    """Return a model as it is asked: a recorded one in this process if that can be, else of Ollama."""
+    if model.backend != "recorded":
         return model
-    if host is None and model.backend == "recorded" and find_model(model.name):
-        return model.model_copy(update={"backend": "llamacpp"})
-    place = {"host": host, "hosts": ()} if host else {}
-    return model.model_copy(update={"backend": "ollama", **place})
+    return model.model_copy(update={"backend": "llamacpp" if find_model(model.name) else "ollama"})
 
 
 def _ask(

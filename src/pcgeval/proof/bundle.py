@@ -15,7 +15,7 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
 from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAGE_DIRS, SUBMISSIONS, stage_dir
-from pcgeval.core.params import PARAMS_FILE, Params, load_params, params_fault
+from pcgeval.core.params import PARAMS_FILE, Params, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
 from pcgeval.proof.audit import Audit, audit
@@ -27,7 +27,7 @@ MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (
     *("params.yaml", "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "stages", "src/pcgeval"),
-    *("data/grade_history.jsonl", "data/trial_history.jsonl", "data/recordings", "data/rubrics", "data/trials"),
+    *("data/grade_history.jsonl", "data/recordings", "data/rubrics", "data/trials"),
     *("results/ranking.json", "results/ranking.csv", "results/metrics.json", "results/seal.json", "results/official"),
 )
 
@@ -38,7 +38,6 @@ class BundleError(PcgevalError):
 
 class _Manifest(StageFile):
     files: dict[str, Sha256]
-    result: Sha256 | None
 
 
 def make_bundle(root: Path) -> bytes:
@@ -49,13 +48,10 @@ def make_bundle(root: Path) -> bytes:
         ParamsError: params.yaml is faulty.
         FileError: A file cannot be read.
     """
-    params = load_params(root / PARAMS_FILE)
-    if fault := params_fault((root / PARAMS_FILE).read_bytes()):
-        raise BundleError(f"{PARAMS_FILE}: {fault}")
+    params = load_untrusted_params(root / PARAMS_FILE)
     if not (root / RANKING_JSON).is_file():
         raise BundleError(f"{RANKING_JSON}: is missing. Run `make final-eval` first.")
-    ranking = RankingFile.read(root / RANKING_JSON)
-    for doubt in result_doubts(params, ranking, root):
+    for doubt in result_doubts(params, RankingFile.read(root / RANKING_JSON), root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
     names = _bundled_files(root, params)
     for name in names:
@@ -69,8 +65,7 @@ def make_bundle(root: Path) -> bytes:
             content = read_bounded(root / name, MAX_BYTES, follow_link=is_ours)
             hashes[name] = sha256_bytes(content)
             _add(archive, name, content)
-        result = ranking.result.sha256 if ranking.result else None
-        _add(archive, MANIFEST, f"{to_json({'files': hashes, 'result': result})}\n".encode())
+        _add(archive, MANIFEST, f"{to_json({'files': hashes})}\n".encode())
     return packed.getvalue()
 
 
@@ -109,16 +104,11 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:
         root = Path(folder, "bundle")
         files = len(unpack_bundle(path, root))
-        if fault := params_fault(read_bounded(root / PARAMS_FILE, MAX_BYTES)):
-            raise BundleError(f"{path}: {PARAMS_FILE}: {fault}")
-        params = load_params(root / PARAMS_FILE)
+        params = load_untrusted_params(root / PARAMS_FILE)
         trials = len(params.models) * len(params.teams) * params.competition.trials * len(params.competition.characters)
         if trials > files:  # each has a record
             raise BundleError(f"{path}: {PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
-        result = audit(root, trust=trust, is_bundle=True)
-        if _Manifest.read(root / MANIFEST).result != result.result:
-            raise BundleError(f"{path}: {MANIFEST} names another result hash than {RANKING_JSON}.")
-        return result
+        return audit(root, trust=trust, is_bundle=True)
 
 
 def _bundled_files(root: Path, params: Params) -> list[str]:

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import MAX_BYTES
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
-from pcgeval.core.params import load_params, params_fault
+from pcgeval.core.params import load_untrusted_params
 from pcgeval.core.stage_files import LetterRow, RankingFile, plain, read_csv
-from pcgeval.core.untrusted import printable_line, read_bounded
+from pcgeval.core.untrusted import printable_line
 from pcgeval.proof.bundle import unpack_bundle
 from pcgeval.scoring.official_files import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
@@ -69,14 +68,14 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
     with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as temporary:
         try:
             if folder.is_file():
-                unpack_bundle(folder, Path(temporary))
-                folder = Path(temporary)
+                unpack_bundle(folder, Path(temporary, "bundle"))
+                folder = Path(temporary, "bundle")
             elif place and not (folder / RANKING_JSON).is_file():
                 _export(place, root, Path(temporary))
                 folder = Path(temporary)
             return {Label("state"): name, **dict(_values(folder))}
         except PcgevalError as error:
-            reason = printable_line(str(error).replace(f"{temporary}/", ""), 1000)
+            reason = printable_line(str(error).replace(f"{folder}/", ""), 1000)
             raise CompareError(f"{name}: {reason}") from error
 
 
@@ -87,25 +86,19 @@ def _export(revision: str, root: Path, folder: Path) -> None:
         git = subprocess.run(command, cwd=root, capture_output=True, check=True)
         with tarfile.open(fileobj=io.BytesIO(git.stdout)) as archive:
             archive.extractall(folder, filter="data")
-    except subprocess.CalledProcessError as error:
-        reason = error.stderr.decode(errors="replace").strip()
-    except (FileNotFoundError, tarfile.TarError) as error:
-        reason = str(error)
-    else:
-        return
-    raise CompareError(
-        f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a revision "
-        f"with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
-    )
+    except (subprocess.CalledProcessError, FileNotFoundError, tarfile.TarError) as error:
+        reason = error.stderr.decode(errors="replace").strip() if hasattr(error, "stderr") else error
+        raise CompareError(
+            f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a "
+            f"revision with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
+        ) from error
 
 
 def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
     """Yield all that is compared of a state: its result, then its inputs, then the teams in order."""
     if not (folder / RANKING_JSON).is_file():
         raise CompareError(f"has no {RANKING_JSON}. Run `make final-eval` first, or name another state.")
-    if fault := params_fault(read_bounded(folder / "params.yaml", MAX_BYTES, follow_link=True)):
-        raise CompareError(f"params.yaml {fault}")
-    params, ranking = load_params(folder / "params.yaml"), RankingFile.read(folder / RANKING_JSON)
+    params, ranking = load_untrusted_params(folder / "params.yaml"), RankingFile.read(folder / RANKING_JSON)
     yield Label("result hash"), ranking.result and ranking.result.sha256
     yield Label("winners"), list(ranking.winners)
     for team in params.teams:

@@ -13,10 +13,9 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pcgeval.core.console import count
-from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trial_file, trials
+from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
-from pcgeval.core.trials import FailedCall, RecordedTrial, TrialRecord, read_record, record_path
-from pcgeval.generation.failed_trials import TRIAL_HISTORY, unknown_decisions
+from pcgeval.core.trials import FailedCall, TrialRecord, read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, read_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
@@ -87,7 +86,7 @@ def repeat_trials(
         load_submission(root / SUBMISSIONS / team),
         KnownReplies([*known, *own], digest, f"the replies of {model}"),
         work / stage_dir("raw", model, team),
-        dict(_accepted(params, model, team, root, records)),
+        {},
     )
     do_trials(competition, model, [trials_again], lambda *_: None, state=work / STATE, calls=work / CALLS)
     keys = {call.key for record in records.values() for call in record.exchanges}
@@ -124,15 +123,3 @@ def _recorded_calls(records: Mapping[Trial, TrialRecord]) -> Iterator[LoggedCall
         for call in record.calls:
             reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
             yield LoggedCall(key=call.key, reply=reply, reason=reason)
-
-
-def _accepted(
-    params: Params, model: str, team: str, root: Path, records: Mapping[Trial, TrialRecord]
-) -> Iterator[tuple[Trial, RecordedTrial]]:
-    """Yield the failures that count by a decision in the history: they are no result of the submission."""
-    raw = root / stage_dir("raw", model, team)
-    unknown = unknown_decisions(params, model, team, raw, root / TRIAL_HISTORY)
-    for trial, record in records.items():
-        if record.accepted and trial not in unknown:
-            response = trial_file(raw, "raw", team, trial).read_text("utf-8")
-            yield trial, RecordedTrial(trial.letter, trial.number, response, record)

@@ -79,7 +79,7 @@ class ExplainedTrial:
 
     Attributes:
         failed_stage: Where it failed; None if it did not.
-        cause: Whose fault that was, if not the submission's; such a trial is done again unless it was accepted.
+        cause: Whose fault that was, if not the submission's; such a trial is done again.
         conversation: The messages in the order in which they were sent; what a call repeats is left out.
         answer: What was handed in, cut if it is long.
         score: Its line of the official results; None before the stage `score`.
@@ -90,7 +90,6 @@ class ExplainedTrial:
     failed_stage: str | None
     reason: str | None
     cause: str | None
-    accepted: str | None
     flags: tuple[Flag, ...]
     calls: int | None
     tokens: int | None
@@ -237,7 +236,6 @@ def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord
         failed_stage=failed_stage,
         reason=reason,
         cause=record.cause if record else None,
-        accepted=record.accepted if record else None,
         flags=record.flags if record else (),
         calls=len(record.exchanges) if record else None,
         tokens=record.tokens if record else None,

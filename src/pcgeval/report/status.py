@@ -155,7 +155,7 @@ class RunStatus:
 class _KnownTrial:
     """The part of a trial's record that the status needs; `seconds` is the time its calls took the model.
 
-    `fault` is why it failed if that was not the submission's fault and nobody accepted it.
+    `fault` is why it failed if that was not the submission's fault.
     """
 
     fingerprint: str

@@ -1,21 +1,18 @@
-"""Try out before a run what it will do: start each program, several at once, and do one trial of each submission."""
+"""Start each program before a run, several at once, to see whether it comes to ask the model."""
 
 import itertools
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.trials import RecordedTrial, TrialRecord
+from pcgeval.core.params import Limits, Model
 from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
 from pcgeval.generation.runners import ProgramRunner
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
 from pcgeval.sandbox.sandbox import Sandbox
-from pcgeval.submissions.load import Program, Submission
+from pcgeval.submissions.load import Program
 
 STARTS = 8  # of all programs together at least, and at once at most
 START_SECONDS = 60.0  # in which a program asks the model for the first time, or answers
@@ -56,7 +53,7 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     Raises:
         SandboxError: The sandbox could not be set up.
     """
-    limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1)
+    limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
     model = Model(backend="recorded", name="none")
     runners = {
         team: ProgramRunner(each, sandbox, limits, interpreter_for(each.folder)) for team, each in programs.items()
@@ -73,45 +70,3 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
 
     starts = itertools.islice(itertools.cycle(programs), max(STARTS, len(programs)) if programs else 0)
     yield from map_in_threads(start, list(starts), STARTS)
-
-
-def rehearse(
-    params: Params,
-    model: str,
-    submission: Submission,
-    backend: Backend,
-    folder: Path,
-    *,
-    trust_programs: bool = False,
-    recorded: Mapping[Trial, RecordedTrial] | None = None,
-) -> TrialRecord:
-    """Do the first trial of a submission as the stage will: its calls are real, and kept in the call log for the run.
-
-    Args:
-        params: The competition.
-        model: The model's key in params.
-        submission: The team's prompt or program.
-        backend: Where the model is asked.
-        folder: A temporary folder; response, record and lock go there.
-        trust_programs: Run a program without a sandbox where there is none.
-        recorded: Finished trials of a program, for a recorded model.
-
-    Raises:
-        PcgevalError: As for `do_trials`, but for a failed trial.
-    """
-    first = {"characters": params.competition.characters[0], "trials": 1}
-    one_trial = params.model_copy(update={"competition": params.competition.model_copy(update=first)})
-    records: list[TrialRecord] = []
-    try:
-        do_trials(
-            one_trial,
-            model,
-            [TeamTrials(submission, backend, folder / "raw", recorded or {})],
-            lambda trial, record, is_new: records.append(record),  # noqa: ARG005
-            state=folder / "state",
-            trust_programs=trust_programs,
-        )
-    except TrialFaultError:
-        if not records:
-            raise
-    return records[0]
