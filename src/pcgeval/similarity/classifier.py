@@ -9,12 +9,11 @@ torch and transformers take seconds to import; only loading a classifier that ne
 import functools
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,32 +114,17 @@ class Classifier:
     def predict_batches(
         self, batches: Sequence[Sequence[Item]], opened: Callable[[Item], Image.Image]
     ) -> Iterator[Predictions]:
-        """Yield the predictions of each batch in order; the next batches are prepared while the network computes.
+        """Yield the predictions of each batch in order; several are under way at once, in threads.
 
         Args:
             batches: Pictures, or what they are opened from.
-            opened: Opens a picture; called in several threads.
+            opened: Opens a picture.
 
         Raises:
             ClassifierError: As for `predict`.
         """
-        threads = os.cpu_count() or 1
-
-        def prepared(batch: Sequence[Item]) -> _Pixels:
-            return self._network.pixels([opened(each) for each in batch])
-
-        def classified(batch: Sequence[Item]) -> Predictions:  # numpy uses one core
-            return self._answer(prepared(batch))
-
-        is_small = isinstance(self._network, _SmallVit)
-        with ThreadPoolExecutor(threads) as pool:
-            under_way: deque[Future[Any]] = deque()
-            for batch in [*batches, *[None] * (threads + 1)]:
-                if batch is not None:
-                    under_way.append(pool.submit(classified if is_small else prepared, batch))
-                if under_way and (batch is None or len(under_way) > threads + 1):
-                    done = under_way.popleft().result()
-                    yield done if is_small else self._answer(done)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            yield from pool.map(lambda batch: self.predict([opened(each) for each in batch]), batches)
 
     def _answer(self, pixels: _Pixels) -> Predictions:
         probabilities, embeddings = self._network(pixels)
