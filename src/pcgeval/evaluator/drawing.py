@@ -4,37 +4,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from pcgeval.core.stage_files import BlockPath, KeyFrame
+from pcgeval.core.stage_files import BlockPath, KeyFrame, SimulatedLevel
 from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners, square_around
+from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
 _HOLD = 1000  # milliseconds for which a replay shows its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f"}
+SimulatedBlocks = Stability | SimulatedLevel  # the end of a level
 Fate = Literal["stayed", "moved", "broke", "not simulated"]
-
-
-class SimulatedBlocks(Protocol):
-    """The end of a level: a `Stability`, or a `SimulatedTrial` of simulations.json."""
-
-    @property
-    def types(self) -> Sequence[BlockType]:
-        """The type of each block."""
-
-    @property
-    def positions(self) -> Any:
-        """X and y in metres and the rotation in radians of each block."""
-
-    @property
-    def moved(self) -> Sequence[bool]:
-        """Whether each block moved or broke."""
-
-    @property
-    def dead(self) -> Sequence[bool]:
-        """Whether each block broke."""
 
 
 @dataclass(frozen=True)
