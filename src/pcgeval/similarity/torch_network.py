@@ -11,9 +11,9 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
-from pcgeval.similarity.classifier import Precision, unloadable
+from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import ClassifierError
+from pcgeval.similarity.source import ClassifierError, unloadable
 
 
 class TorchNetwork:
