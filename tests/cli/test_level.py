@@ -147,3 +147,12 @@ def test_engines_and_jittered_starts(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["pymunk"]["stability"] == found["stability"] == 1 > found["engines"]["box2d"]["stability"]
     assert len(found["starts"]) == 3
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("option", ["--png", "--svg", "--replay"])
+def test_a_picture_makes_no_folder(option, tmp_path, capsys):
+    Path("tower.txt").write_text(CALLS)
+    assert main(["level", "tower.txt", "--letter", "T", *CLASSIFIER, option, str(tmp_path / "nowhere" / "x")]) == 2
+    assert "nowhere: no such folder" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()

@@ -2,9 +2,12 @@
 
 import json
 import math
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import threadpoolctl
 from lxml import etree
 from params_for_tests import small_params
 
@@ -114,7 +117,32 @@ def test_pictures_of_before_and_after(classifier):
     replay = etree.fromstring(found.replay_svg())
     assert len(replay.findall(".//{*}g")) == 6
     assert len(replay.findall(".//{*}animateTransform")) == 2 * len(found.simulated.paths) > 0
-    assert found.svg(before=True) in found._repr_html_()
+    assert found._repr_html_().count("<svg") == 2
+
+
+def test_before_and_after_can_be_drawn_to_one_scale():
+    found = score_level(FALLING, "I", classify=False)
+    blocks = len(found.before), sum(not dead for dead in found.simulated.dead)
+
+    def pixels_of_a_block(*pictures):
+        black = [(np.asarray(picture) == 0).sum() for picture in pictures]
+        return [pixels / number for pixels, number in zip(black, blocks, strict=True)]
+
+    before, after = pixels_of_a_block(found.image(before=True), found.image())
+    assert before != pytest.approx(after, rel=0.1)
+    before, after = pixels_of_a_block(*found.before_and_after())
+    assert before == pytest.approx(after, rel=0.1)
+
+
+def test_linear_algebra_takes_one_thread(classifier):
+    picture = score_level(STANDING, "I", classify=False).image()
+    classifier.predict([picture])
+    before = [each["num_threads"] for each in threadpoolctl.threadpool_info()]
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(10):
+        classifier.predict([picture])
+    assert time.process_time() - cpu < 1.5 * (time.perf_counter() - wall)
+    assert [each["num_threads"] for each in threadpoolctl.threadpool_info()] == before
 
 
 def test_without_a_classifier_the_default_one_tells_the_letter(classifier):
@@ -126,7 +154,7 @@ def test_without_a_classifier_the_default_one_tells_the_letter(classifier):
 
 
 def test_a_replay_begins_as_written_and_ends_where_the_simulation_ended():
-    found = score_level(FALLING, "I")
+    found = score_level(FALLING, "I", classify=False)
     end, ways = found.simulated, {path.block: path.keys for path in found.simulated.paths}
     assert 0 < sum(end.dead) < len(end.dead)
     for number, (before, after) in enumerate(zip(found.before, end.positions, strict=True)):

@@ -7,11 +7,11 @@ import json
 import pytest
 from scoring_examples import uniform
 
-from pcgeval.core.stage_files import ScoreInterval
+from pcgeval.core.stage_files import RankingIntervals, ScoreInterval
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringRules, TeamResults
 from pcgeval.scoring.ranking import Entrant, rank
-from pcgeval.scoring.ranking_files import Bootstrap, metrics, ranking_csv, ranking_file, write_ranking
+from pcgeval.scoring.ranking_files import metrics, ranking_csv, ranking_file, write_ranking
 
 RULES = ScoringRules("A", 3, baseline="base")
 
@@ -42,7 +42,9 @@ def test_csv(ranking, scores):
 
 
 def test_json(ranking, scores, tmp_path):
-    write_ranking(tmp_path, ranking, scores, ranking_file(ranking, scores, Bootstrap(500, 7)))
+    write_ranking(
+        tmp_path, ranking, scores, ranking_file(ranking, scores, RankingIntervals(level=0.9, resamples=500, seed=7))
+    )
     value = json.loads((tmp_path / "ranking.json").read_text())
     assert value["winners"] == ["a,b"]
     assert value["baseline"] == "base"
@@ -57,7 +59,7 @@ def test_json(ranking, scores, tmp_path):
 
 
 def test_no_intervals_without_resamples(ranking, scores):
-    assert ranking_file(ranking, scores, Bootstrap()).intervals is None
+    assert ranking_file(ranking, scores).intervals is None
 
 
 def test_metrics_are_flat_numbers(ranking):
@@ -80,7 +82,7 @@ def test_no_winner_has_no_total(scores):
 
 
 def test_the_three_files_are_written(ranking, scores, tmp_path):
-    write_ranking(tmp_path / "results", ranking, scores, ranking_file(ranking, scores, Bootstrap()))
+    write_ranking(tmp_path / "results", ranking, scores, ranking_file(ranking, scores))
     assert sorted(path.name for path in (tmp_path / "results").iterdir()) == [
         "metrics.json",
         "ranking.csv",

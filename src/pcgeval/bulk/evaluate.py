@@ -9,14 +9,14 @@ import os
 import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
-from pcgeval.bulk.measure import LevelMeasurer, MeasuredLevel
+from pcgeval.bulk.measure import LevelMeasurer
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_text, to_json, write_bytes, write_json
 from pcgeval.core.layout import PACKAGED_DATA
@@ -25,12 +25,8 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.parallel import map_batches
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.stage_files import StageName
-from pcgeval.evaluator.level_score import TextKind, code_of, text_kind
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
-from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.errors import LevelError
-from pcgeval.levels.xml import level_xml
+from pcgeval.evaluator.walk import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
@@ -38,6 +34,7 @@ SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begi
 LOCK = ".evaluate.lock"
 ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # levels, some 1 kB each, and 4 bytes for each number of an embedding
+COLUMNS_VERSION = 2  # raise it when the columns change: parts with others are not continued
 BATCH_ROWS = 1024  # after so many rows without enough new levels for a batch, a smaller one is sent
 _OWN = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
@@ -76,26 +73,18 @@ class _PartNote(BaseModel):
 
 @dataclass(eq=False)
 class _Level:
-    """A level, before and after it was measured."""
+    """A level, and what was measured of it; its text is forgotten then."""
 
     xml: str
-    measured: MeasuredLevel | None = None
+    measured: LevelRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """A row on its way: with its level, or with why it has none."""
+@dataclass
+class _Batch:
+    """Rows of the input with their levels, None for those that have none; and the levels that nobody measured yet."""
 
-    id: str | None
-    letter: str | None
-    level: _Level | None = None
-    failed_stage: StageName | Literal["input"] | None = None
-    reason: str | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left to do: the response failed, or its level was measured."""
-        return self.level is None or self.level.measured is not None
+    rows: list[tuple[LevelRow, _Level | None]] = field(default_factory=list)
+    new: list[_Level] = field(default_factory=list)
 
 
 def evaluate(
@@ -110,13 +99,14 @@ def evaluate(
     rows_per_part: int = ROWS_PER_PART,
     processes: int | None = None,
     scheduler: str | None = None,
-    begin: Callable[[int | None], None] | None = None,
+    begin: Callable[[int | None], None] = lambda _: None,
     report: Callable[[LevelRow], None] = lambda _: None,
 ) -> EvaluationSummary:
     """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
 
     The rows are those of the input in its order; the files do not depend on the number of processes. A run that was
-    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the columns.
+    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the
+    columns; `score` is stability times similarity.
 
     Args:
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
@@ -145,33 +135,101 @@ def evaluate(
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
     source = resolve_source(similarity.model, similarity.revision) if classify else None
-    folder_of, sha256 = (source.folder, source.sha256) if source else (None, "")
-    measure = LevelMeasurer(physics, folder_of, sha256, similarity, embeddings)
+    classifiers = {source.sha256: source.folder} if source else {}
     settings = {
         "engine": installed_engine(physics),
         "packages": installed_packages(physics),
         "physics": physics.model_dump(mode="json"),
         "parquet": installed_versions("pyarrow"),
-        "classifier": sha256 or None,
+        "classifier": source.sha256 if source else None,
         "precision": similarity.precision if source else None,
         "classifier_packages": installed_versions(*packages_of(source, similarity)) if source else {},
         "embeddings": embeddings,
         "read_as": read_as,
         "rows_per_part": rows_per_part,
+        "columns": COLUMNS_VERSION,
     }
+    measure = LevelMeasurer(
+        physics, source.folder if source else None, source.sha256 if source else "", similarity, embeddings
+    )
+
+    def results(batches: Iterable[Sequence[str]]) -> Iterator[Sequence[LevelRow | None]]:
+        return map_batches(measure, batches, processes or os.cpu_count() or 1, scheduler, classifiers)
+
     _check_folder(folder)
     with lock_folder(folder, folder / LOCK):
         parts = _Parts(folder, settings)
-        if begin is not None:
-            rows = count_rows(files)
-            begin(None if rows is None else rows - sum(note.rows for note in parts.notes))
-        sender = _Sender(parts.unfinished(read_rows(files)), read_as, similarity.batch)
-        folders = {sha256: folder_of} if folder_of else {}
-        results = map_batches(measure, sender.batches(), processes or os.cpu_count() or 1, scheduler, folders)
-        for row in sender.rows(results):
+        rows = count_rows(files)
+        begin(None if rows is None else rows - sum(note.rows for note in parts.notes))
+        batches = _batches(parts.unfinished(read_rows(files)), read_as, similarity.batch)
+        for row in _measured(batches, results):
             report(row)
             parts.add(row)
         return parts.finish()
+
+
+def _batches(rows: Iterable[InputRow], read_as: TextKind | None, size: int) -> Iterator[_Batch]:
+    """Yield the rows in batches of `size` levels that were not met lately."""
+    known: OrderedDict[str, _Level] = OrderedDict()
+    batch = _Batch()
+    for count, row in enumerate(rows, start=1):
+        made, xml = _read(row, read_as)
+        if xml is None:
+            batch.rows.append((made, None))
+        else:
+            key = sha256_text(xml)
+            if key not in known:
+                known[key] = _Level(xml)
+                batch.new.append(known[key])
+            known.move_to_end(key)
+            batch.rows.append((made, known[key]))
+        if len(known) > REMEMBERED:
+            known.popitem(last=False)
+        if len(batch.new) == size or count % BATCH_ROWS == 0:
+            yield batch
+            batch = _Batch()
+    yield batch
+
+
+def _read(row: InputRow, read_as: TextKind | None) -> tuple[LevelRow, str | None]:
+    """Return a row of the table with its level in XML, or with why it has none."""
+    if row.fault is not None:
+        return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), None
+    walk = walk_to_level(row.text, read_as or text_kind(row.text))
+    return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason), walk.xml
+
+
+def _measured(
+    batches: Iterable[_Batch], results: Callable[[Iterable[Sequence[str]]], Iterable[Sequence[LevelRow | None]]]
+) -> Iterator[LevelRow]:
+    """Yield the rows of all batches in order; the levels of a row were sent with its batch or with one before."""
+    under_way: deque[_Batch] = deque()
+
+    def sent() -> Iterator[list[str]]:
+        for batch in batches:
+            under_way.append(batch)
+            yield [level.xml for level in batch.new]
+
+    for found in results(sent()):
+        batch = under_way.popleft()
+        for level, measured in zip(batch.new, found, strict=True):
+            level.xml, level.measured = "", measured or LevelRow(failed_stage="simulate", reason=CRASHED)
+        for row, of_row in batch.rows:
+            yield _joined(row, of_row.measured) if of_row and of_row.measured else row
+
+
+def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:
+    similarity = None
+    if row.letter and measured.probabilities:
+        similarity = measured.probabilities[LETTERS.index(row.letter)]
+    return replace(measured, id=row.id, letter=row.letter, similarity=similarity)
+
+
+def _score(row: LevelRow) -> float | None:
+    """Return stability x similarity; 0 for a level that failed, None for what was not read or not classified."""
+    if row.failed_stage is not None:
+        return None if row.failed_stage == "input" else 0.0
+    return None if row.stability is None or row.similarity is None else row.stability * row.similarity
 
 
 def _check_folder(folder: Path) -> None:
@@ -249,15 +307,15 @@ class _Parts:
     def _write(self) -> None:
         number = len(self.notes)
         failed = Counter(row.failed_stage for row in self.rows if row.failed_stage)
-        empty = hashlib.sha256().hexdigest()
         note = _PartNote(
             rows=len(self.rows),
             failed=dict(sorted(failed.items())),
-            input_sha256=self.input_hashes[number] if self.rows else empty,
+            input_sha256=self.input_hashes[number] if self.rows else hashlib.sha256().hexdigest(),
             settings=self.settings,
         )
+        pa = import_pyarrow()
         table = level_table(self.rows, self.engine, self.settings["classifier"], embeddings=self.settings["embeddings"])
-        scores = import_pyarrow().array([_score(row) for row in self.rows], import_pyarrow().float64())
+        scores = pa.array([_score(row) for row in self.rows], pa.float64())
         table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
         text = to_json(note.model_dump(), indent=None).encode()
         write_bytes(self._path(number), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
@@ -275,96 +333,3 @@ class _Parts:
                 f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
             )
         return note
-
-
-class _Sender:
-    """The rows on their way, from the input to the workers and on to the table."""
-
-    def __init__(self, rows: Iterable[InputRow], read_as: TextKind | None, batch_size: int) -> None:
-        self.input, self.batch_size = rows, batch_size
-        self.levels = _Levels(read_as)
-        self.pending: deque[_Pending] = deque()
-        self.sent: deque[list[_Level]] = deque()
-
-    def batches(self) -> Iterator[list[str]]:
-        """Yield the new levels of the next rows."""
-        for count, row in enumerate(self.input, start=1):
-            self.pending.append(self.levels.take(row))
-            if len(self.levels.new) == self.batch_size or count % BATCH_ROWS == 0:
-                yield self._send()
-        yield self._send()
-
-    def _send(self) -> list[str]:
-        batch, self.levels.new = self.levels.new, []
-        self.sent.append(batch)
-        return [level.xml for level in batch]
-
-    def rows(self, results: Iterable[Sequence[MeasuredLevel | None]]) -> Iterator[LevelRow]:
-        """Yield the row of the table for each row of the input, in order."""
-        for found in results:
-            for level, measured in zip(self.sent.popleft(), found, strict=True):
-                level.measured = measured or MeasuredLevel("simulate", CRASHED)
-                level.xml = ""
-            while self.pending and self.pending[0].is_done:
-                yield _level_row(self.pending.popleft())
-
-
-class _Levels:
-    """The levels that were met lately, so that equal ones are measured once; `new` are still to be sent."""
-
-    def __init__(self, read_as: TextKind | None) -> None:
-        self.read_as = read_as
-        self.known: OrderedDict[bytes, _Level] = OrderedDict()
-        self.new: list[_Level] = []
-
-    def take(self, row: InputRow) -> _Pending:
-        """Return a row with its level."""
-        if row.fault is not None:
-            return _Pending(row.id, row.letter, None, "input", f"{row.place}: {row.fault}")
-        kind = self.read_as or text_kind(row.text)
-        try:
-            code = code_of(row.text, kind)
-        except LevelError as error:
-            return _Pending(row.id, row.letter, None, "extract", error.reason)
-        try:
-            xml = row.text if code is None else level_xml(code)
-            if code is None:
-                level_blocks(xml)
-        except LevelError as error:
-            return _Pending(row.id, row.letter, None, "convert", error.reason)
-        key = hashlib.sha256(xml.encode("utf-8", errors="surrogatepass")).digest()
-        level = self.known.get(key)
-        if level is None:
-            level = self.known[key] = _Level(xml)
-            self.new.append(level)
-            if len(self.known) > REMEMBERED:
-                self.known.popitem(last=False)
-        else:
-            self.known.move_to_end(key)
-        return _Pending(row.id, row.letter, level)
-
-
-def _score(row: LevelRow) -> float | None:
-    """Return stability x similarity; 0 for a level that failed, None for what was not read or not classified."""
-    if row.failed_stage is not None:
-        return None if row.failed_stage == "input" else 0.0
-    return None if row.stability is None or row.similarity is None else row.stability * row.similarity
-
-
-def _level_row(row: _Pending) -> LevelRow:
-    found = row.level.measured if row.level else None
-    if found is None:
-        return LevelRow(row.id, row.letter, row.failed_stage, row.reason)
-    return LevelRow(
-        row.id,
-        row.letter,
-        found.failed_stage,
-        found.reason,
-        found.blocks,
-        found.moved,
-        found.stability,
-        found.starts,
-        found.probabilities[LETTERS.index(row.letter)] if found.probabilities and row.letter else None,
-        found.probabilities,
-        found.embedding,
-    )

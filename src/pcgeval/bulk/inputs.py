@@ -4,7 +4,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -86,54 +86,45 @@ def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
 
 
 def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:
-    """Return how many rows the files have; None with standard input, which can be read only once.
+    """Return how many rows files have; None if some come from standard input.
 
     Raises:
         FileError: A file cannot be read.
     """
-    rows = 0
+    if any(path == STDIN for _, path in files):
+        return None
+    total = 0
     for _, path in files:
-        if path == STDIN:
-            return None
         with open_regular(path, follow_link=True) as file:
             if path.suffix == PARQUET_SUFFIX:
-                pa = import_pyarrow()
-                try:
-                    rows += pa.parquet.read_metadata(file).num_rows
-                except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-                    raise _no_parquet(path, error) from error
+                with _parquet_errors(path):
+                    total += import_pyarrow().parquet.read_metadata(file).num_rows
             else:
-                rows += sum(line is None or bool(line.strip()) for line in _lines(file))
-    return rows
+                total += sum(1 for _ in _lines(file))
+    return total
 
 
 def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
-    if path == STDIN:
-        yield from _json_lines(name, sys.stdin.buffer)
-        return
-    with open_regular(path, follow_link=True) as file:
-        yield from _json_lines(name, file)
+    with nullcontext(sys.stdin.buffer) if path == STDIN else open_regular(path, follow_link=True) as file:
+        for number, line in _lines(file):
+            yield _json_row(f"{name} line {number}", line)
 
 
-def _json_lines(name: str, file: BinaryIO) -> Iterator[InputRow]:
-    for number, line in enumerate(_lines(file), start=1):
-        place = f"{name} line {number}"
-        if line is None:
-            yield InputRow(place, fault=f"is longer than {MAX_TEXT} bytes")
-        elif line.strip():
-            yield _json_row(place, line)
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Yield a file's lines; None for one that is too long to be kept in memory."""
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield each line that is not empty with its number; of one that is too long only the begin, which is so too."""
+    number = 0
     while line := file.readline(MAX_TEXT + 1):
-        is_long = len(line) > MAX_TEXT
-        yield None if is_long else line
-        while is_long and line and not line.endswith(b"\n"):
-            line = file.readline(MAX_TEXT)
+        number += 1
+        rest = line
+        while len(rest) > MAX_TEXT and not rest.endswith(b"\n"):
+            rest = file.readline(MAX_TEXT + 1)
+        if line.strip() or len(line) > MAX_TEXT:
+            yield number, line
 
 
 def _json_row(place: str, line: bytes) -> InputRow:
+    if len(line) > MAX_TEXT:
+        return InputRow(place, fault=f"is longer than {MAX_TEXT} bytes")
     try:
         values = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -143,35 +134,36 @@ def _json_row(place: str, line: bytes) -> InputRow:
     if not isinstance(values, dict):
         return InputRow(place, fault="is not a JSON object with id, letter and text")
     if missing := [column for column in COLUMNS if column not in values]:
-        known = values.get("id")
-        return InputRow(place, id=_id(known), fault=f"lacks {' and '.join(missing)}")
+        return InputRow(place, id=_id(values.get("id")), fault=f"lacks {' and '.join(missing)}")
     return _row(place, values["id"], values["letter"], values["text"])
 
 
 def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
     pa = import_pyarrow()
-    with open_regular(path, follow_link=True) as handle:
-        try:
-            names = pa.parquet.read_schema(handle).names
-            if missing := [column for column in COLUMNS if column not in names]:
-                raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
-            file = pa.parquet.ParquetFile(handle, read_dictionary=["text"])  # equal texts take the memory of one
-            number = 0
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group)
-                average = max(1, rows.total_byte_size // max(1, rows.num_rows))
-                size = min(_BATCH_ROWS, max(1, _BATCH_BYTES // average))
-                for batch in file.iter_batches(size, row_groups=[group], columns=list(COLUMNS)):
-                    columns = [batch.column(column) for column in COLUMNS]
-                    for values in zip(*columns, strict=True):
-                        number += 1
-                        yield _row(f"{name} row {number}", *(value.as_py() for value in values))
-        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise _no_parquet(path, error) from error
+    with open_regular(path, follow_link=True) as handle, _parquet_errors(path):
+        names = pa.parquet.read_schema(handle).names
+        if missing := [column for column in COLUMNS if column not in names]:
+            raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
+        file = pa.parquet.ParquetFile(handle, read_dictionary=["text"])  # equal texts take the memory of one
+        number = 0
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group)
+            average = max(1, rows.total_byte_size // max(1, rows.num_rows))
+            size = min(_BATCH_ROWS, max(1, _BATCH_BYTES // average))
+            for batch in file.iter_batches(size, row_groups=[group], columns=list(COLUMNS)):
+                for values in zip(*(batch.column(column) for column in COLUMNS), strict=True):
+                    number += 1
+                    yield _row(f"{name} row {number}", *(value.as_py() for value in values))
 
 
-def _no_parquet(path: Path, error: Exception) -> FileError:
-    return FileError(f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again.")
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (import_pyarrow().ArrowException, OSError, ValueError, OverflowError) as error:
+        raise FileError(
+            f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again."
+        ) from error
 
 
 def _row(place: str, identity: Any, letter: Any, text: Any) -> InputRow:

@@ -5,29 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from pcgeval.core.level_table import LevelRow
 from pcgeval.core.parallel import received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.core.stage_files import StageName
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.walk import end_of
 from pcgeval.similarity.classifier import loaded_classifier
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredLevel:
-    """The measurements of a level, whichever letter was asked for; None for what it did not reach."""
-
-    failed_stage: StageName | None = None
-    reason: str | None = None
-    blocks: int | None = None
-    moved: int | None = None
-    stability: float | None = None
-    starts: tuple[float, ...] | None = None
-    probabilities: tuple[float, ...] | None = None
-    embedding: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True)
@@ -48,26 +33,26 @@ class LevelMeasurer:
     similarity: Similarity
     embeddings: bool
 
-    def __call__(self, levels: Sequence[str]) -> list[MeasuredLevel]:
-        """Return what each level in XML gives."""
-        measured: list[MeasuredLevel] = []
+    def __call__(self, levels: Sequence[str]) -> list[LevelRow]:
+        """Return what each level in XML gives, whichever letter was asked for."""
+        measured: list[LevelRow] = []
         pictures: dict[int, Image.Image] = {}
         for number, xml in enumerate(levels):
-            try:
-                end = simulate(xml, self.physics, paths=False)
-            except SimulationError as error:
-                measured.append(MeasuredLevel("simulate", str(error)))
-            else:
-                pictures[number] = render(end)
-                measured.append(MeasuredLevel(None, None, end.total_blocks, end.moving_blocks, end.score, end.starts))
-        if self.classifier is not None and pictures:
-            folder = received_folder(self.classifier, self.classifier_sha256)
-            settings = self.similarity
-            classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-            found = classifier.predict(list(pictures.values()))
-            embeddings = found.embeddings.astype(np.float32)
-            rows = zip(pictures, found.probabilities.tolist(), embeddings, strict=True)
-            for number, probabilities, embedding in rows:
-                kept = embedding.copy() if self.embeddings else None
-                measured[number] = replace(measured[number], probabilities=tuple(probabilities), embedding=kept)
+            end = end_of(xml, self.physics, paths=False)
+            if isinstance(end, str):
+                measured.append(LevelRow(failed_stage="simulate", reason=end))
+                continue
+            measured.append(
+                LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+            )
+            pictures[number] = render(end)
+        if self.classifier is None or not pictures:
+            return measured
+        folder = received_folder(self.classifier, self.classifier_sha256)
+        classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
+        found = classifier.predict(list(pictures.values()))
+        for row, number in enumerate(pictures):
+            embedding = found.embeddings[row].astype(np.float32) if self.embeddings else None
+            probabilities = tuple(found.probabilities[row].tolist())
+            measured[number] = replace(measured[number], probabilities=probabilities, embedding=embedding)
         return measured

@@ -121,7 +121,13 @@ def try_submission(
         if record.reason is None:
             level = score_level(read_text(response), trial.letter, classifier, params.physics, read_as="response")
         else:
-            level = LevelScore(trial.letter, "response", params.physics, failed_stage="generate", reason=record.reason)
+            level = LevelScore(
+                letter=trial.letter,
+                read_as="response",
+                physics=params.physics,
+                failed_stage="generate",
+                reason=record.reason,
+            )
         output.put(_level_files(team, trial, level))
         picture = trial_file(folder / "images", "images", team, trial) if level.simulated else None
         printed = folder / printed_name(team, trial)

@@ -47,8 +47,8 @@ class LevelRow:
         embedding: The classifier's CLS token.
     """
 
-    id: str | None
-    letter: str | None
+    id: str | None = None
+    letter: str | None = None
     failed_stage: str | None = None
     reason: str | None = None
     blocks: int | None = None

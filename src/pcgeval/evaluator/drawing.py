@@ -4,37 +4,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
-from pcgeval.core.stage_files import BlockPath, KeyFrame
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners
+from pcgeval.core.stage_files import BlockPath, KeyFrame, SimulatedLevel
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners, square_around
+from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
 _HOLD = 1000  # milliseconds for which a replay shows its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f"}
+SimulatedBlocks = Stability | SimulatedLevel  # the end of a level
 Fate = Literal["stayed", "moved", "broke", "not simulated"]
-
-
-class SimulatedBlocks(Protocol):
-    """The end of a level: a `Stability`, or a `SimulatedTrial` of simulations.json."""
-
-    @property
-    def types(self) -> Sequence[BlockType]:
-        """The type of each block."""
-
-    @property
-    def positions(self) -> Any:
-        """X and y in metres and the rotation in radians of each block."""
-
-    @property
-    def moved(self) -> Sequence[bool]:
-        """Whether each block moved or broke."""
-
-    @property
-    def dead(self) -> Sequence[bool]:
-        """Whether each block broke."""
 
 
 @dataclass(frozen=True)
@@ -85,16 +67,17 @@ class _DrawnBlock(NamedTuple):
     fate: Literal["stayed", "moved", "broke"]
 
 
-def outlines(level: SimulatedBlocks) -> dict[str, str]:
+def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
     """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
 
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
-    little larger, are cut off at it.
+    little larger, are cut off at it. With `also`, the square holds the blocks of that state, too.
     """
     living = [block for block in _drawn_blocks(level) if block.fate != "broke"]
     if not living:
         return {}
-    corner, units = _view(living)
+    others = [block for block in _drawn_blocks(also) if block.fate != "broke"] if also else []
+    corner, units = _view([*living, *others])
     paths = {"stayed": "", "moved": ""}
     for block in living:
         paths[block.fate] += _outline(SPRITES[block.kind], block.place, corner, units)
@@ -143,11 +126,8 @@ def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
 
 def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
     """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
-    found = [point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)]
-    left, right = min(point.x for point in found), max(point.x for point in found)
-    bottom, top = min(point.y for point in found), max(point.y for point in found)
-    side = max(right - left, top - bottom)
-    return Point((left + right - side) / 2, (bottom + top + side) / 2), VIEW / side
+    corner, side = square_around([point for each in blocks for point in corners(COLLIDERS[each.kind], *each.place)])
+    return corner, VIEW / side
 
 
 def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float, float, float]:
@@ -156,9 +136,12 @@ def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
-def level_svg(level: SimulatedBlocks) -> str:
-    """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out."""
-    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level).items())
+def level_svg(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> str:
+    """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
+
+    With `also`, drawings of both states have one scale.
+    """
+    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, also).items())
     return _document(paths)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, corners
+from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, corners, square_around
 from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.blocks import BlockType
 
@@ -45,19 +45,21 @@ def _blackened(stability: Stability, size: int, margin: int, also: Stability | N
         )
     canvas = np.zeros((size, size), dtype=np.bool_)
     living = _living(stability)
+    seen = living + (_living(also) if also else [])
     if living:
-        shown = living + (_living(also) if also else [])
-        outline = [corner for kind, place in shown for corner in corners(COLLIDERS[kind], *place)]
-        camera = _Camera(outline, view)
+        corner, side = square_around([point for kind, place in seen for point in corners(COLLIDERS[kind], *place)])
+        scale = view * SUBPIXELS / side
         inner = canvas[margin : margin + view, margin : margin + view]
         for kind, place in living:
-            _fill_polygon(inner, camera.pixels(corners(SPRITES[kind], *place)))
+            outline = corners(SPRITES[kind], *place)
+            _fill_polygon(inner, [(round((p.x - corner.x) * scale), round((corner.y - p.y) * scale)) for p in outline])
     return canvas
 
 
 def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
-    places = zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
-    return [(kind, place) for kind, place, dead in places if not dead]
+    """Return the type and the place of each block that is not dead."""
+    blocks = zip(stability.types, stability.positions.tolist(), stability.dead, strict=True)
+    return [(kind, place) for kind, place, dead in blocks if not dead]
 
 
 def png_bytes(image: Image.Image) -> bytes:
@@ -89,22 +91,6 @@ def _png(rows: NDArray[np.uint8], shape: tuple[int, ...], *, bits: int) -> bytes
 
 def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-
-class _Camera:
-    """Turns metres into subpixels of a square view; x to the right, y downwards."""
-
-    def __init__(self, outline: Sequence[Point], view: int) -> None:
-        left, right = min(point.x for point in outline), max(point.x for point in outline)
-        bottom, top = min(point.y for point in outline), max(point.y for point in outline)
-        side = max(right - left, top - bottom)
-        self._left = (left + right - side) / 2
-        self._top = (bottom + top + side) / 2
-        self._scale = view * SUBPIXELS / side
-
-    def pixels(self, points: Sequence[Point]) -> list[tuple[int, int]]:
-        """Return where points of the level lie in the view."""
-        return [(round((p.x - self._left) * self._scale), round((self._top - p.y) * self._scale)) for p in points]
 
 
 def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:

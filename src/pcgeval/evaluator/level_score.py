@@ -2,67 +2,48 @@
 
 import html
 import math
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from pcgeval.core.params import PhysicsParams
-from pcgeval.core.stage_files import StageName
 from pcgeval.core.untrusted import printable_line
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks, level_svg, replay_svg
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
-from pcgeval.levels.blocks import Block, level_blocks
+from pcgeval.evaluator.walk import TextKind, Walk, text_kind, walk_to_end, walk_to_level
 from pcgeval.levels.calls import read_calls
 from pcgeval.levels.errors import LevelError
-from pcgeval.levels.extraction import extract_code, no_code_reason
 from pcgeval.levels.grid import COLUMNS, SHAPES, drop
-from pcgeval.levels.xml import level_xml
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.source import LABELS
 
 LIKELIEST = 5
-TextKind = Literal["response", "calls", "level"]
-_CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
 
 
-@dataclass(frozen=True, eq=False)
-class LevelScore:
-    """Everything known about one level.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LevelScore(Walk):
+    """Everything known about one level; how far its text came, and what was measured.
 
     Attributes:
         letter: The letter that was asked for.
         read_as: What the text was taken for: a model's `response`, whose last fenced block counts; bare `calls`; or a
             Science Birds `level` in XML.
         physics: The physics it is simulated with.
-        code: The calls as read, one a line; None if there are none.
-        xml: The level; None if there is none.
-        before: The blocks as the level has them.
-        simulated: The end of its simulation; None if there is none.
         blocks: Each call, or each block of a level in XML, with what became of it.
         probabilities: What the classifier gives each letter, A to Z; empty without a picture or without a classifier.
-        failed_stage: The stage in which the level failed; None if it did not.
-        reason: Why it failed.
         embedding: The classifier's vector of the picture; empty without a picture or without a classifier.
     """
 
     letter: str
     read_as: TextKind
     physics: PhysicsParams
-    code: str | None = None
-    xml: str | None = None
-    before: tuple[Block, ...] = ()
-    simulated: Stability | None = None
     blocks: tuple[CalledBlock, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
-    failed_stage: StageName | None = None
-    reason: str | None = None
     embedding: tuple[float, ...] = ()
 
     @property
@@ -166,7 +147,10 @@ class LevelScore:
     def _repr_html_(self) -> str:
         """Return both drawings and the scores, for notebooks."""
         words = f"{self.letter}: {self.verdict}"
-        pictures = (self.svg(before=True) + self.svg()) if self.simulated and self.before else ""
+        pictures = ""
+        if self.simulated and self.before:
+            before, after = self._drawn(before=True), self._drawn(before=False)
+            pictures = level_svg(before, also=after) + level_svg(after, also=before)
         return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(words)}</p>'
 
     def _drawn(self, *, before: bool) -> Stability:
@@ -195,79 +179,33 @@ def score_level(
     Args:
         text: A model's response, bare calls, or a level in XML.
         letter: The capital letter that it is to look like.
-        classifier: Tells how much it does; default: pcgeval's own, loaded once.
+        classifier: Tells how much it does; default: pcgeval's own, which is loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         read_as: What to take the text for; default: as it looks. A competition counts responses alone.
         classify: Without it the level is only simulated: `probabilities` is empty, and the similarity unknown.
 
     Raises:
         ValueError: The letter is none of A to Z.
-        ClassifierError: The default classifier cannot be loaded.
+        ClassifierError: pcgeval's own classifier cannot be loaded.
     """
     if letter not in LABELS:
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
     physics = physics or PhysicsParams()
     read_as = read_as or text_kind(text)
-    before: tuple[Block, ...] = ()
-    code = None
-
-    def failed(stage: StageName, reason: str) -> LevelScore:
-        return LevelScore(letter, read_as, physics, code, before=before, failed_stage=stage, reason=reason)
-
-    try:
-        code = code_of(text, read_as)
-    except LevelError as error:
-        return failed("extract", error.reason)
-    try:
-        xml = text if code is None else level_xml(code)
-        before = level_blocks(xml)
-    except LevelError as error:
-        return failed("convert", error.reason)
-    try:
-        end = simulate(xml, physics)
-    except SimulationError as error:
-        return failed("simulate", str(error))
-    names = [call.text for call in read_calls(code)] if code is not None else [block.type for block in before]
-    probabilities: dict[str, float] = {}
-    embedding: tuple[float, ...] = ()
-    if classify:
-        classifier = classifier or loaded_classifier()
-        found = classifier.predict([render(end)])
-        probabilities = dict(zip(classifier.labels, found.probabilities[0].tolist(), strict=True))
-        embedding = tuple(found.embeddings[0].tolist())
-    blocks = tuple(called_blocks(names, before, end))
-    return LevelScore(letter, read_as, physics, code, xml, before, end, blocks, probabilities, embedding=embedding)
-
-
-def text_kind(text: str) -> TextKind:
-    """Return what a text is: a level begins with `<`, calls stand on lines of their own and not in a fenced block."""
-    if text.lstrip("\ufeff \t\r\n").startswith("<"):
-        return "level"
-    if "```" not in text and _CALL_LINE.search(text):
-        return "calls"
-    return "response"
-
-
-def level_of(text: str) -> str:
-    """Return the level that a text describes, whatever kind of text it is.
-
-    Raises:
-        LevelError: It holds no calls, or they cannot be carried out.
-    """
-    code = code_of(text, text_kind(text))
-    return text if code is None else level_xml(code)
-
-
-def code_of(text: str, kind: TextKind) -> str | None:
-    """Return the calls of a text, one a line, bare ones as if they stood in a fenced block; None for a level.
-
-    Raises:
-        LevelError: It holds none.
-    """
-    if kind == "level":
-        return None
-    response = text if kind == "response" else f"```\n{text}\n```"
-    code = extract_code(response)
-    if code is None:
-        raise LevelError(no_code_reason(response))
-    return code
+    walk = walk_to_end(walk_to_level(text, read_as), physics)
+    known = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk))
+    if walk.simulated is None:
+        return known
+    calls: list[str] = [block.type for block in walk.before]
+    if walk.code is not None:
+        calls = [call.text for call in read_calls(walk.code)]
+    known = replace(known, blocks=tuple(called_blocks(calls, walk.before, walk.simulated)))
+    if not classify:
+        return known
+    classifier = classifier or loaded_classifier()
+    found = classifier.predict([known.image()])
+    return replace(
+        known,
+        probabilities=dict(zip(classifier.labels, found.probabilities[0].tolist(), strict=True)),
+        embedding=tuple(found.embeddings[0].tolist()),
+    )

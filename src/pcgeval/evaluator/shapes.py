@@ -1,6 +1,7 @@
 """The two blocks of the competition: what collides and what is drawn, as in the Science Birds Evaluator."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pcgeval.levels.blocks import BlockType
@@ -39,3 +40,11 @@ def corners(size: Size, x: float, y: float, angle: float) -> list[Point]:
             (-half_width, half_height),
         )
     ]
+
+
+def square_around(points: Sequence[Point]) -> tuple[Point, float]:
+    """Return the smallest square on the middle of points that holds all of them: its upper left corner and its side."""
+    left, right = min(point.x for point in points), max(point.x for point in points)
+    bottom, top = min(point.y for point in points), max(point.y for point in points)
+    side = max(right - left, top - bottom)
+    return Point((left + right - side) / 2, (bottom + top + side) / 2), side

@@ -1,13 +1,13 @@
 """The result of simulating one level: which blocks stayed where they were put."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.layout import Trial, tag
-from pcgeval.core.stage_files import BlockPath, SimulationsFile, StabilityEntry, StabilityFile, rate
+from pcgeval.core.stage_files import BlockPath, StabilityEntry, StabilityFile, rate
 from pcgeval.levels.blocks import BlockType
 
 
@@ -46,38 +46,32 @@ class Stability:
 
     @property
     def score(self) -> float:
-        """The share of blocks that stayed, 0 to 1.
-
-        A level without blocks scores 0: nothing stands. The official evaluator divides 0 by 0 there and writes NaN,
-        which no later stage can use; the rules give nothing for an empty level.
-        """
-        return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0
+        """The share of blocks that stayed, 0 to 1."""
+        return share_that_stayed(self.moved)
 
 
-def read_simulations(content: SimulationsFile) -> dict[Trial, Stability]:
-    """Return the simulated levels that `simulations.json` holds."""
-    return {
-        Trial(each.letter, each.trial): Stability(
-            each.types, np.array(each.positions).reshape(-1, 3), each.moved, each.dead, each.best_of or 1, each.starts
-        )
-        for each in content.trials
-    }
+def share_that_stayed(moved: Sequence[bool]) -> float:
+    """Return the share of blocks that stayed, 0 to 1, from whether each of them moved or died.
+
+    A level without blocks scores 0: nothing stands. The official evaluator divides 0 by 0 there and writes NaN, which
+    no later stage can use; the rules give nothing for an empty level.
+    """
+    return (len(moved) - sum(moved)) / len(moved) if moved else 0.0
 
 
-def stability_file(team: str, letter: str, simulated: Mapping[Trial, Stability]) -> StabilityFile:
-    """Return a letter's file as the Science Birds Evaluator writes it.
+def stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:
+    """Return a letter's file as the Science Birds Evaluator writes it, from which blocks of each level moved.
 
     The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
     every machine.
     """
-    results = {trial: result for trial, result in sorted(simulated.items()) if trial.letter == letter}
     levels = tuple(
         StabilityEntry(
-            name=f"{team}/levels/{letter}/{tag(team, trial)}.xml",
-            score=result.score,
-            total_blocks=result.total_blocks,
-            moving_blocks=result.moving_blocks,
+            name=f"{team}/levels/{trial.letter}/{tag(team, trial)}.xml",
+            score=share_that_stayed(of_level),
+            total_blocks=len(of_level),
+            moving_blocks=sum(of_level),
         )
-        for trial, result in results.items()
+        for trial, of_level in sorted(moved.items())
     )
     return StabilityFile(count=len(levels), rate=rate([each.score for each in levels]), levels=levels)

@@ -5,13 +5,11 @@ simulated it, so that only new levels are simulated again; the folder can be del
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pymunk
 
 from pcgeval.core.console import Progress
@@ -46,15 +44,16 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES, SimulationError, simulate
+from pcgeval.evaluator.physics import ENGINE_PACKAGES
 from pcgeval.evaluator.stability import Stability, stability_file
-from pcgeval.levels.errors import LevelError
+from pcgeval.evaluator.walk import end_of
 from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
+Levels = Mapping[Trial, bytes | str | None]  # a team's levels: each, or why it cannot be read, or None for none
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
@@ -75,24 +74,24 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         WorkerError: No process can be started.
         ClusterError: The cluster of `execution.scheduler` cannot be used.
     """
-    store = SimulationStore(root / CACHE, params.physics)
-    pairs = list(product(params.models, params.teams))
-    levels = {
-        (model, team, trial): content
-        for model, team in pairs
-        for trial in trials(params)
-        if (content := _read(trial_file(root / stage_dir("levels", model, team), "levels", team, trial))) is not None
+    levels: dict[tuple[str, str], Levels] = {
+        (model, team): {
+            trial: _read(trial_file(root / stage_dir("levels", model, team), "levels", team, trial))
+            for trial in trials(params)
+        }
+        for model, team in product(params.models, params.teams)
     }
-    store.simulate((content for content in levels.values() if isinstance(content, bytes)), params, processes)
+    folder = root / CACHE / _maker(params.physics)
+    every = (level for of_team in levels.values() for level in of_team.values() if isinstance(level, bytes))
+    _simulate_new(every, params, folder, processes)
     stability, images, replays = (root / DATA / name for name in ("stability", "images", "replays"))
     with (
         rewritten_folder(stability, keep=root / DATA / "levels"),
         rewritten_folder(images, keep=root / DATA / "levels"),
         rewritten_folder(replays, keep=root / DATA / "levels"),
     ):
-        for model, team in pairs:
-            of_team = {trial: levels.get((model, team, trial)) for trial in trials(params)}
-            _write_team(params.physics, root, model, team, of_team, store)
+        for (model, team), of_team in levels.items():
+            _write_team(params.physics, root, model, team, of_team, folder)
 
 
 def _read(path: Path) -> bytes | str | None:
@@ -107,150 +106,101 @@ def _read(path: Path) -> bytes | str | None:
         raise
 
 
-def _write_team(
-    physics: PhysicsParams,
-    root: Path,
-    model: str,
-    team: str,
-    levels: Mapping[Trial, bytes | str | None],
-    store: "SimulationStore",
-) -> None:
+def _maker(physics: PhysicsParams) -> str:
+    """Return one hash over all that decides a simulation beside the level: engine, physics, packages and code."""
+    packages, source = installed_packages(physics), source_sha256("evaluator", "levels")
+    return sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
+
+
+def _kept_file(folder: Path, level: bytes) -> Path:
+    """Return where the simulation of a level is kept; its picture lies beside it."""
+    name = sha256_bytes(level)
+    return folder / name[:2] / f"{name}.json"
+
+
+def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, processes: int | None) -> None:
+    """Simulate the levels that were not simulated before, equal ones once; one that crashed is tried in each run."""
+    new = {path: level for level in levels if not (path := _kept_file(folder, level)).is_file()}
+    if not new:
+        return  # a cluster need not be there
+    processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
+    work = partial(_simulate, physics=params.physics)
+    batches = ([level] for level in new.values())
+    progress = Progress("simulate", len(new))
+    for path, (answer,) in zip(new, map_batches(work, batches, processes, chosen_scheduler(params)), strict=True):
+        progress.step()
+        if answer is not None:
+            simulation, picture = answer
+            write_bytes(path.with_suffix(".png"), picture)
+            simulation.write(path)  # last: it vouches for the picture
+
+
+def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+    return [_kept(end_of(level, physics)) for level in levels]
+
+
+def _kept(end: Stability | str) -> tuple[KeptSimulation, bytes]:
+    """Return a simulation, or why there is none, as it is kept; and its picture."""
+    if isinstance(end, str):
+        return KeptSimulation(reason=end), b""
+    level = SimulatedLevel(
+        best_of=end.trial,
+        types=end.types,
+        positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
+        moved=end.moved,
+        dead=end.dead,
+        starts=end.starts,
+    )
+    return KeptSimulation(level=level, paths=end.paths), level_png(end)
+
+
+def _read_kept(path: Path) -> KeptSimulation:
+    if not path.is_file():
+        return KeptSimulation(reason=CRASHED)
+    try:
+        return KeptSimulation.read(path)
+    except FileError as error:
+        raise FileError(f"{error} If it is damaged, delete {CACHE}.") from error
+
+
+def _write_team(physics: PhysicsParams, root: Path, model: str, team: str, levels: Levels, folder: Path) -> None:
     raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
     summaries = read_summaries(root / summaries_file(model, team))
-    simulations: dict[Trial, KeptSimulation] = {}
+    simulated: dict[Trial, SimulatedLevel] = {}
+    replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
     for trial, level in sorted(levels.items()):
         if level is None:
             failure = summaries[trial].failure if trial in summaries else None
             outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
             continue
-        simulation = KeptSimulation(reason=level) if isinstance(level, str) else store.read(level)
-        if simulation.reason is not None:
-            outcomes.append(failed(trial, "simulate", simulation.reason))
+        if isinstance(level, str):
+            outcomes.append(failed(trial, "simulate", level))
             continue
-        simulations[trial] = simulation
-        assert isinstance(level, bytes)  # noqa: S101 - it was simulated
-        picture = store.read_picture(level)
+        kept_file = _kept_file(folder, level)
+        simulation = _read_kept(kept_file)
+        if simulation.level is None:
+            outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
+            continue
+        simulated[trial] = simulation.level
+        if simulation.paths:
+            replayed.append(ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths))
+        picture = kept_file.with_suffix(".png").read_bytes()
         outcomes.append(succeeded(trial, sha256_bytes(picture)))
         write_bytes(trial_file(images, "images", team, trial), picture)
-    stabilities = {trial: _stability(each.level) for trial, each in simulations.items() if each.level is not None}
     for letter in sorted({trial.letter for trial in levels}):
-        stability_file(team, letter, stabilities).write(letter_file(stability, letter))
+        moved = {trial: level.moved for trial, level in simulated.items() if trial.letter == letter}
+        stability_file(team, moved).write(letter_file(stability, letter))
     SimulationsFile(
         engine=installed_engine(physics),
         packages=installed_packages(physics),
         physics=physics.model_dump(mode="json"),
         trials=tuple(
-            SimulatedTrial(letter=trial.letter, trial=trial.number, **dict(simulation.level or ()))
-            for trial, simulation in simulations.items()
+            SimulatedTrial(letter=trial.letter, trial=trial.number, **dict(level)) for trial, level in simulated.items()
         ),
     ).write(stability / SIMULATIONS_FILE)
-    ReplaysFile(
-        trials=tuple(
-            ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths)
-            for trial, simulation in simulations.items()
-            if simulation.paths
-        )
-    ).write(root / replays_file(model, team))
+    ReplaysFile(trials=tuple(replayed)).write(root / replays_file(model, team))
     write_outcomes(stability, outcomes)
-
-
-def _stability(level: SimulatedLevel) -> Stability:
-    positions = np.array(level.positions).reshape(-1, 3)
-    return Stability(level.types, positions, level.moved, level.dead, level.best_of or 1, level.starts)
-
-
-@dataclass(frozen=True)
-class SimulationStore:
-    """The simulations of levels with one physics, by the hash of the level.
-
-    Attributes:
-        cache: The folder in which they are kept.
-        physics: The settings.
-        crashed: The files of levels that ended every process; they are tried again in the next run.
-    """
-
-    cache: Path
-    physics: PhysicsParams
-    crashed: set[Path] = field(default_factory=set)
-    _files: dict[bytes, Path] = field(default_factory=dict, repr=False)
-
-    def simulate(self, levels: Iterable[bytes], params: Params, processes: int | None = None) -> None:
-        """Simulate those levels that were not simulated before, equal ones once.
-
-        Raises:
-            WorkerError: No process can be started.
-            ClusterError: The cluster of `execution.scheduler` cannot be used.
-        """
-        new = {path: level for level in levels if not (path := self._file(level)).is_file()}
-        if not new:
-            return  # a cluster need not be there
-        processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
-        work = partial(_simulate, physics=self.physics)
-        batches = ([level] for level in new.values())
-        progress = Progress("simulate", len(new))
-        for path, (answer,) in zip(new, map_batches(work, batches, processes, chosen_scheduler(params)), strict=True):
-            progress.step()
-            if answer is None:
-                self.crashed.add(path)
-                continue
-            simulation, picture = answer
-            write_bytes(path.with_suffix(".png"), picture)
-            simulation.write(path)  # last: it vouches for the picture
-
-    def read(self, level: bytes) -> KeptSimulation:
-        """Return the simulation of a level.
-
-        Raises:
-            FileError: It was not simulated, or what is kept of it is damaged.
-        """
-        if self._file(level) in self.crashed:
-            return KeptSimulation(reason=CRASHED)
-        try:
-            return KeptSimulation.read(self._file(level))
-        except FileError as error:
-            raise FileError(f"{error} If it is damaged, delete {self.cache}.") from error
-
-    def read_picture(self, level: bytes) -> bytes:
-        """Return the PNG of a simulated level."""
-        return self._file(level).with_suffix(".png").read_bytes()
-
-    @cached_property
-    def _folder(self) -> Path:
-        """The folder of all that decides a simulation beside the level: engine, physics, packages and code."""
-        physics = self.physics
-        packages, source = installed_packages(physics), source_sha256("evaluator", "levels")
-        return self.cache / sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
-
-    def _file(self, level: bytes) -> Path:
-        if level not in self._files:
-            name = sha256_bytes(level)
-            self._files[level] = self._folder / name[:2] / f"{name}.json"
-        return self._files[level]
-
-
-def _simulate(levels: Iterable[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
-    return list(_simulations(levels, physics))
-
-
-def _simulations(levels: Iterable[bytes], physics: PhysicsParams) -> Iterator[tuple[KeptSimulation, bytes]]:
-    for level in levels:
-        try:
-            end = simulate(level, physics)
-        except LevelError as error:
-            yield KeptSimulation(reason=error.reason), b""
-        except SimulationError as error:
-            yield KeptSimulation(reason=str(error)), b""
-        else:
-            simulated = SimulatedLevel(
-                best_of=end.trial,
-                types=end.types,
-                positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
-                moved=end.moved,
-                dead=end.dead,
-                starts=end.starts,
-            )
-            yield KeptSimulation(level=simulated, paths=end.paths), level_png(end)
 
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.untrusted import listed
 
 UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran
 
@@ -148,10 +149,7 @@ def _check_provenance(results: CompetitionResults) -> None:
             for team, each in teams.items():
                 users.setdefault(getattr(each.provenance, kind), []).append(f"{team} ({model})")
         if len(users) > 1:
-            named = "; ".join(
-                f"{name}: {', '.join(sorted(users[name])[:5])}{' ...' if len(users[name]) > 5 else ''}"
-                for name in sorted(users)
-            )
+            named = "; ".join(f"{name}: {listed(sorted(users[name]), 5)}" for name in sorted(users))
             raise ScoringError(
                 f"results of different {kind}s cannot meet in one ranking: {named}. "
                 f"Evaluate all teams and models with the same {kind}."
@@ -160,15 +158,13 @@ def _check_provenance(results: CompetitionResults) -> None:
 
 def _check_file_counts(results: CompetitionResults) -> None:
     """The official script ends without a word and without results when a team's numbers of files differ."""
+    kinds = ("stability", "similarity", "diversity")
     for model, teams in results.models.items():
         for team, each in teams.items():
-            letters = each.letters.values()
-            stability = sum(letter.stability is not None for letter in letters)
-            similarity = sum(letter.similarity is not None for letter in letters)
-            diversity = sum(letter.diversity is not None for letter in letters)
-            if not stability == similarity == diversity:
+            counts = [sum(getattr(letter, kind) is not None for letter in each.letters.values()) for kind in kinds]
+            if len(set(counts)) > 1:
                 raise ScoringError(
-                    f"model {model!r}, team {team!r}: {stability} stability, {similarity} similarity and {diversity} "
+                    f"model {model!r}, team {team!r}: {counts[0]} stability, {counts[1]} similarity and {counts[2]} "
                     "diversity files. The official script gives no results at all then: make the missing files, or "
                     "set official_quirks to false to score what is there."
                 )

@@ -5,7 +5,6 @@ Exact numbers are texts in JSON, as in the official files; the metrics are round
 
 import csv
 import io
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -15,17 +14,8 @@ from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
 from pcgeval.core.stage_files import RankingFile, RankingIntervals, RankingRules, plain
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores
 from pcgeval.scoring.ranking import Ranking
-from pcgeval.scoring.uncertainty import LEVEL
 
 _METRIC_DIGITS = 4
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Settings of the intervals of a ranking; no resamples means no intervals."""
-
-    resamples: int = 0
-    seed: int = 0
 
 
 def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:
@@ -53,9 +43,8 @@ def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     return text.getvalue()
 
 
-def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) -> RankingFile:
+def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: RankingIntervals | None = None) -> RankingFile:
     """Return all that is known of the ranking, with the rules and tools that it came from."""
-    intervals = RankingIntervals(level=LEVEL, resamples=drawn.resamples, seed=drawn.seed)
     return RankingFile(
         winners=ranking.winners,
         reason=ranking.reason,
@@ -72,7 +61,7 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, drawn: Bootstrap) 
             name: tuple(version for _, version in found)
             for name, found in groupby(sorted(scores.provenance.packages), key=itemgetter(0))
         },
-        intervals=intervals if drawn.resamples else None,
+        intervals=intervals,
         teams=ranking.rows,
     )
 

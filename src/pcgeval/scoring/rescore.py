@@ -8,10 +8,9 @@ from pcgeval.scoring.formulas import CompetitionScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.ranking_files import Bootstrap, ranking_file, write_ranking
+from pcgeval.scoring.ranking_files import ranking_file, write_ranking
 from pcgeval.scoring.results import read_source
 from pcgeval.scoring.tables import Reproduction, compare, holds_tables, published_baselines, read_tables
-from pcgeval.scoring.uncertainty import bootstrap
 
 OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not take it for a team
 
@@ -37,7 +36,6 @@ def rescore(
     *,
     baselines: Collection[str] = (),
     disqualified: Collection[str] = (),
-    intervals: Bootstrap | None = None,
 ) -> Rescored:
     """Score and rank from folders, and write `<out>/<model>/` with the official files and the ranking's three files.
 
@@ -48,12 +46,11 @@ def rescore(
         rules: Letters, trials, quirks and the baseline to beat; the 26 letters and ten trials if None.
         baselines: Teams that are scored but not ranked; `rules.baseline` is one of them without being named.
         disqualified: Teams that are left out of everything and shown as disqualified.
-        intervals: Resamples and seed of the uncertainty; none if None.
 
     Raises:
         ScoringError: A folder, a file or a value is not as it should be, or the folders have different teams.
     """
-    rules, intervals = rules or ScoringRules(), intervals or Bootstrap()
+    rules = rules or ScoringRules()
     sources = _names(folders, out)
     tables = {name: read_tables(folder, rules) for name, folder in sources.items() if holds_tables(folder)}
     results = CompetitionResults(
@@ -75,14 +72,14 @@ def rescore(
         *(Entrant(each.team, role="baseline" if each.team in unranked else "participant") for each in scores.totals),
         *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
     ]
-    ranking = rank(scores, entrants, bootstrap(results, rules, intervals.resamples, intervals.seed))
+    ranking = rank(scores, entrants)
     files = {each.model: official_files(each, rules, unranked) for each in scores.models}
     reproductions = tuple(
         compare(tables[each.model], each, files[each.model]) for each in scores.models if each.model in tables
     )
     for model, content in files.items():
         content.write(out / model)
-    write_ranking(out, ranking, scores, ranking_file(ranking, scores, intervals))
+    write_ranking(out, ranking, scores, ranking_file(ranking, scores))
     return Rescored(scores, ranking, reproductions)
 
 

@@ -5,7 +5,8 @@ are untrusted: `stage_files` bounds sizes before reading and names every value t
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,28 +47,23 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         ScoringError: The folder has no teams, or an entry names no trial.
     """
     try:
-        folders = [path for path in source.iterdir() if path.is_dir()]
+        folders = {
+            path.name: path
+            for path in sorted(source.iterdir(), key=lambda path: byte_order(path.name))
+            if path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_TEAMS
+        }
     except OSError as error:
         raise ScoringError(f"{source}: cannot be read ({error.strerror}). Name a folder of results.") from error
-    results = {}
-    for path in sorted(folders, key=lambda path: byte_order(path.name)):
-        if path.name.startswith(".") or path.name in RESERVED_TEAMS:
-            continue
-        if not path.name.isprintable():
-            raise ScoringError(f"{source}: the folder name {path.name!r} is no team name. Rename or remove it.")
-        results[path.name] = read_team({name: path / name for name in STAGE_DIRS}, rules)
-    if not results:
+    if unprintable := next((name for name in folders if not name.isprintable()), None):
+        raise ScoringError(f"{source}: the folder name {unprintable!r} is no team name. Rename or remove it.")
+    has_stages = any((path / stage).is_dir() for path in folders.values() for stage in STAGE_DIRS)
+    has_folders = any(each.is_dir() for path in folders.values() for each in path.iterdir())
+    if not folders or (has_folders and not has_stages):
         raise ScoringError(
-            f"{source}: has no team folders. Name the folder that holds <TEAM>/stability/<C>.json and so on."
-        )
-    if not any((source / team / stage).is_dir() for team in results for stage in STAGE_DIRS) and any(
-        each.is_dir() for team in results for each in (source / team).iterdir()
-    ):
-        raise ScoringError(
-            f"{source}: its folders hold no results of teams. Name the folder of one model, which holds "
+            f"{source}: has no team folders with results. Name the folder of one model, which holds "
             "<TEAM>/stability/<C>.json and so on."
         )
-    return results
+    return {team: read_team({name: path / name for name in STAGE_DIRS}, rules) for team, path in folders.items()}
 
 
 def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
@@ -77,13 +73,13 @@ def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
         FileError: A file is there but is not what the official tools write.
         ScoringError: An entry names no trial.
     """
-    letters = {letter: read_letter(folders, letter, rules) for letter in rules.letters}
-    done = sum(
-        trial in stability and trial in similarity
+    letters = {letter: _read_letter(folders, letter, rules) for letter in rules.letters}
+    done = [
+        trial
         for each in letters.values()
-        for stability, similarity in [(first_by_trial(each.stability), first_by_trial(each.similarity))]
-        for trial in range(1, rules.trials + 1)
-    )
+        for trial in first_by_trial(each.stability).keys() & first_by_trial(each.similarity).keys()
+        if 1 <= trial <= rules.trials
+    ]
     simulations = _if_there(SimulationsFile, folders["stability"] / SIMULATIONS_FILE)
     classifier = _if_there(ClassifierFile, folders["similarity"] / CLASSIFIER_FILE)
     provenance = Provenance(
@@ -91,25 +87,26 @@ def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
         f"{classifier.name} sha256:{classifier.sha256}" if classifier else UNKNOWN,
         frozenset(pair for each in (simulations, classifier) if each for pair in each.packages.items()),
     )
-    return TeamResults(letters, len(rules.letters) * rules.trials - done, provenance)
+    return TeamResults(letters, len(rules.letters) * rules.trials - len(done), provenance)
 
 
-def read_letter(folders: StageFolders, letter: str, rules: ScoringRules) -> LetterResults:
-    """Read one letter's three files; see `read_team`."""
-    stability_path, similarity_path = (
-        letter_file(folders["stability"], letter),
-        letter_file(folders["similarity"], letter),
-    )
-    stability = _if_there(StabilityFile, stability_path)
-    similarity = _if_there(SimilarityFile, similarity_path)
-    diversity = _if_there(DiversityFile, letter_file(folders["diversity"], letter))
-    return LetterResults(
-        tuple(_entry(stability_path, each.name, each.score, rules) for each in stability.levels) if stability else None,
-        tuple(_entry(similarity_path, each.name, each.similarity, rules) for each in similarity.trials)
-        if similarity
-        else None,
-        from_float(diversity.rate) if diversity else None,
-    )
+def _read_letter(folders: StageFolders, letter: str, rules: ScoringRules) -> LetterResults:
+    paths = {name: letter_file(folder, letter) for name, folder in folders.items()}
+    stability = _if_there(StabilityFile, paths["stability"])
+    similarity = _if_there(SimilarityFile, paths["similarity"])
+    diversity = _if_there(DiversityFile, paths["diversity"])
+
+    def entries(path: Path, values: Iterable[tuple[str, float]]) -> tuple[Entry, ...]:
+        return tuple(_entry(path, tag, value, rules) for tag, value in values)
+
+    results = LetterResults(diversity=from_float(diversity.rate) if diversity else None)
+    if stability:
+        values = entries(paths["stability"], ((each.name, each.score) for each in stability.levels))
+        results = replace(results, stability=values)
+    if similarity:
+        values = entries(paths["similarity"], ((each.name, each.similarity) for each in similarity.trials))
+        results = replace(results, similarity=values)
+    return results
 
 
 def _if_there(kind: type[Kind], path: Path) -> Kind | None:

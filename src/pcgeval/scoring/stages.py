@@ -1,6 +1,7 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 
 from pcgeval.core.files import rewritten_folder
@@ -14,15 +15,16 @@ from pcgeval.core.layout import (
     summaries_file,
 )
 from pcgeval.core.params import Params
+from pcgeval.core.stage_files import RankingIntervals
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.ranking_files import Bootstrap, ranking_file, write_ranking
+from pcgeval.scoring.ranking_files import ranking_file, write_ranking
 from pcgeval.scoring.result_hash import deciding_files, result_hash
 from pcgeval.scoring.results import read_team
-from pcgeval.scoring.uncertainty import bootstrap
+from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
 
@@ -56,10 +58,11 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
     results = read_measured(params, params.models, submissions, root)
     scores = score_competition(results, rules)
-    drawn = Bootstrap(params.scoring.bootstrap, params.competition.seed)
-    intervals = bootstrap(results, rules, drawn.resamples, drawn.seed)
+    resamples, seed = params.scoring.bootstrap, params.competition.seed
+    intervals = bootstrap(results, rules, resamples, seed)
     entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
     ranking = rank(scores, entrants, intervals)
+    drawn = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranking_file(ranking, scores, drawn)
     result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root))
     write_ranking(root / RESULTS, ranking, scores, file.model_copy(update={"result": result}))
@@ -107,28 +110,19 @@ def read_measured(
 
     Raises:
         FileError: A file is there but is not what a stage writes.
-        ScoringError: Results are absent, or all teams are disqualified.
+        ScoringError: One of a letter's three files is missing, or all teams are disqualified.
     """
+    rules = rules_of(params)
     teams = [each.team for each in submissions if each.notes.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
-    return CompetitionResults(
-        {model: {team: read_measured_team(params, model, team, root) for team in teams} for model in models}
-    )
-
-
-def read_measured_team(params: Params, model: str, team: str, root: Path = Path()) -> TeamResults:
-    """Read what the stages measured of a team with a model, below a competition's folder.
-
-    Raises:
-        FileError: A file is there but is not what a stage writes.
-        ScoringError: A folder or one of a letter's three files is missing.
-    """
-    folders = {name: root / stage_dir(name, model, team) for name in STAGE_DIRS}
-    results = read_team(folders, rules_of(params))
-    if incomplete := [letter for letter, each in results.letters.items() if not each.complete]:
-        raise ScoringError(
-            f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
-            "Run `dvc repro` to make it."
-        )
-    return results
+    results: dict[str, dict[str, TeamResults]] = {}
+    for model, team in product(models, teams):
+        of_team = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
+        if incomplete := [letter for letter, each in of_team.letters.items() if not each.complete]:
+            raise ScoringError(
+                f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
+                "Run `dvc repro` to make it."
+            )
+        results.setdefault(model, {})[team] = of_team
+    return CompetitionResults(results)

@@ -9,21 +9,17 @@ torch and transformers take seconds to import; only loading a classifier that ne
 import functools
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-from threadpoolctl import ThreadpoolController
 
-from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig, softmax
+from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
@@ -98,7 +94,7 @@ class Classifier:
         """
         files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
         if runs_in_numpy(files.folder, device, precision):
-            return cls(files, _SmallVit(files.folder))
+            return cls(files, NumpyVit(files.folder))
         from pcgeval.similarity.torch_network import TorchNetwork  # noqa: PLC0415
 
         return cls(files, TorchNetwork(files.folder, device, precision))
@@ -116,32 +112,17 @@ class Classifier:
     def predict_batches(
         self, batches: Sequence[Sequence[Item]], opened: Callable[[Item], Image.Image]
     ) -> Iterator[Predictions]:
-        """Yield the predictions of each batch in order; the next batches are prepared while the network computes.
+        """Yield the predictions of each batch in order; several are under way at once, in threads.
 
         Args:
             batches: Pictures, or what they are opened from.
-            opened: Opens a picture; called in several threads.
+            opened: Opens a picture.
 
         Raises:
             ClassifierError: As for `predict`.
         """
-        threads = os.cpu_count() or 1
-
-        def prepared(batch: Sequence[Item]) -> _Pixels:
-            return self._network.pixels([opened(each) for each in batch])
-
-        def classified(batch: Sequence[Item]) -> Predictions:  # numpy uses one core
-            return self._answer(prepared(batch))
-
-        is_small = isinstance(self._network, _SmallVit)
-        with ThreadPoolExecutor(threads) as pool:
-            under_way: deque[Future[Any]] = deque()
-            for batch in [*batches, *[None] * (threads + 1)]:
-                if batch is not None:
-                    under_way.append(pool.submit(classified if is_small else prepared, batch))
-                if under_way and (batch is None or len(under_way) > threads + 1):
-                    done = under_way.popleft().result()
-                    yield done if is_small else self._answer(done)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            yield from pool.map(lambda batch: self.predict([opened(each) for each in batch]), batches)
 
     def _answer(self, pixels: _Pixels) -> Predictions:
         probabilities, embeddings = self._network(pixels)
@@ -157,54 +138,11 @@ class Classifier:
         )
 
 
-@functools.cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-class _SmallVit:
-    """A small ViT in numpy, with its own preprocessing."""
-
-    device = "cpu"
-
-    def __init__(self, folder: Path) -> None:
-        config, settings = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
-        assert config is not None and settings is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
-        self.width, self._preprocessing = config.hidden_size, settings
-        try:
-            self._network = NumpyVit(config, load_file(folder / "model.safetensors"))
-        except KeyError as error:
-            raise ClassifierError(
-                f"{folder / 'model.safetensors'}: lacks {len(error.args)} weights ({', '.join(error.args)}). "
-                "Save the whole model with `save_pretrained`."
-            ) from error
-        except (OSError, ValueError, SafetensorError) as error:
-            raise unloadable(folder, error) from error
-
-    def pixels(self, images: Sequence[Image.Image]) -> _Pixels:
-        """Return pictures as the network reads them, shape (n, 3, height, width)."""
-        return self._preprocessing.pixels(images)
-
-    def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        with _blas().limit(limits=1, user_api="blas"):  # several threads take half as much CPU time again
-            logits, embeddings = self._network(pixels)
-        return softmax(logits), embeddings
-
-
 def runs_in_numpy(folder: Path, device: str, precision: Precision) -> bool:
     """Tell whether a classifier is a small ViT, which numpy computes; its results are then torch's, byte for byte."""
     if device not in {"auto", "cpu"} or precision != "float64":
         return False
     return VitConfig.of_folder(folder) is not None and Preprocessing.of_folder(folder) is not None
-
-
-def unloadable(folder: Path, error: Exception) -> ClassifierError:
-    """Return the error about a classifier whose files cannot be loaded."""
-    reason = str(error).strip().split("\n")[0]
-    return ClassifierError(
-        f"{folder}: is no image classifier that can be loaded ({reason}). "
-        "Restore its files, or name another classifier in similarity.model."
-    )
 
 
 _loading = threading.Lock()

@@ -4,18 +4,24 @@ The arithmetic is that of transformers' `ViTForImageClassification` in double pr
 rounding of the results covers. Of the last layer only the CLS token is computed: nothing else of it is looked at.
 """
 
+import functools
 import math
-from collections.abc import Mapping
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from threadpoolctl import ThreadpoolController
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
-from pcgeval.similarity.preprocessing import CHANNELS
+from pcgeval.similarity.preprocessing import CHANNELS, Preprocessing
+from pcgeval.similarity.source import ClassifierError, unloadable
 
 MAX_BYTES = 64_000_000  # of weights; above, torch's faster arithmetic is worth its import
 Floats = NDArray[np.float64]
@@ -51,17 +57,32 @@ class VitConfig(BaseModel):
 
 
 class NumpyVit:
-    """The network; its weights are those that `save_pretrained` of transformers names."""
+    """The network with its own preprocessing; its weights have the names that `save_pretrained` gives them."""
 
-    def __init__(self, config: VitConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
-        """Take the weights, in any precision.
+    device = "cpu"
+
+    def __init__(self, folder: Path) -> None:
+        """Load a small classifier, of which `VitConfig` and `Preprocessing` read the settings.
 
         Raises:
-            KeyError: A weight is missing.
-            ValueError: A weight has another shape than the configuration says.
+            ClassifierError: Its weights are missing, are of other shapes, or cannot be read.
         """
-        self.config = config
-        self._weights = {name: value.astype(np.float64) for name, value in weights.items()}
+        config, preprocessing = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
+        assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
+        self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
+        try:
+            weights = load_file(folder / "model.safetensors")
+            self._weights = {name: value.astype(np.float64) for name, value in weights.items()}
+            self._take_weights(config)
+        except KeyError as error:
+            raise ClassifierError(
+                f"{folder / 'model.safetensors'}: lacks {len(error.args)} weights ({', '.join(error.args)}). "
+                "Save the whole model with `save_pretrained`."
+            ) from error
+        except (OSError, ValueError, SafetensorError) as error:
+            raise unloadable(folder, error) from error
+
+    def _take_weights(self, config: VitConfig) -> None:
         self._patch = self._linear("vit.embeddings.patch_embeddings.projection", CHANNELS * config.patch_size**2)
         self._cls = self._taken("vit.embeddings.cls_token", (1, 1, config.hidden_size))
         tokens = (config.image_size // config.patch_size) ** 2 + 1
@@ -71,11 +92,16 @@ class NumpyVit:
         self._head = self._linear("classifier", config.hidden_size)
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
-        """Return the logits, shape (n, labels), and the CLS token of the last layer, shape (n, hidden size).
+        """Return the softmax, shape (n, labels), and the CLS token of the last layer, shape (n, hidden size).
 
         Args:
             pixels: Shape (n, 3, side, side).
         """
+        with _one_thread:
+            logits, embeddings = self._answer(pixels)
+        return softmax(logits), embeddings
+
+    def _answer(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         side, count = self.config.patch_size, self.config.image_size // self.config.patch_size
         blocks = pixels.astype(np.float64).reshape(len(pixels), CHANNELS, count, side, count, side)
         patches = blocks.transpose(0, 2, 4, 1, 3, 5).reshape(len(pixels), count**2, -1)
@@ -133,6 +159,34 @@ class NumpyVit:
     def _taken(self, name: str, shape: tuple[int, ...]) -> Floats:
         return self._weights[name].reshape(shape)
 
+
+class _OneThread:
+    """Keeps linear algebra on one thread while any thread is inside; for products this small, more only cost time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._limits = ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._limits.enter_context(_libraries().limit(limits=1, user_api="blas"))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limits.close()
+
+
+@functools.cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+_one_thread = _OneThread()
 
 _Pair = tuple[Floats, Floats]  # weight and bias
 _Layer = dict[str, _Pair]

@@ -101,6 +101,15 @@ def letter_columns(folder: Path) -> list[int]:
     return [int(found[label]) for label in LABELS]
 
 
+def unloadable(folder: Path, error: Exception) -> ClassifierError:
+    """Return the error about a classifier whose files cannot be loaded."""
+    reason = str(error).strip().split("\n")[0]
+    return ClassifierError(
+        f"{folder}: is no image classifier that can be loaded ({reason}). "
+        "Restore its files, or name another classifier in similarity.model."
+    )
+
+
 def _is_folder(source: str | Path, root: Path) -> bool:
     if isinstance(source, Path) or (root / source).is_dir():
         return True

@@ -1,5 +1,6 @@
 """Any image classifier that transformers loads, on any device of torch."""
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
-from pcgeval.similarity.classifier import Precision, unloadable
+from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import ClassifierError
+from pcgeval.similarity.source import ClassifierError, unloadable
 
 
 class TorchNetwork:
@@ -37,6 +38,7 @@ class TorchNetwork:
             ) from error
         self._preprocessing = Preprocessing.of_folder(folder)
         self._processor: Any = None
+        self._computing = threading.Lock()  # one batch uses all cores, or the GPU; others are prepared meanwhile
         try:
             if self._preprocessing is None:
                 self._processor = AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
@@ -71,7 +73,7 @@ class TorchNetwork:
         """Return softmax and the CLS token of the last layer, before the final normalisation, as officially."""
         import torch  # noqa: PLC0415
 
-        with torch.inference_mode():
+        with self._computing, torch.inference_mode():
             output = self._model(
                 pixel_values=torch.from_numpy(pixels).to(self.device, self._dtype), output_hidden_states=True
             )

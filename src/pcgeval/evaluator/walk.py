@@ -1,0 +1,88 @@
+"""The way of a text to its level and the end of its simulation, for the stages, `score_level` and `evaluate` alike."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pcgeval.core.params import PhysicsParams
+from pcgeval.core.stage_files import StageName
+from pcgeval.evaluator.physics import SimulationError, simulate
+from pcgeval.evaluator.stability import Stability
+from pcgeval.levels.blocks import Block, level_blocks
+from pcgeval.levels.errors import LevelError
+from pcgeval.levels.extraction import extract_code, no_code_reason
+from pcgeval.levels.xml import level_xml
+
+TextKind = Literal["response", "calls", "level"]
+_CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walk:
+    """How far a text came.
+
+    Attributes:
+        code: The calls as read, one a line; None if there are none.
+        xml: The level; None if there is none.
+        before: The blocks as the level has them.
+        simulated: The end of its simulation; None if there is none.
+        failed_stage: The stage in which the level failed; None if it did not.
+        reason: Why it failed.
+    """
+
+    code: str | None = None
+    xml: str | None = None
+    before: tuple[Block, ...] = ()
+    simulated: Stability | None = None
+    failed_stage: StageName | None = None
+    reason: str | None = None
+
+
+def text_kind(text: str) -> TextKind:
+    """Return what a text is: a level begins with `<`, calls stand on lines of their own and not in a fenced block."""
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return "level"
+    if "```" not in text and _CALL_LINE.search(text):
+        return "calls"
+    return "response"
+
+
+def walk_to_level(text: str, kind: TextKind) -> Walk:
+    """Extract the calls of a text and convert them to a level; bare calls count as if they stood in a fenced block."""
+    if kind == "level":
+        return _read_level(Walk(xml=text))
+    response = text if kind == "response" else f"```\n{text}\n```"
+    code = extract_code(response)
+    if code is None:
+        return Walk(failed_stage="extract", reason=no_code_reason(response))
+    try:
+        return _read_level(Walk(code=code, xml=level_xml(code)))
+    except LevelError as error:
+        return Walk(code=code, failed_stage="convert", reason=error.reason)
+
+
+def walk_to_end(walk: Walk, physics: PhysicsParams, *, paths: bool = True) -> Walk:
+    """Simulate the level of a walk, if it came to one; `paths` are for replays."""
+    if walk.xml is None:
+        return walk
+    end = end_of(walk.xml, physics, paths=paths)
+    if isinstance(end, str):
+        return replace(walk, failed_stage="simulate", reason=end)
+    return replace(walk, simulated=end)
+
+
+def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
+    """Return the end of a level, or why it cannot be simulated."""
+    try:
+        return simulate(xml, physics, paths=paths)
+    except LevelError as error:
+        return error.reason
+    except SimulationError as error:
+        return str(error)
+
+
+def _read_level(walk: Walk) -> Walk:
+    try:
+        return replace(walk, before=level_blocks(walk.xml or ""))
+    except LevelError as error:
+        return replace(walk, xml=None, failed_stage="convert", reason=error.reason)
