@@ -68,7 +68,6 @@ SLOW = {
     "llm/test_call_log.py",
     "llm/test_local_models.py",
     "llm/test_openai_server.py",
-    "llm/test_schemas.py",
     "report/test_run_status.py",
     "rl",
     "rubric/test_rubric_loading.py",

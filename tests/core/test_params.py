@@ -101,10 +101,10 @@ def model(**changes: Any):
 
 def test_a_model_has_places_to_be_asked():
     plain = model()
-    assert (plain.hosts, plain.concurrency, plain.keep_alive, plain.stream) == ((), 1, None, True)
-    assert model(hosts=["a:1", "b:1"], concurrency=8).hosts == ("a:1", "b:1")
+    assert (plain.host, plain.concurrency, plain.keep_alive, plain.stream) == (None, 1, None, True)
+    assert model(host="a:1", concurrency=8).host == "a:1"
     assert model(backend="openai", base_url="http://127.0.0.1:1234/v1").base_url == "http://127.0.0.1:1234/v1"
-    replayed = model(backend="recorded", hosts=["a"], keep_alive="5m", concurrency=4, digest="unpinned:" + "ab" * 32)
+    replayed = model(backend="recorded", host="a", keep_alive="5m", concurrency=4, digest="unpinned:" + "ab" * 32)
     assert replayed.digest == "unpinned:" + "ab" * 32
 
 
@@ -118,10 +118,7 @@ def test_keep_alive_has_ollama_s_format(value: int | str):
     [
         *(({"keep_alive": value}, ["keep_alive"]) for value in ("5", "-1", "soon", "", "5 m", "٣m", True, 1.5)),
         *(({"concurrency": value}, ["concurrency"]) for value in (0, -1, 1.5, 1000, "many")),
-        ({"host": "a", "hosts": ["b"]}, ["host and hosts"]),
-        ({"hosts": ["a", "a"]}, ["twice"]),
         ({"host": "http://user:secret@here:1"}, ["password"]),
-        ({"hosts": ["here", "user:secret@there"]}, ["password"]),
         ({"base_url": "http://here/v1"}, ["the backend ollama takes no base_url"]),
         ({"backend": "llamacpp", "host": "here"}, ["the backend llamacpp takes no host"]),
         ({"backend": "llamacpp", "concurrency": 2}, ["one call at a time"]),

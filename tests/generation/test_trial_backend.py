@@ -12,15 +12,13 @@ from pcgeval.llm import call_log
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 
-OVERTIME = "took too long"
-
 
 def reply(text: str) -> ChatReply:
     return ChatReply(text, 5, 6, "stop", 1.25)
 
 
 def trial_of(backend: "Counter", folder: Path, team: str = "alpha") -> TrialBackend:
-    return TrialBackend(backend, CallLog(folder), team, Trial("A", 1), OVERTIME)
+    return TrialBackend(backend, CallLog(folder), team, Trial("A", 1))
 
 
 def request(text: str) -> ChatRequest:
@@ -88,13 +86,6 @@ def test_a_call_that_failed_is_asked_again_and_does_not_count_as_answered(tmp_pa
         calls.chat(request("at last"), 9)
     said = calls.chat(request("at last"), 9)
     assert trial_of(Counter(), tmp_path).chat(request("at last"), 9) == said
-
-
-def test_a_call_whose_time_ended_has_the_limit_as_its_reason(tmp_path: Path):
-    calls = trial_of(Counter(), tmp_path)
-    with pytest.raises(CallError, match=f"^{OVERTIME}$"):
-        calls.chat(request("fail"), 0.0)
-    assert calls.failures == [FailedCall(1, request("fail").key, OVERTIME)]
 
 
 def test_a_backend_that_is_gone_leaves_no_trace(tmp_path: Path):

@@ -133,7 +133,7 @@ class Scripted(ScriptedModel):
         return self.chat(request, deadline)
 
     def retried(self):
-        return ServedModel("m:1", [self], RetryPolicy(pause=0.0), lambda _: None)
+        return ServedModel("m:1", self, RetryPolicy(pause=0.0), lambda _: None)
 
 
 class Wordy(Scripted):

@@ -39,7 +39,6 @@ from pcgeval.judge.prompts import (
     section,
 )
 from pcgeval.llm.protocol import CallError
-from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.tokens import MESSAGE_OVERHEAD, CountedText, Cut
 from pcgeval.rubric.tree import prune
 
@@ -344,7 +343,6 @@ def test_the_longest_list_of_names_is_a_schema_that_may_be_put_to_a_server(tmp_p
     for length in range(1, 120):
         files = [replace(file, name=f"{number:0{length}}") for number in range(MAX_ENUMERATED)]
         schema = judge.rank_call(leaf_of("mean"), files).schema
-        assert checked_schema(schema) == schema
         listed += "enum" in schema["properties"]["files"]["items"]
     assert listed == MAX_ENUMERATED_CHARACTERS // MAX_ENUMERATED
 

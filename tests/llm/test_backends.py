@@ -1,5 +1,5 @@
 import pytest
-from faulty_server import WHOLE_LINE, FaultyServer, lines
+from faulty_server import WHOLE_LINE, FaultyServer, lines, unused_address
 
 from pcgeval.core.params import Model
 from pcgeval.llm.backends import open_backend
@@ -21,18 +21,12 @@ def test_a_recorded_model_is_its_recording(tmp_path):
     assert backend.digest() == "ab" * 32
 
 
-def addresses(backend):
-    assert isinstance(backend, ServedModel)
-    return [host.server.address for host in backend._hosts]
-
-
-def test_an_ollama_model_has_its_hosts(tmp_path, monkeypatch):
-    monkeypatch.setenv("OLLAMA_HOST", "elsewhere:1234")
-    assert addresses(open_backend(Model(backend="ollama", name="toy:1b"), tmp_path)) == ["elsewhere:1234"]
-    given = open_backend(Model(backend="ollama", name="toy:1b", host="http://here:1"), tmp_path)
-    assert addresses(given) == ["http://here:1"]
-    many = open_backend(Model(backend="ollama", name="toy:1b", hosts=("here", "there")), tmp_path)
-    assert addresses(many) == ["here", "there"]
+def test_an_ollama_model_has_its_host(tmp_path, monkeypatch):
+    host = unused_address()
+    monkeypatch.setenv("OLLAMA_HOST", host)
+    for model in (Model(backend="ollama", name="toy:1b"), Model(backend="ollama", name="toy:1b", host=host)):
+        with pytest.raises(LlmError, match=host):
+            open_backend(model, tmp_path).chat(ChatRequest("toy:1b", "d" * 64, (), {}), 1)
     with pytest.raises(LlmError, match="Did you mean 'num_ctx'"):
         open_backend(Model(backend="ollama", name="toy:1b", options={"num_ctxt": 1}), tmp_path)
 
@@ -51,7 +45,7 @@ def test_what_params_say_reaches_the_server(tmp_path):
 def test_an_openai_model_has_its_endpoint(tmp_path):
     pytest.importorskip("openai", reason="the extra openai is not installed")
     model = Model(backend="openai", name="toy", base_url="http://here:1/v1")
-    assert addresses(open_backend(model, tmp_path)) == ["http://here:1/v1"]
+    assert isinstance(open_backend(model, tmp_path), ServedModel)
     with pytest.raises(LlmError, match="num_ctx"):
         open_backend(model.model_copy(update={"options": {"num_ctx": 5}}), tmp_path)
 

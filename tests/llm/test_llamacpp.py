@@ -1,4 +1,3 @@
-import asyncio
 import json
 import signal
 import threading
@@ -7,21 +6,14 @@ from dataclasses import replace
 import pytest
 from model_fixtures import SMOLLM
 
-from pcgeval.llm.llamacpp import LlamaCpp, PromptTooLongError, completion_body, sampling
-from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+from pcgeval.llm.llamacpp import LlamaCpp, native_options
+from pcgeval.llm.protocol import CallError, ChatRequest, ContextExceededError, LlmError, Message
 
 pytestmark = pytest.mark.llm
 
 
 def request(text="Name a colour.", **options):
     return ChatRequest("m", "d", (Message("user", text),), {"temperature": 1, "num_predict": 8, "seed": 7, **options})
-
-
-def streamed(model, body):
-    async def parts():
-        return [part async for part in model.stream(body)]
-
-    return asyncio.run(parts())
 
 
 def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
@@ -32,28 +24,15 @@ def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
     assert first.prompt_tokens > 8
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 3.0, "top_k": 0, "top_p": 1.0}])
-def test_streaming_does_not_change_the_text(smollm, options):
-    body = completion_body(request("日本語の絵文字 🎉", num_predict=20, **options))
-    whole = smollm._server.handle_chat_completions({**body, "cache_prompt": False, "stream": False})
-    found = streamed(smollm, body)[-1]
-    assert found.text == whole["choices"][0]["message"]["content"]
-    assert found.prompt_tokens == whole["usage"]["prompt_tokens"]
-    assert found.output_tokens == whole["usage"]["completion_tokens"]
-
-
 def test_the_deadline_stops_a_reply_and_the_next_call_is_served(smollm):
-    with pytest.raises(CallError, match=r"no full reply within 0\.001 s"):
+    with pytest.raises(CallError, match=r"in 0\.001 s"):
         smollm.chat(request(num_predict=400), 0.001)
     assert smollm.chat(request(), 60).output_tokens == 8
 
 
 def test_a_prompt_beyond_the_context_is_a_failed_call(smollm):
-    with pytest.raises(CallError, match=r"exceeds the context length \(\d+ tokens, num_ctx 512\)"):
+    with pytest.raises(ContextExceededError, match="too long"):
         smollm.chat(request("word " * 600), 60)
-    with pytest.raises(PromptTooLongError) as caught:
-        streamed(smollm, completion_body(request("word " * 600)))
-    assert caught.value.excess > 80
 
 
 def test_odd_texts_are_read(smollm):
@@ -64,12 +43,6 @@ def test_odd_texts_are_read(smollm):
 def test_a_value_that_llama_cpp_refuses_is_a_failed_call(smollm):
     with pytest.raises(CallError, match="temperature"):
         smollm.chat(request(temperature="hot"), 60)
-    with pytest.raises(CallError, match="refused"):
-        streamed(smollm, {**completion_body(request()), "response_format": _schema({"type": "nonsense"})})
-
-
-def _schema(schema):
-    return {"type": "json_schema", "json_schema": {"schema": schema}}
 
 
 GRADE = {
@@ -93,8 +66,6 @@ def test_a_schema_gives_json_of_it(smollm):
 
 
 def test_a_schema_that_is_refused_is_a_failed_call(smollm):
-    with pytest.raises(CallError, match=r"model m: JSON schema.*refers to itself"):
-        smollm.chat(replace(request(), schema={"$ref": "#"}), 60)
     with pytest.raises(CallError, match="nonsense"):
         smollm.chat(replace(request(), schema={"type": "nonsense"}), 60)
 
@@ -109,7 +80,7 @@ def test_calls_from_several_threads_are_served_one_after_another(smollm):
     assert found == [expected] * 3
     long = threading.Thread(target=smollm.chat, args=(request(num_predict=50), 60))
     long.start()
-    with pytest.raises(CallError, match=r"no full reply within 0\.05 s"):
+    with pytest.raises(CallError, match=r"in 0\.05 s"):
         smollm.chat(request(), 0.05)
     long.join()
 
@@ -121,14 +92,13 @@ def test_a_stop_word_ends_a_reply(smollm):
 
 def test_unknown_options_are_refused():
     with pytest.raises(LlmError, match="'top_kk' is not known"):
-        completion_body(request(top_kk=3))
+        native_options({"top_kk": 3})
 
 
 def test_absent_options_have_the_defaults_of_ollama():
-    assert sampling({})["temperature"] == 0.8
-    assert sampling({})["repeat_penalty"] == 1.1
-    assert sampling({"num_predict": -2})["max_tokens"] == -1
-    assert sampling({"num_predict": 5, "temperature": 1})["max_tokens"] == 5
+    assert native_options({})["temperature"] == 0.8
+    assert native_options({})["repeat_penalty"] == 1.1
+    assert native_options({"num_predict": 5, "num_ctx": 9})["num_predict"] == 5
 
 
 def test_a_missing_file_says_what_to_run(tmp_path):
@@ -143,19 +113,17 @@ def test_a_file_that_is_no_model(tmp_path):
         LlamaCpp(tmp_path / "bad.gguf")
 
 
-def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm, monkeypatch):
-    stream = smollm.stream
-
-    async def interrupted(body, **_):
-        async for part in stream(body):
+def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm_file):
+    def interrupt(_):
+        if not calls:
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            yield part
 
-    monkeypatch.setattr(smollm, "stream", interrupted)
+    calls = []
+    model = LlamaCpp(smollm_file, context=512, threads=1, on_text=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        smollm.chat(request(num_predict=400), 60)
-    monkeypatch.undo()
-    assert smollm.chat(request(), 60).output_tokens == 8
+        model.chat(request(num_predict=400), 60)
+    calls.append("interrupted")
+    assert model.chat(request(), 60).output_tokens == 8
 
 
 def test_a_closed_model_says_so(smollm_file):

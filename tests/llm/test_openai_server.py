@@ -28,7 +28,7 @@ from pcgeval.llm.openai import OpenAiServer
 OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop": "END", "top_k": 40}
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
 REQUEST = ChatRequest("toy", unpinned_digest("toy"), MESSAGES, OPTIONS)
-QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
+QUICK = RetryPolicy(requests=3, pause=0.01)
 KEY = "sk-very-secret"
 LISTING = value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]})
 
@@ -36,7 +36,7 @@ LISTING = value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]})
 def model(address, name="toy", told=None, **how):
     report = (told if told is not None else []).append
     server = OpenAiServer(name, f"{address}/v1", silence=0.3, report=report, **how)
-    return ServedModel(name, [server], QUICK, report)
+    return ServedModel(name, server, QUICK, report)
 
 
 def chat(*acts, timeout=20.0, **how):

@@ -40,7 +40,7 @@ from pcgeval.llm.retry import RetryPolicy, ServedModel
 
 DIGEST = "ab" * 32
 MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
-QUICK = RetryPolicy(requests=3, pause=0.01, rest=0.05)
+QUICK = RetryPolicy(requests=3, pause=0.01)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Interface:
     faults: dict[str, Act]  # transient ones that only this interface knows
 
     def model(self, address, *, policy=QUICK, **how):
-        return ServedModel("toy", [self.server(address, **how)], policy, lambda _: None)
+        return ServedModel("toy", self.server(address, **how), policy, lambda _: None)
 
     @property
     def request(self):
@@ -168,9 +168,9 @@ def test_a_transient_error_is_retried(name, fault):
 
 @pytest.mark.parametrize("fault", ["500", "broken off", "compressed"])
 def test_a_call_to_a_server_that_always_fails_is_six_requests(api, fault):
-    message, count = failure(api, FAULTS[fault](api), policy=RetryPolicy(pause=0.01, rest=0.05))
+    message, count = failure(api, FAULTS[fault](api), policy=RetryPolicy(pause=0.01))
     assert message.startswith("model toy: ")
-    assert "20 s and 6 requests" in message
+    assert "6 requests in 20 s" in message
     assert count == 6
 
 
@@ -188,8 +188,6 @@ def test_a_schema_that_is_refused_fails_the_call_unless_it_is_optional(api, stre
     with FaultyServer([status(400, "no grammar"), status(400, "no"), api.good], [api.listing]) as server:
         with pytest.raises(CallError, match=r"400: .*schemas"):
             api.model(server.address).chat(asked, 20)
-        with pytest.raises(CallError, match="refers to itself"):
-            api.model(server.address).chat(replace(asked, schema={"$ref": "#"}), 20)
         assert len(server.posted) == 1
     acts = [status(400, "no grammar"), api.good if stream else api.whole]
     with FaultyServer(acts, [api.listing]) as server:

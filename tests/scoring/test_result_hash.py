@@ -141,7 +141,7 @@ def test_a_param_that_decides_changes_it(root, section, key, value):
 
 def test_neither_servers_nor_speed_nor_the_rubric_change_it(root):
     values = PARAMS.model_dump(mode="json")
-    values["models"]["large"] |= {"hosts": ["gpu1:11434", "gpu2:11434"], "concurrency": 8, "keep_alive": "5m"}
+    values["models"]["large"] |= {"host": "gpu1:11434", "concurrency": 8, "keep_alive": "5m"}
     values["similarity"] |= {"batch": 1, "device": "cuda"}
     values["execution"] = {"scheduler": "tcp://10.0.0.1:8786"}
     values["rubric"]["seed"] = 7

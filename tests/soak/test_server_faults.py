@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
@@ -92,6 +93,25 @@ def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
         server.seconds = 0.002
         made.generate()
     assert {record.reason for team in ("alpha", "beta", "gamma") for record in made.records(team)} == {None}
+
+
+class EndlessOllama(SlowOllama):
+    """Replies with more than any answer can have."""
+
+    def words(self, asked: dict[str, Any], key: str) -> list[str]:
+        return ["x" * 2**20] * 40 if self.seconds == 0 else super().words(asked, key)
+
+
+def test_a_reply_over_the_size_limit_is_never_the_prompts_fault(tmp_path: Path):
+    with EndlessOllama(0) as server:
+        made = competition(tmp_path, server)
+        made.change_params("limits", seconds=30, call_seconds=0)
+        code, said = made.run_and_fail(*STAGE)
+        assert code == 2
+        assert "the reply is longer than" in said
+        server.seconds = 0.002
+        made.generate()
+    assert reasons(made) == {None: 12}
 
 
 @pytest.mark.needs_sandbox

@@ -32,8 +32,8 @@ _JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
     "ollama": frozenset({"base_url"}),
-    "openai": frozenset({"host", "hosts", "keep_alive"}),
-    "llamacpp": frozenset({"host", "hosts", "base_url", "keep_alive"}),
+    "openai": frozenset({"host", "keep_alive"}),
+    "llamacpp": frozenset({"host", "base_url", "keep_alive"}),
 }
 
 
@@ -74,7 +74,7 @@ class Round(_Section):
 class Model(_Section):
     """One language model: where it runs, its exact bytes, and its sampling options.
 
-    `hosts`, `host`, `keep_alive` and `base_url` tell how to reach a server; a replay (`recorded`) ignores them,
+    `host`, `keep_alive` and `base_url` tell how to reach a server; a replay (`recorded`) ignores them,
     so that a model can be asked and replayed by the change of one word.
     """
 
@@ -83,7 +83,6 @@ class Model(_Section):
     # "unpinned:" stands before the digest of a name alone, in recordings of the backend openai
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
-    hosts: tuple[str, ...] = ()  # instead of `host`: the calls are spread over them
     base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
     keep_alive: StrictInt | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
     stream: bool = True
@@ -111,15 +110,11 @@ class Model(_Section):
 
     @model_validator(mode="after")
     def _place(self) -> "Model":
-        places = ("host", "hosts", "base_url", "keep_alive")
+        places = ("host", "base_url", "keep_alive")
         given = {field for field in places if getattr(self, field) not in {None, ()}}
         if foreign := sorted(given & _FOREIGN[self.backend]):
             raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; remove it")
-        if self.host is not None and self.hosts:
-            raise ValueError("host and hosts are both given; put all addresses into hosts")
-        if len(set(self.hosts)) < len(self.hosts):
-            raise ValueError("hosts: an address is listed twice")
-        if any("@" in address for address in (self.host or "", *self.hosts)):
+        if "@" in (self.host or ""):
             raise ValueError("a host's address holds a password, which would be committed to git; remove it")
         self._check_openai()
         if self.backend == "llamacpp" and self.concurrency > 1:

@@ -1,7 +1,6 @@
 """One trial of a submission: what runs it, and its way to the model."""
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,7 +76,6 @@ class TrialBackend:
         log: CallLog,
         team: str,
         trial: Trial,
-        overtime: str,
         observer: TrialObserver | None = None,
     ) -> None:
         """Wrap a model's backend.
@@ -87,11 +85,10 @@ class TrialBackend:
             log: The calls that were made before.
             team: Noted with each call for a reader of the log, as is the trial.
             trial: The trial.
-            overtime: The reason that is given for a call whose time ended.
             observer: Is told before the model is asked.
         """
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
-        self._overtime, self._observer = overtime, observer
+        self._observer = observer
         self._lock = threading.Lock()
         self._turns = 0
         self.failures: list[FailedCall] = []  # the calls so far that the backend gave up
@@ -109,14 +106,11 @@ class TrialBackend:
             LlmError: The backend cannot serve, or its reply cannot be kept.
         """
         with self._lock:  # a trial asks one thing after the other
-            deadline = time.monotonic() + timeout
             self._turns += 1
             try:
                 reply = self._answer(request, timeout)
             except CallError as error:
-                is_late = type(error) is CallError and time.monotonic() >= deadline
-                reason = self._overtime if is_late else well_formed(str(error))
-                self.failures.append(FailedCall(self._turns, request.key, reason))
+                self.failures.append(FailedCall(self._turns, request.key, well_formed(str(error))))
                 self.cause = "server" if isinstance(error, ServerFaultError) else None
                 raise CallError(self.failures[-1].reason) from error
             return reply

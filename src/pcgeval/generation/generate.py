@@ -287,7 +287,7 @@ class _TeamRun:
         is_program = isinstance(self.task.submission.work, Program)
         if self.observer and is_program:
             self.observer.asking(trial, 0)
-        backend = TrialBackend(self.backend, self.log, self.team, trial, self.task.limits.overtime, self.observer)
+        backend = TrialBackend(self.backend, self.log, self.team, trial, self.observer)
         outcome = attempt(self.task, trial, self.runner, backend, contained=self.contained)
         if outcome.run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
@@ -372,7 +372,7 @@ def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: Cal
         LlmError: The reply is not recorded.
     """
     assert isinstance(task.submission.work, Prompt)  # noqa: S101 - the caller knows
-    calls = TrialBackend(backend, log, task.submission.team, trial, task.limits.overtime)
+    calls = TrialBackend(backend, log, task.submission.team, trial)
     made = attempt(task, trial, PromptRunner(task.submission.work, task.limits), calls, contained=True)
     return RecordedTrial(trial.letter, trial.number, *_response_and_record(task, trial, made))
 

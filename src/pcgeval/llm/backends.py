@@ -24,7 +24,7 @@ def open_backend(
     Args:
         model: The model, as params.yaml describes it.
         recording: Where its exchanges lie, for the backend `recorded`.
-        report: Is told what a person should know while a run goes on, such as that a host is left out.
+        report: Is told what a person should know while a run goes on, such as that a server fails.
         on_text: Is given each piece of a reply as it comes, where the model sends its replies in pieces.
 
     Raises:
@@ -48,11 +48,10 @@ def open_backend(
             from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
 
             check_options(model.name, model.options)
-            servers = [
-                OllamaServer(model.name, host, stream=model.stream, keep_alive=model.keep_alive, on_text=on_text)
-                for host in model.hosts or (model.host,)
-            ]
-            return ServedModel(model.name, servers, report=report)
+            host = OllamaServer(
+                model.name, model.host, stream=model.stream, keep_alive=model.keep_alive, on_text=on_text
+            )
+            return ServedModel(model.name, host, report=report)
         case "openai":
             from pcgeval.llm.openai import OpenAiServer, wire_fields  # noqa: PLC0415
 
@@ -68,7 +67,7 @@ def open_backend(
                 limit_field=profile.limit_field,
                 structured_output=profile.structured_output,
             )
-            return ServedModel(model.name, [server], report=report)
+            return ServedModel(model.name, server, report=report)
 
 
 def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:

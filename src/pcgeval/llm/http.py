@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 
 from pcgeval.core.untrusted import printable_line
-from pcgeval.llm.protocol import CallError, LlmError, RefusedError
+from pcgeval.llm.protocol import LlmError, RefusedError, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError, UnreachableError
 
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
@@ -37,7 +37,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
         self.has_begun = False  # whether a part of an answer came
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; raises httpx.TransportError or, while a body that is too long is read, CallError."""
+        """Send one request; raises httpx.TransportError or, while a body that is too long is read, ServerFaultError."""
         request.headers["accept-encoding"] = "identity"  # a few compressed bytes could unfold to gigabytes
         response = await super().handle_async_request(request)
         if "content-encoding" in response.headers:
@@ -60,7 +60,7 @@ class _LimitedStream(httpx.AsyncByteStream):
             self._transport.has_begun = True
             received += len(chunk)
             if received > REPLY_LIMIT:
-                raise CallError(f"the reply is longer than {REPLY_LIMIT // 2**20} MB")
+                raise ServerFaultError(f"the reply is longer than {REPLY_LIMIT // 2**20} MB")
             yield chunk
 
     async def aclose(self) -> None:

@@ -16,7 +16,6 @@ from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
 from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, OnText, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
-from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.tokens import usual_tokens
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -111,7 +110,7 @@ class OllamaServer(HttpServer):
             fields["think"] = effort
         fields["options"] = options
         if request.schema is not None:
-            fields["format"] = checked_schema(request.schema)
+            fields["format"] = request.schema
         started = time.monotonic()
         text: list[str] = []
         part: ollama.ChatResponse | None = None

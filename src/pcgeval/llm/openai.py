@@ -36,7 +36,6 @@ from pcgeval.llm.protocol import (
     unpinned_digest,
 )
 from pcgeval.llm.retry import RetryPolicy, TransientError
-from pcgeval.llm.schemas import checked_schema
 from pcgeval.llm.tokens import usual_tokens
 
 with packages_for("the backend openai"):
@@ -201,7 +200,7 @@ class OpenAiServer(HttpServer):
         """Return the body's fields beside the model and the messages."""
         fields = wire_fields(request.model, request.options, self._limit_field)
         if request.schema is not None and self._structured_output == "json_schema":
-            form = {"name": "reply", "schema": checked_schema(request.schema), "strict": True}
+            form = {"name": "reply", "schema": request.schema, "strict": True}
             fields["response_format"] = {"type": "json_schema", "json_schema": form}
         elif request.schema is not None and self._structured_output is not None:
             fields["response_format"] = {"type": self._structured_output}

@@ -57,7 +57,7 @@ class ServerFaultError(CallError):
 class ChatRequest:
     """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names.
 
-    With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails; see `schemas.checked_schema`.
+    With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails.
     Where it is not required, a server that refuses schemas is asked without it.
 
     A judge's request is `adaptable`: an option that the server refuses is left out, tokens that it does not report are

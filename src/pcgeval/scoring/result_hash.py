@@ -32,7 +32,7 @@ PACKAGES = (
 )
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
 _NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
-    "models": {"__all__": {"host", "hosts", "base_url", "keep_alive", "stream", "concurrency"}},
+    "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
 }
 
