@@ -13,20 +13,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
-from pcgeval.bulk.measure import LevelMeasurer
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_json
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import LETTERS, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
-from pcgeval.core.parallel import map_batches
+from pcgeval.core.parallel import map_batches, received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
-from pcgeval.evaluator.walk import TextKind, text_kind, walk_to_level
+from pcgeval.evaluator.walk import TextKind, end_of, text_kind, walk_to_level
+from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
@@ -149,7 +152,7 @@ def evaluate(
         "rows_per_part": rows_per_part,
         "columns": COLUMNS_VERSION,
     }
-    measure = LevelMeasurer(
+    measure = _LevelMeasurer(
         physics, source.folder if source else None, source.sha256 if source else "", similarity, embeddings
     )
 
@@ -166,6 +169,49 @@ def evaluate(
             report(row)
             parts.add(row)
         return parts.finish()
+
+
+@dataclass(frozen=True)
+class _LevelMeasurer:
+    """Measures levels with these settings; called with a batch of them, in this process or another.
+
+    Attributes:
+        physics: The settings of the simulation.
+        classifier: The folder of the classifier; None measures stability alone.
+        classifier_sha256: The hash of its files.
+        similarity: Where and with what precision the classifier computes.
+        embeddings: Whether to keep the classifier's embeddings.
+    """
+
+    physics: PhysicsParams
+    classifier: Path | None
+    classifier_sha256: str
+    similarity: Similarity
+    embeddings: bool
+
+    def __call__(self, levels: Sequence[str]) -> list[LevelRow]:
+        """Return what each level in XML gives, whichever letter was asked for."""
+        measured: list[LevelRow] = []
+        pictures: dict[int, Image.Image] = {}
+        for number, xml in enumerate(levels):
+            end = end_of(xml, self.physics, paths=False)
+            if isinstance(end, str):
+                measured.append(LevelRow(failed_stage="simulate", reason=end))
+                continue
+            measured.append(
+                LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+            )
+            pictures[number] = render(end)
+        if self.classifier is None or not pictures:
+            return measured
+        folder = received_folder(self.classifier, self.classifier_sha256)
+        classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
+        found = classifier.predict(list(pictures.values()))
+        for row, number in enumerate(pictures):
+            embedding = found.embeddings[row].astype(np.float32) if self.embeddings else None
+            probabilities = tuple(found.probabilities[row].tolist())
+            measured[number] = replace(measured[number], probabilities=probabilities, embedding=embedding)
+        return measured
 
 
 def _batches(rows: Iterable[InputRow], read_as: TextKind | None, size: int) -> Iterator[_Batch]:
