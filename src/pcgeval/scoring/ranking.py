@@ -29,7 +29,7 @@ from pcgeval.core.stage_files import (
     TeamModelScore,
     plain,
 )
-from pcgeval.scoring.decimals import ZERO
+from pcgeval.scoring.decimals import ZERO, rounded
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order
 
@@ -145,8 +145,8 @@ def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal 
     names, best = tuple(each.team for each in first), first[0].total or ZERO
     if bar is not None and best <= bar.total:
         return (), (
-            f"There is no winner: no team beats the baseline {bar.team} with its total of {plain(bar.total)}; "
-            f"the best, {' and '.join(names)}, has {plain(best)}."
+            f"There is no winner: no team beats the baseline {bar.team} with its total of {rounded(bar.total)}; "
+            f"the best, {' and '.join(names)}, has {rounded(best)}."
         )
     above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
     beaten = [each.team for each in ranked if ranks[each.team] > 1 and each.total == best]
