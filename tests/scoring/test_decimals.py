@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pcgeval.core.stage_files import plain
-from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, round_totals, rounded
+from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, rounded
 
 decimals = st.decimals(-(10**6), 10**6, places=30)
 
@@ -92,7 +92,3 @@ def test_products_of_the_smallest_floats_are_exact(stability, similarity, rate):
 )
 def test_scores_are_rounded_for_people_not_cut(value, digits, shown):
     assert rounded(value, digits) == rounded(Decimal(value), digits) == shown
-
-
-def test_the_exact_totals_of_a_sentence_are_rounded() -> None:
-    assert round_totals("a has 0.00339783327489470138, b 12 of 26.") == "a has 0.003398, b 12 of 26."

@@ -10,8 +10,7 @@ from scoring_examples import uniform
 from pcgeval.core.stage_files import RankingIntervals, ScoreInterval
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringRules, TeamResults
-from pcgeval.scoring.ranking import Entrant, rank
-from pcgeval.scoring.ranking_files import metrics, ranking_csv, ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, metrics, rank, ranking_csv, ranking_file, write_ranking
 
 RULES = ScoringRules("A", 3, baseline="base")
 

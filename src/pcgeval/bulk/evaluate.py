@@ -4,29 +4,32 @@ Rows flow in the order of the input: one is read, its level is looked up among t
 go to the workers in batches. So memory holds a few batches, the levels that are remembered and the rows of one part.
 """
 
-import hashlib
 import os
 import re
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
-from pcgeval.bulk.measure import LevelMeasurer
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_text, to_json, write_bytes, write_json
+from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_json
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import LETTERS, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
-from pcgeval.core.parallel import map_batches
+from pcgeval.core.parallel import map_batches, received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
+from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
-from pcgeval.evaluator.walk import TextKind, text_kind, walk_to_level
+from pcgeval.evaluator.walk import TextKind, end_of, text_kind, walk_to_level
+from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
@@ -149,7 +152,7 @@ def evaluate(
         "rows_per_part": rows_per_part,
         "columns": COLUMNS_VERSION,
     }
-    measure = LevelMeasurer(
+    measure = _LevelMeasurer(
         physics, source.folder if source else None, source.sha256 if source else "", similarity, embeddings
     )
 
@@ -166,6 +169,49 @@ def evaluate(
             report(row)
             parts.add(row)
         return parts.finish()
+
+
+@dataclass(frozen=True)
+class _LevelMeasurer:
+    """Measures levels with these settings; called with a batch of them, in this process or another.
+
+    Attributes:
+        physics: The settings of the simulation.
+        classifier: The folder of the classifier; None measures stability alone.
+        classifier_sha256: The hash of its files.
+        similarity: Where and with what precision the classifier computes.
+        embeddings: Whether to keep the classifier's embeddings.
+    """
+
+    physics: PhysicsParams
+    classifier: Path | None
+    classifier_sha256: str
+    similarity: Similarity
+    embeddings: bool
+
+    def __call__(self, levels: Sequence[str]) -> list[LevelRow]:
+        """Return what each level in XML gives, whichever letter was asked for."""
+        measured: list[LevelRow] = []
+        pictures: dict[int, Image.Image] = {}
+        for number, xml in enumerate(levels):
+            end = end_of(xml, self.physics, paths=False)
+            if isinstance(end, str):
+                measured.append(LevelRow(failed_stage="simulate", reason=end))
+                continue
+            measured.append(
+                LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+            )
+            pictures[number] = render(end)
+        if self.classifier is None or not pictures:
+            return measured
+        folder = received_folder(self.classifier, self.classifier_sha256)
+        classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
+        found = classifier.predict(list(pictures.values()))
+        for row, number in enumerate(pictures):
+            embedding = found.embeddings[row].astype(np.float32) if self.embeddings else None
+            probabilities = tuple(found.probabilities[row].tolist())
+            measured[number] = replace(measured[number], probabilities=probabilities, embedding=embedding)
+        return measured
 
 
 def _batches(rows: Iterable[InputRow], read_as: TextKind | None, size: int) -> Iterator[_Batch]:
@@ -247,33 +293,23 @@ class _Parts:
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self.folder, self.settings = folder, settings
         self.rows_per_part: int = settings["rows_per_part"]
-        self.engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
         self.notes: list[_PartNote] = []
         while (path := self._path(len(self.notes))).exists():
             self.notes.append(self._read_note(path))
-        self.finished = len(self.notes)
-        self.input_hashes: list[str] = []
         self.rows: list[LevelRow] = []
+        self.hashes: deque[str] = deque()  # of the rows of the input that are in no finished part
 
-    def unfinished(self, rows: Iterable[InputRow]) -> Iterator[InputRow]:
+    def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
         """Yield the rows that no finished part has, after comparing the others with what these were made from."""
-        digest, count = hashlib.sha256(), 0
+        for number, note in enumerate(self.notes):
+            if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
+                raise self._other_input(number)
+        is_whole = not self.notes or self.notes[-1].rows == self.rows_per_part
         for row in rows:
-            digest.update(to_json([row.place, row.id, row.letter, row.fault, sha256_text(row.text)]).encode())
-            count += 1
-            part = len(self.input_hashes)
-            if count == self.rows_per_part:
-                self._end_of_part(digest.hexdigest())
-                digest, count = hashlib.sha256(), 0
-            if part >= self.finished:
-                yield row
-        if count:
-            self._end_of_part(digest.hexdigest())
-        if len(self.input_hashes) < self.finished:
-            raise EvaluationError(
-                f"{self.folder}: has {self.finished} parts, of which the input makes only {len(self.input_hashes)}. "
-                "Put the input back, or name a new folder."
-            )
+            if not is_whole:
+                raise self._other_input(len(self.notes) - 1)
+            self.hashes.append(_row_sha256(row))
+            yield row
 
     def add(self, row: LevelRow) -> None:
         """Add a row to the part that is being filled, and write it when it is full."""
@@ -294,31 +330,27 @@ class _Parts:
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:05}.parquet"
 
-    def _end_of_part(self, input_sha256: str) -> None:
-        number = len(self.input_hashes)
-        if number < self.finished and self.notes[number].input_sha256 != input_sha256:
-            first = number * self.rows_per_part + 1
-            raise EvaluationError(
-                f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was "
-                "changed, or has grown. Put the input back, or name a new folder."
-            )
-        self.input_hashes.append(input_sha256)
+    def _other_input(self, number: int) -> EvaluationError:
+        first = number * self.rows_per_part + 1
+        return EvaluationError(
+            f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was changed, "
+            "or has grown. Put the input back, or name a new folder."
+        )
 
     def _write(self) -> None:
-        number = len(self.notes)
-        failed = Counter(row.failed_stage for row in self.rows if row.failed_stage)
+        pa, settings = import_pyarrow(), self.settings
         note = _PartNote(
             rows=len(self.rows),
-            failed=dict(sorted(failed.items())),
-            input_sha256=self.input_hashes[number] if self.rows else hashlib.sha256().hexdigest(),
-            settings=self.settings,
+            failed=dict(sorted(Counter(row.failed_stage for row in self.rows if row.failed_stage).items())),
+            input_sha256=_combined(self.hashes.popleft() for _ in self.rows),
+            settings=settings,
         )
-        pa = import_pyarrow()
-        table = level_table(self.rows, self.engine, self.settings["classifier"], embeddings=self.settings["embeddings"])
+        engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
+        table = level_table(self.rows, engine, settings["classifier"], embeddings=settings["embeddings"])
         scores = pa.array([_score(row) for row in self.rows], pa.float64())
         table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
         text = to_json(note.model_dump(), indent=None).encode()
-        write_bytes(self._path(number), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
+        write_bytes(self._path(len(self.notes)), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
         self.notes.append(note)
         self.rows = []
 
@@ -333,3 +365,11 @@ class _Parts:
                 f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
             )
         return note
+
+
+def _row_sha256(row: InputRow) -> str:
+    return sha256_json([row.place, row.id, row.letter, row.fault, sha256_text(row.text)])
+
+
+def _combined(hashes: Iterable[str]) -> str:
+    return sha256_text("".join(hashes))

@@ -67,7 +67,6 @@ def show_ranking(
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.tables import ranking_table
-    from pcgeval.scoring.decimals import round_totals
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
@@ -85,7 +84,7 @@ def show_ranking(
         sys.stdout.write(ranking_table(found, form))
     else:
         print_ranking(found.teams)
-        print_stderr(round_totals(found.reason))
+        print_stderr(found.reason)
         if found.result is not None:
             print_stderr(f"result hash {found.result.sha256}")
         print_stderr(f"{_failed_trials(found)} The report is {REPORT / 'index.html'}.")
@@ -147,7 +146,6 @@ def rescore(
     """
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.stage_files import RankingFile
-    from pcgeval.scoring.decimals import round_totals
     from pcgeval.scoring.inputs import ScoringRules
     from pcgeval.scoring.rescore import rescore as rescore_folders
 
@@ -162,7 +160,7 @@ def rescore(
         print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")
         for line in each.differences:
             print_stderr(f"  {line}")
-    print_stderr(f"{round_totals(found.ranking.reason)}\nwrote {out}")
+    print_stderr(f"{found.ranking.reason}\nwrote {out}")
     if not found.reproduced:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

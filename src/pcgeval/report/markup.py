@@ -20,7 +20,7 @@ from pcgeval.report.results import FAILURE_WORDS, commonest_failures
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
-from pcgeval.scoring.decimals import round_totals, rounded
+from pcgeval.scoring.decimals import rounded
 
 
 def render_template(name: str, **values: Any) -> str:
@@ -68,7 +68,7 @@ def environment() -> Environment:
         *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
         *(formats.shortened, formats.shown, outlines, motion, formats.moved, formats.calls),
         commonest_failures,
-        *(duration, foreign_text, reasons_without_grade, record_of, round_totals, rounded),
+        *(duration, foreign_text, reasons_without_grade, record_of, rounded),
     ):
         found.filters[each.__name__] = each
     found.globals |= {

@@ -4,14 +4,12 @@ Sums, differences and products are exact; each quotient is rounded half up to 20
 in plain notation. Work with such numbers inside `with exact_arithmetic():` - Python's own default rounds to 28 digits.
 """
 
-import re
 from contextlib import AbstractContextManager
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
 
 PLACES = 20  # bignumber.js: DECIMAL_PLACES
 ZERO = Decimal(0)
 ONE = Decimal(1)
-_EXACT_TOTAL = re.compile(r"[0-9]+\.[0-9]{7,}")
 
 # A product of three floats and three weights has under 1 200 digits; anything that would round raises instead.
 _EXACT = Context(prec=5000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -43,8 +41,3 @@ def rounded(value: Decimal | str, digits: int = 6) -> str:
     """
     number = Decimal(value)
     return f"{number:.1e}" if 0 < number < Decimal(10) ** -digits else f"{number:.{digits}f}"
-
-
-def round_totals(sentence: str) -> str:
-    """Round the exact totals in a sentence for a reader; the ranking's files hold them in full."""
-    return _EXACT_TOTAL.sub(lambda number: rounded(number[0]), sentence)

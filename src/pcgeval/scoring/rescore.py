@@ -7,8 +7,7 @@ from pathlib import Path
 from pcgeval.scoring.formulas import CompetitionScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
 from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, Ranking, rank
-from pcgeval.scoring.ranking_files import ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
 from pcgeval.scoring.results import read_source
 from pcgeval.scoring.tables import Reproduction, compare, holds_tables, published_baselines, read_tables
 
