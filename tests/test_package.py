@@ -186,7 +186,10 @@ COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
     ("words", "extra"),
     [
         (
-            ["level", "level.txt", "--letter", "I", "--classifier", "somebody/some-classifier", "--revision", "0" * 40],
+            [
+                *("level", "level.txt", "--letter", "I", "--set", "similarity.model=somebody/some-classifier"),
+                *("--set", f"similarity.revision={40 * 'a'}"),
+            ],
             "classifier",
         ),
         (["evaluate", "responses.jsonl", "--out", "scores"], "parquet"),

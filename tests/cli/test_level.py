@@ -15,7 +15,7 @@ from pcgeval.cli.main import main
 from pcgeval.evaluator.level_score import score_level
 
 ROOT = Path(__file__).parents[2]
-CLASSIFIER = ["--classifier", str(ROOT / "data/classifier")]
+CLASSIFIER = ["--set", f"similarity.model={ROOT / 'data/classifier'}"]
 CALLS = "drop_block('b31', 5)\ndrop_block('b13', 5)\ndrop_block('b31', 6)\ndrop_block('b31', 7)\n"
 
 pytestmark = pytest.mark.slow  # torch is loaded
@@ -111,7 +111,9 @@ def test_a_level_that_fails_has_a_reason(tmp_path, capsys, text, reason):
     assert not (tmp_path / "a.png").exists()
 
 
-@pytest.mark.parametrize("words", [["--letter", "AB"], ["--letter", "a"], [], ["--letter", "A", "--watch"]])
+@pytest.mark.parametrize(
+    "words", [["--letter", "AB"], [], ["--letter", "A", "--watch"], ["--letter", "A", "--set", "physics.starts"]]
+)
 def test_wrong_usage(words, capsys):
     assert main(["level", "-", *words]) == 2
     assert "Usage" in capsys.readouterr().err
@@ -138,12 +140,15 @@ def test_engines_and_jittered_starts(capsys):
     pytest.importorskip("Box2D")
     tower = "drop_block('b31', 5)\n" * 16  # stands in pymunk, sways in Box2D
     Path("tower.txt").write_text(tower)
-    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--starts", "3", *CLASSIFIER]) == 0
+    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--set", "physics.starts=3", *CLASSIFIER]) == 0
     text = capsys.readouterr().out
     assert "3 starts" in text
     assert {line.split()[0] for line in text.splitlines() if " stability " in line} >= {"pymunk", "box2d"}
     assert any("with box2d only" in line for line in text.splitlines())
-    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--starts", "3", "--json", *CLASSIFIER]) == 0
+    assert (
+        main(["level", "tower.txt", "--letter", "I", "--engines", "--set", "physics.starts=3", "--json", *CLASSIFIER])
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["pymunk"]["stability"] == found["stability"] == 1 > found["engines"]["box2d"]["stability"]
     assert len(found["starts"]) == 3
@@ -156,3 +161,18 @@ def test_a_picture_makes_no_folder(option, tmp_path, capsys):
     assert main(["level", "tower.txt", "--letter", "T", *CLASSIFIER, option, str(tmp_path / "nowhere" / "x")]) == 2
     assert "nowhere: no such folder" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("physics.start=3", "Did you mean 'starts'"),
+        ("physics.engine=unity", "physics.engine"),
+        ("=3", "give KEY=VALUE"),
+    ],
+)
+def test_a_setting_is_checked_like_params(assignment, words, capsys):
+    Path("tower.txt").write_text(CALLS)
+    assert main(["level", "tower.txt", "--letter", "T", "--set", assignment]) == 2
+    assert words in capsys.readouterr().err

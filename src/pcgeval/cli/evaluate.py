@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import ClassifierSource, Json, Revision, Scheduler, group, print_json
+from pcgeval.cli.options import Assignments, Json, Scheduler, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ def evaluate(
         typer.Argument(metavar="INPUT...", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
-    classifier: ClassifierSource = None,
-    revision: Revision = None,
+    assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Keep the classifier's embeddings too.")] = False,
     any_text: Annotated[
@@ -43,10 +42,7 @@ def evaluate(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.parallel import chosen_scheduler
 
-    params = load_params_or_default()
-    similarity = params.similarity
-    if classifier or revision:
-        similarity = similarity.model_copy(update={"model": classifier or similarity.model, "revision": revision})
+    params = load_params_or_default(assignments or ())
     progress = Progress("levels", None)
 
     def begin(rows: int | None) -> None:
@@ -58,7 +54,7 @@ def evaluate(
     summary = evaluate_rows(
         inputs,
         out,
-        similarity=similarity,
+        similarity=params.similarity,
         classify=not no_classifier,
         physics=params.physics,
         embeddings=embeddings,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcgeval.cli.options import print_json, print_table
+from pcgeval.cli.options import assign, print_json, print_table
 from pcgeval.core.console import print_stderr
 from pcgeval.core.untrusted import printable_name
 
@@ -73,26 +73,8 @@ def judge_settings(
     values |= {"judge": named} if named else {}
     values |= {"human_grades": human_grades} if human_grades else {}
     for assignment in assignments:
-        _assign(values, assignment)
+        assign(values, assignment)
     return JudgeSettings.checked(values)
-
-
-def _assign(values: dict[str, Any], assignment: str) -> None:
-    """Set a key of nested mappings to the value of `KEY=VALUE`."""
-    import yaml
-
-    name, sign, text = assignment.partition("=")
-    *outer, last = name.split(".")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise typer.BadParameter(f"--set {assignment}: the value is no YAML.") from error
-    section: Any = values
-    for key in outer:
-        section = section.setdefault(key, {}) if isinstance(section, dict) else None
-    if not sign or not last or not isinstance(section, dict):
-        raise typer.BadParameter(f"--set {assignment}: give KEY=VALUE, with a key of `rubric` in params.yaml.")
-    section[last] = value
 
 
 def _model_of_judge(params: "Params", name: str, base_url: str | None) -> "Model":

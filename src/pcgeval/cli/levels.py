@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pcgeval.cli.options import ClassifierSource, Json, Revision, group, print_json
+from pcgeval.cli.options import Assignments, Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.untrusted import read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
-    from pcgeval.core.params import Params
     from pcgeval.evaluator.level_score import LevelScore
-    from pcgeval.similarity.classifier import Classifier
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 
@@ -35,32 +33,29 @@ def level(
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
-    starts: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=1000, help="See how fragile it is: N more jittered starts.")
-    ] = None,
-    classifier: ClassifierSource = None,
-    revision: Revision = None,
+    assignments: Assignments = None,
     json: Json = False,
 ) -> None:
     """Score one level: what fell, which letter it shows.
 
-    Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
-    the level scores 0.
+    Physics and classifier are those of params.yaml, else pcgeval's own; --set physics.starts=20 shows how fragile a
+    level is. Exit code 1 means that a stage failed, so that the level scores 0.
     """
     from pcgeval.cli.level_output import engines_text, level_text
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.packages import MissingPackageError
     from pcgeval.evaluator.level_score import score_level
     from pcgeval.evaluator.physics import simulate_with_all_engines
+    from pcgeval.similarity.classifier import Classifier
 
     _check_arguments(file, letter, (png, svg, replay), watch=watch)
-    params = load_params_or_default()
-    physics = params.physics if starts is None else params.physics.model_copy(update={"starts": starts})
+    params = load_params_or_default(assignments or ())
+    physics, similarity = params.physics, params.similarity
     network = None
     try:
-        network = _load_classifier(params, classifier, revision)
+        network = Classifier.load(similarity.model, similarity.revision)
     except MissingPackageError as error:
-        if classifier:
+        if any(each.startswith("similarity.") for each in assignments or ()):
             raise
         print_stderr(f"The level is only simulated: {error}")
 
@@ -126,15 +121,6 @@ def _write_pictures(found: "LevelScore", png: Path | None, svg: Path | None, rep
         write_text(svg, found.svg())
     if replay:
         write_text(replay, found.replay_svg())
-
-
-def _load_classifier(params: "Params", source: str | None, revision: str | None) -> "Classifier":
-    """Load the classifier that the options name, else that of the params with the commit that pins it."""
-    from pcgeval.similarity.classifier import Classifier
-
-    if source is None:
-        source, revision = params.similarity.model, revision or params.similarity.revision
-    return Classifier.load(source, revision)
 
 
 def _read(path: Path) -> str:

@@ -25,11 +25,12 @@ Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=Fa
 Anonymous = Annotated[
     bool, typer.Option("--anonymous", help="Write pseudonyms for the names of all teams but baselines.")
 ]
-ClassifierSource = Annotated[
-    str | None,
-    typer.Option(metavar="SOURCE", help="A folder or hub id; default: that of params.yaml, else pcgeval's own."),
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A key of params.yaml, such as physics.starts=20; may be repeated."
+    ),
 ]
-Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="The commit that pins a hub id.")]
 Scheduler = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +62,28 @@ def within(least: Number, most: Number) -> Callable[[Number | None], Number | No
         return value
 
     return check
+
+
+def assign(values: dict[str, Any], assignment: str) -> None:
+    """Set a key of nested mappings to the value of `KEY=VALUE`, with dots for keys within keys; the value is YAML.
+
+    Raises:
+        BadParameter: It is no assignment.
+    """
+    import yaml
+
+    name, sign, text = assignment.partition("=")
+    *outer, last = name.split(".")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise typer.BadParameter(f"--set {assignment}: the value is no YAML.") from error
+    section: Any = values
+    for key in outer:
+        section = section.setdefault(key, {}) if isinstance(section, dict) else None
+    if not sign or not last or not isinstance(section, dict):
+        raise typer.BadParameter(f"--set {assignment}: give KEY=VALUE, with a key of params.yaml.")
+    section[last] = value
 
 
 def print_json(value: Any) -> None:

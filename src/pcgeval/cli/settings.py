@@ -1,10 +1,12 @@
 """The params, models and submissions that commands work with, in a competition's folder and outside of one."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from pcgeval.cli.options import assign
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.params import Model, Params, load_params, parse_params
@@ -47,9 +49,23 @@ class SettingsError(PcgevalError):
     """An option has an invalid value."""
 
 
-def load_params_or_default() -> Params:
-    """Return params.yaml of the working directory, or the default params where there is none."""
-    return load_params() if Path("params.yaml").is_file() else default_params()
+def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
+    """Return params.yaml of the working directory, or the default params where there is none.
+
+    Args:
+        assignments: `KEY=VALUE`, keys of params.yaml that have another value.
+
+    Raises:
+        BadParameter: One is no assignment.
+        ParamsError: A value is invalid.
+    """
+    params = load_params() if Path("params.yaml").is_file() else default_params()
+    if not assignments:
+        return params
+    values = params.model_dump(mode="json", exclude_unset=True) | {"teams": params.teams or _DEFAULT_PARAMS["teams"]}
+    for assignment in assignments:
+        assign(values, assignment)
+    return parse_params(values, "--set").model_copy(update={"teams": params.teams})
 
 
 def default_params() -> Params:
