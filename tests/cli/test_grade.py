@@ -71,7 +71,7 @@ def test_a_grade_can_be_written_to_a_file(competition, capsys):
 
 def test_a_grade_is_converted_for_paperbench(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     found = graded(capsys, *words, "--judge", "random", "--out", "grade.json")
     assert main(["rubric", "convert", "grade.json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -84,8 +84,8 @@ def test_a_grade_is_converted_for_paperbench(tmp_path, monkeypatch, capsys):
 
 def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
-    words += ["--judge", "checks", "--set", "checks_file=mine.yaml"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
+    words += ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml"]
     assert main(["grade", *words]) == 2
     assert "mine.yaml: is missing" in capsys.readouterr().err
     bare = next(each for each in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if each.check is None)
@@ -105,8 +105,10 @@ def test_a_rubric_may_be_a_file(competition, capsys):
 @pytest.mark.usefixtures("competition")
 def test_the_rubric_can_be_cut(capsys):
     whole = graded(capsys, "zero-shot", "--judge", "dummy")["num_leaf_nodes"]
-    assert graded(capsys, "zero-shot", "--judge", "dummy", "--set", "max_depth=1")["num_leaf_nodes"] == 1
-    assert 1 < graded(capsys, "zero-shot", "--judge", "dummy", "--set", "code_only=true")["num_leaf_nodes"] < whole
+    assert graded(capsys, "zero-shot", "--judge", "dummy", "--set", "rubric.max_depth=1")["num_leaf_nodes"] == 1
+    assert (
+        1 < graded(capsys, "zero-shot", "--judge", "dummy", "--set", "rubric.code_only=true")["num_leaf_nodes"] < whole
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_the_rubric_can_be_cut(capsys):
     [
         (["nobody"], "neither a team of params.yaml"),
         (["zero-shot", "--judge", "human"], "a person's grades belong into"),
-        (["zero-shot", "--judge", "dummy", "--set", "max_depth=0"], "max_depth is 0"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.max_depth=0"], "max_depth is 0"),
         (["zero-shot", "--judge", "dummy", "--rubric", "none"], "data/rubrics/none/rubric.json"),
         (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce"),
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
@@ -122,17 +124,21 @@ def test_the_rubric_can_be_cut(capsys):
         (["zero-shot", "--base-url", "http://127.0.0.1:9/v1"], "Name the model with --model"),
         (["zero-shot", "--model", "gpt-4o", "--base-url", ""], "and an address"),
         (["zero-shot", "--model", "m", "--base-url", "http://a:b@c/v1"], "without a key or password in it"),
-        (["zero-shot", "--model", "m", "--base-url", "http://a/v1", "--set", "model.host=x"], "takes no host"),
-        (["zero-shot", "--judge", "dummy", "--set", "votes"], "KEY=VALUE"),
-        (["zero-shot", "--judge", "dummy", "--set", "votes=many"], "votes"),
-        (["zero-shot", "--judge", "dummy", "--set", "vote=3"], "vote"),
-        (["zero-shot", "--judge", "dummy", "--set", "seed.x=3"], "KEY=VALUE"),
-        (["zero-shot", "--judge", "dummy", "--set", "seed=[1"], "no YAML"),
+        (["zero-shot", "--model", "m", "--base-url", "http://a/v1", "--set", "rubric.model.host=x"], "takes no host"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.votes"], "KEY=VALUE"),
+        (["zero-shot", "--judge", "dummy", "--set", "votes=3"], "rubric.votes=3"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.votes=many"], "votes"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.vote=3"], "vote"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.seed.x=3"], "KEY=VALUE"),
+        (["zero-shot", "--judge", "dummy", "--set", "rubric.seed=[1"], "no YAML"),
         (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: no such recording"),
-        (["zero-shot", "--model", "m:1", "--set", "votes=3"], "at temperature 0 all votes are the same"),
-        (["zero-shot", "--model", "m:1", "--set", "model.options.temperature=.nan"], "temperature"),
-        (["zero-shot", "--model", "m:1", "--set", "context=3"], "context"),
-        (["x", "--paper", "p", "--judge", "checks", "--reproduce", "--set", "code_only=true"], "Leave one of them out"),
+        (["zero-shot", "--model", "m:1", "--set", "rubric.votes=3"], "at temperature 0 all votes are the same"),
+        (["zero-shot", "--model", "m:1", "--set", "rubric.model.options.temperature=.nan"], "temperature"),
+        (["zero-shot", "--model", "m:1", "--set", "rubric.context=3"], "context"),
+        (
+            ["x", "--paper", "p", "--judge", "checks", "--reproduce", "--set", "rubric.code_only=true"],
+            "Leave one of them out",
+        ),
         (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
         (["x", "--paper", "p", "--judge", "dummy", "--out", "."], "is a directory"),
         (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
@@ -156,13 +162,13 @@ def test_a_judge_without_a_model_says_what_is_missing(competition, capsys):
 
 def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     assert graded(capsys, *words, "--judge", "dummy")["score"] == 1
     assert main(["grade", *words, "--judge", "checks"]) == 1
     assert "19 without a grade" in (told := capsys.readouterr().err)
     assert "--reproduce runs it first" in told
     Path("checks.yaml").write_text("readme: {name: file_exists, arguments: {path: README.md}}\n")
-    words += ["--set", "checks_file=checks.yaml"]
+    words += ["--set", "rubric.checks_file=checks.yaml"]
     checks = graded(capsys, *words, "--judge", "checks", codes=(1,))
     assert checks["num_invalid_leaf_nodes"] == 18
     assert checks["score"] == checks["score_bounds"][0] > 0
@@ -172,19 +178,21 @@ def test_a_paper_needs_no_competition(tmp_path, monkeypatch, capsys):
 def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch, capsys):
     pytest.importorskip("openai", reason="the extra openai is not installed")
     monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     with ScriptedEndpoint(refuses={"temperature": "", "max_tokens": ""}) as endpoint:
-        found = graded(capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--set", "max_depth=2")
+        found = graded(
+            capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--set", "rubric.max_depth=2"
+        )
         assert (found["judge_type"], found["model"], found["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
         assert endpoint.refused == []
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         options = [
             "--set",
-            "model.options.num_predict=900",
+            "rubric.model.options.num_predict=900",
             "--set",
-            "model.options.reasoning_effort=low",
+            "rubric.model.options.reasoning_effort=low",
             "--set",
-            "seed=4",
+            "rubric.seed=4",
         ]
         graded(
             capsys,
@@ -192,9 +200,9 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
             "--model",
             "gpt-4o",
             "--set",
-            "max_depth=1",
+            "rubric.max_depth=1",
             "--set",
-            "model.options.temperature=0.5",
+            "rubric.model.options.temperature=0.5",
             *options,
             codes=(0, 1),
         )
@@ -205,7 +213,7 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
 def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OLLAMA_HOST", unused_address())
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"papers_dir={PAPER.parent}"]
+    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     assert main(["grade", *words, "--model", "nobodys:1b"]) == 1
     said = capsys.readouterr().err
     assert all(
@@ -232,9 +240,9 @@ def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys)
         "--model",
         "m:1",
         "--set",
-        "model.host=http://127.0.0.1:9",
+        "rubric.model.host=http://127.0.0.1:9",
         "--set",
-        "ignore_checks=true",
+        "rubric.ignore_checks=true",
     ]
     output = graded(capsys, *words, codes=(1,))
     assert (output["judge_type"], output["score"], output["num_invalid_leaf_nodes"]) == (
@@ -253,7 +261,7 @@ def test_the_words_for_the_model_reach_it(monkeypatch):
 
     found = []
     monkeypatch.setattr(grading, "grade", seen)
-    words = ["--set", "votes=3", "--set", "model.options.temperature=0.7", "--set", "context=5000"]
+    words = ["--set", "rubric.votes=3", "--set", "rubric.model.options.temperature=0.7", "--set", "rubric.context=5000"]
     main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])

@@ -68,14 +68,14 @@ def asked_of(endpoint):
         "--base-url",
         endpoint.base_url,
         "--set",
-        "model.concurrency=3",
+        "rubric.model.concurrency=3",
         "--set",
-        "max_depth=1",
+        "rubric.max_depth=1",
     ]
 
 
 def run(capsys, *words, code=0):
-    assert main(["grade", "runs", "--set", "papers_dir=papers", *words]) == code
+    assert main(["grade", "runs", "--set", "rubric.papers_dir=papers", *words]) == code
     return capsys.readouterr()
 
 
@@ -95,7 +95,7 @@ def once_each(endpoint):
 
 @pytest.mark.usefixtures("runs")
 def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
-    rows, gradings = table(capsys, "--judge", "random", "--set", "seed=3")
+    rows, gradings = table(capsys, "--judge", "random", "--set", "rubric.seed=3")
     assert [each["run"] for each in gradings] == [
         f"{g}/{p}_{n}" for g in (GROUP, "two") for p in PAPERS for n in (1, 2)
     ]
@@ -133,7 +133,7 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
     first, before = contents(Path("grades")), len(endpoint.asked)
     assert table(capsys, *asked_of(endpoint))[0] == rows
     # another order and another folder: the same bytes, out of the call log
-    assert table(capsys, *asked_of(endpoint), "--set", "model.concurrency=1", "--out", "again")[0] == rows
+    assert table(capsys, *asked_of(endpoint), "--set", "rubric.model.concurrency=1", "--out", "again")[0] == rows
     assert contents(Path("again")) == contents(Path("grades")) == first
     assert len(endpoint.asked) == before
     # what has changed since is graded again, and nothing else
@@ -172,16 +172,16 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
 @pytest.mark.usefixtures("runs")
 def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoint):
     words = asked_of(endpoint)
-    _, gradings = table(capsys, *words, "--set", "max_tokens=12000", code=1)
+    _, gradings = table(capsys, *words, "--set", "rubric.max_tokens=12000", code=1)
     partial = [each for each in gradings if each["problem"]]
     assert 0 < len(partial) < len(gradings)
     assert all("the budget of 12000 tokens" in each["problem"] for each in partial)
     spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
     assert 6_000 < spent <= 12_000
     before = len(endpoint.asked)
-    table(capsys, *words, "--set", "max_tokens=12000", code=1)
+    table(capsys, *words, "--set", "rubric.max_tokens=12000", code=1)
     assert len(endpoint.asked) == before
-    table(capsys, *words, "--set", "max_cost=5")
+    table(capsys, *words, "--set", "rubric.max_cost=5")
     assert once_each(endpoint)
 
 
@@ -253,7 +253,7 @@ def test_a_dead_endpoint_is_found_dead_once(capsys, endpoint):
         (["--judge", "human"], "a person's grades are of one submission"),
         (["--judge", "dummy", "--html", "page.html"], "is of one submission"),
         (
-            ["--model", "nobodys", "--base-url", "http://127.0.0.1:9/v1", "--set", "max_cost=1"],
+            ["--model", "nobodys", "--base-url", "http://127.0.0.1:9/v1", "--set", "rubric.max_cost=1"],
             "price of nobodys is unknown",
         ),
     ],
@@ -275,7 +275,7 @@ def killed_after(calls, endpoint, words):
 @pytest.mark.slow  # starts other processes
 def test_killed_gradings_go_on(capsys, endpoint):
     endpoint.seconds = 0.05
-    words = ["grade", "runs", "--set", "papers_dir=papers", *asked_of(endpoint)]
+    words = ["grade", "runs", "--set", "rubric.papers_dir=papers", *asked_of(endpoint)]
     for calls in (5, 12):
         killed_after(calls, endpoint, words)
     endpoint.seconds = 0.0

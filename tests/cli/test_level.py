@@ -140,15 +140,12 @@ def test_engines_and_jittered_starts(capsys):
     pytest.importorskip("Box2D")
     tower = "drop_block('b31', 5)\n" * 16  # stands in pymunk, sways in Box2D
     Path("tower.txt").write_text(tower)
-    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--set", "physics.starts=3", *CLASSIFIER]) == 0
+    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--starts", "3", *CLASSIFIER]) == 0
     text = capsys.readouterr().out
     assert "3 starts" in text
     assert {line.split()[0] for line in text.splitlines() if " stability " in line} >= {"pymunk", "box2d"}
     assert any("with box2d only" in line for line in text.splitlines())
-    assert (
-        main(["level", "tower.txt", "--letter", "I", "--engines", "--set", "physics.starts=3", "--json", *CLASSIFIER])
-        == 0
-    )
+    assert main(["level", "tower.txt", "--letter", "I", "--engines", "--starts", "3", "--json", *CLASSIFIER]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["engines"]["pymunk"]["stability"] == found["stability"] == 1 > found["engines"]["box2d"]["stability"]
     assert len(found["starts"]) == 3

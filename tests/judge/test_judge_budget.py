@@ -13,11 +13,11 @@ PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 HALF = [
     str(PAPER / "submissions/half"),
     "--set",
-    "ignore_checks=true",
+    "rubric.ignore_checks=true",
     "--paper",
     PAPER.name,
     "--set",
-    f"papers_dir={PAPER.parent}",
+    f"rubric.papers_dir={PAPER.parent}",
 ]
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -39,7 +39,7 @@ def run(capsys, endpoint, *words, code=0):
 
 @pytest.mark.parametrize(("key", "small", "large"), [("max_cost", "0.002", "1"), ("max_tokens", "9000", "99999")])
 def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key, small, large):
-    partial, told = run(capsys, endpoint, "--set", f"{key}={small}", code=1)
+    partial, told = run(capsys, endpoint, "--set", f"rubric.{key}={small}", code=1)
     asked = len(endpoint.asked)
     spent = sum((len(prompt) // 4) for prompt in endpoint.prompts)
     assert 0 < partial["num_invalid_leaf_nodes"] < partial["num_leaf_nodes"]
@@ -52,12 +52,12 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
         assert float(small) / 2 < partial["cost"] <= float(small)
 
     assert (
-        run(capsys, endpoint, "--set", f"{key}={small}", code=1)[0] == partial
+        run(capsys, endpoint, "--set", f"rubric.{key}={small}", code=1)[0] == partial
     )  # a second time, nothing is left of it
-    assert run(capsys, endpoint, "--set", f"{key}={small}", "--max-invalid", "19")[0] == partial
+    assert run(capsys, endpoint, "--set", f"rubric.{key}={small}", "--max-invalid", "19")[0] == partial
     assert len(endpoint.asked) == asked
 
-    whole, _ = run(capsys, endpoint, "--set", f"{key}={large}")
+    whole, _ = run(capsys, endpoint, "--set", f"rubric.{key}={large}")
     assert "partial" not in whole
     assert whole["num_invalid_leaf_nodes"] == 0
     bodies = [json.dumps(body, sort_keys=True) for body in endpoint.asked]
@@ -65,14 +65,14 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
 
 
 def test_several_calls_at_once_keep_to_the_budget(capsys, endpoint):
-    run(capsys, endpoint, "--set", "max_tokens=12000", "--set", "model.concurrency=4", code=1)
+    run(capsys, endpoint, "--set", "rubric.max_tokens=12000", "--set", "rubric.model.concurrency=4", code=1)
     written = 4 * 30  # at most, for each answer
     assert sum(len(prompt) // 4 + written // 4 for prompt in endpoint.prompts) <= 12_000
     assert 0 < len(endpoint.asked) < 36
 
 
 def test_a_model_without_a_price_cannot_have_a_budget_in_money(capsys, endpoint):
-    _, told = run(capsys, endpoint, "--model", "nobodys-model", "--set", "max_cost=1", code=2)
+    _, told = run(capsys, endpoint, "--model", "nobodys-model", "--set", "rubric.max_cost=1", code=2)
     assert "price of nobodys-model is unknown" in told
     assert "max_tokens" in told
     assert endpoint.asked == []
@@ -96,13 +96,13 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
 
 def test_replies_that_are_known_tell_how_long_the_others_will_be(capsys, endpoint):
     first = run(capsys, endpoint, "--dry-run")[0]["total"]
-    run(capsys, endpoint, "--set", "max_tokens=12000", code=1)
+    run(capsys, endpoint, "--set", "rubric.max_tokens=12000", code=1)
     second = run(capsys, endpoint, "--dry-run")[0]["total"]
     assert second["calls"] + second["known_calls"] == first["calls"]
     assert second["output_tokens"] / second["calls"] < first["output_tokens"] / first["calls"] / 3
 
 
-@pytest.mark.parametrize(("words", "leaves"), [(["--reproduce"], 7), ([], 7), (["--set", "code_only=true"], 0)])
+@pytest.mark.parametrize(("words", "leaves"), [(["--reproduce"], 7), ([], 7), (["--set", "rubric.code_only=true"], 0)])
 def test_what_only_results_of_reproduce_sh_would_cost_is_told(capsys, endpoint, words, leaves):
     planned, _ = run(capsys, endpoint, *words, "--dry-run")
     assert planned["total"]["leaves_of_results"] == leaves
@@ -128,6 +128,6 @@ def test_an_exhausted_quota_in_the_middle_is_a_partial_grade(capsys, endpoint, s
 
 def test_a_deadline_is_a_partial_grade(capsys, endpoint):
     endpoint.seconds = 0.05
-    partial, _ = run(capsys, endpoint, "--set", "deadline=0.3", code=1)
+    partial, _ = run(capsys, endpoint, "--set", "rubric.deadline=0.3", code=1)
     assert "the deadline of 0.3 s" in partial["partial"]
     shutil.rmtree(".pcgeval")

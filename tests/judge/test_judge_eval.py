@@ -167,7 +167,7 @@ def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
     words = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
-    assert main([*words, "--set", "seed=1", "--out", "out"]) == 0
+    assert main([*words, "--set", "rubric.seed=1", "--out", "out"]) == 0
     capsys.readouterr()
     assert main(["rubric", "agreement", "out/random/toy_0.json", "out/dummy/toy_0.json", "--form"]) == 0
     form = capsys.readouterr().out
@@ -192,7 +192,7 @@ def test_a_person_decides_where_two_judges_differ(data, capsys):
     [
         ((), "models with --model"),
         (("--judge", "human"), "'human' is not one of"),
-        (("--judge", "random", "--set", "max_depth=2"), "Leave it out"),
+        (("--judge", "random", "--set", "rubric.max_depth=2"), "Leave it out"),
         (("--judge", "random", "--out", "data"), "Name a new or empty folder"),
         (("--judge", "random", "--example", "toy/7"), "no example 'toy/7'. There: other, toy/0, toy/1"),
         (("--model", "m", "--votes", "3", "--base-url", "http://127.0.0.1:9/v1"), "temperature"),

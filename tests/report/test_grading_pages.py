@@ -102,7 +102,7 @@ def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
         "--paper",
         "block-letters",
         "--set",
-        f"papers_dir={JUDGED.parents[1]}",
+        f"rubric.papers_dir={JUDGED.parents[1]}",
         "--judge",
         "checks",
         "--reproduce",
@@ -247,7 +247,7 @@ def test_the_commands_write_the_pages(tmp_path, capsys):
     assert "The same verdict on 71\u00a0%" in text
     assert re.search(r"A: .*half\.json, by the judge simple with the model qwen2.5-coder:1.5b", text)
     attempt = JUDGED.parent / "submissions" / "half"
-    paper = ["--paper", "block-letters", "--set", f"papers_dir={JUDGED.parents[1]}"]
+    paper = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]
     assert main(["grade", str(attempt), *paper, "--judge", "dummy", "--html", str(page)]) == 0
     assert "Score 1.00" in checked(page.read_text()).text
     write_json(tmp_path / "bad.json", {"judge_type": "x"})

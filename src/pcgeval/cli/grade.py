@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pcgeval.cli.grade_output import print_grade_table
-from pcgeval.cli.judge_options import Assignments, DryRun, JudgeModel, MaxInvalid, judge_settings, print_plans
-from pcgeval.cli.options import BaseUrl, Html, Json, TrustPrograms, group, print_json
+from pcgeval.cli.judge_options import DryRun, JudgeModel, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
@@ -20,44 +20,48 @@ if TYPE_CHECKING:
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
 
+Submission = Annotated[
+    str,
+    typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."),
+]
+Rubric = Annotated[
+    str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
+]
+Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
+Judge = Annotated[
+    Literal["simple", "checks", "random", "dummy", "human"] | None,
+    typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
+]
+HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
+Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
+Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
+Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Write the grade to this file; of runs, to GROUP/RUN/grade.json there."),
+]
+
 app = group()
 
 
 @app.command()
 def grade(
     *,
-    submission: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."
-        ),
-    ],
-    rubric: Annotated[
-        str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
-    ] = None,
-    paper: Annotated[
-        str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")
-    ] = None,
-    judge: Annotated[
-        Literal["simple", "checks", "random", "dummy", "human"] | None,
-        typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
-    ] = None,
+    submission: Submission,
+    rubric: Rubric = None,
+    paper: Paper = None,
+    judge: Judge = None,
     model: JudgeModel = None,
     base_url: BaseUrl = None,
     assignments: Assignments = None,
-    grades: Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")] = None,
-    reproduce: Annotated[
-        bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")
-    ] = False,
-    network: Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")] = False,
+    grades: HumanGrades = None,
+    reproduce: Reproduce = False,
+    network: Network = False,
     trust_programs: TrustPrograms = False,
-    recording: Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")] = None,
+    recording: Recording = None,
     dry_run: DryRun = False,
     max_invalid: MaxInvalid = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Write the grade to this file; of runs, to GROUP/RUN/grade.json there."),
-    ] = None,
+    out: Out = None,
     page: Html = None,
     json: Json = False,
 ) -> None:

@@ -22,14 +22,6 @@ JudgeModel = Annotated[
     str | None,
     typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, OpenAI's, or a server's."),
 ]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="A key of `rubric` in params.yaml, such as votes=3 or model.options.temperature=1; may be repeated.",
-    ),
-]
 MaxInvalid = Annotated[
     int, typer.Option(metavar="N", min=0, help="Exit with 0 where at most N leaves have no grade; they count as 0.")
 ]
@@ -54,7 +46,7 @@ def judge_settings(
         judge: The judge's name; default: `human` with a person's grades, `simple` with a model, else as in params.
         model: The judge's model, as `find_model_to_ask` finds it.
         base_url: An endpoint of OpenAI's interface that has this model.
-        assignments: `KEY=VALUE`, keys of `rubric` in params.yaml, with dots for keys within keys; values are YAML.
+        assignments: `rubric.KEY=VALUE`, as in params.yaml.
         human_grades: The file of a person's grades.
 
     Raises:
@@ -73,7 +65,9 @@ def judge_settings(
     values |= {"judge": named} if named else {}
     values |= {"human_grades": human_grades} if human_grades else {}
     for assignment in assignments:
-        assign(values, assignment)
+        if not assignment.startswith("rubric."):
+            raise typer.BadParameter(f"--set {assignment}: a judge has keys of `rubric`, such as rubric.votes=3.")
+        assign({"rubric": values}, assignment)
     return JudgeSettings.checked(values)
 
 

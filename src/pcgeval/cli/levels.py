@@ -33,13 +33,16 @@ def level(
     replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
+    starts: Annotated[
+        int | None, typer.Option(metavar="N", min=0, max=1000, help="See how fragile it is: N more jittered starts.")
+    ] = None,
     assignments: Assignments = None,
     json: Json = False,
 ) -> None:
     """Score one level: what fell, which letter it shows.
 
-    Physics and classifier are those of params.yaml, else pcgeval's own; --set physics.starts=20 shows how fragile a
-    level is. Exit code 1 means that a stage failed, so that the level scores 0.
+    Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
+    the level scores 0.
     """
     from pcgeval.cli.level_output import engines_text, level_text
     from pcgeval.cli.settings import load_params_or_default
@@ -51,6 +54,8 @@ def level(
     _check_arguments(file, letter, (png, svg, replay), watch=watch)
     params = load_params_or_default(assignments or ())
     physics, similarity = params.physics, params.similarity
+    if starts is not None:
+        physics = physics.model_copy(update={"starts": starts})
     network = None
     try:
         network = Classifier.load(similarity.model, similarity.revision)

@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import Assignments, DryRun, MaxInvalid, judge_settings, print_plans
-from pcgeval.cli.options import BaseUrl, GradeFormat, Html, Json, group, print_json, refuse_two_formats, within
+from pcgeval.cli.judge_options import DryRun, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.options import (
+    Assignments,
+    BaseUrl,
+    GradeFormat,
+    Html,
+    Json,
+    group,
+    print_json,
+    refuse_two_formats,
+    within,
+)
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
@@ -242,7 +252,7 @@ def _judges(
     if not models and not others:
         raise typer.BadParameter("name what to measure: models with --model, and others with --judge.")
     if (papers := folder.resolve().parent / "papers").is_dir():
-        assignments = [f"papers_dir={papers}", *assignments]
+        assignments = [f"rubric.papers_dir={papers}", *assignments]
     params = load_params_or_default()
     judges = judges_of(
         {

@@ -143,10 +143,10 @@ def _team(
     submission = load_submission(folder)
     try:
         grade = read_grade(root / GRADES / row.team / GRADE_FILE)
-        if grade.rubric is None:
-            raise GradeError(f"the grade of {row.team} has no 'rubric'.")
     except (FileError, GradeError) as error:
         raise FileError(f"{error} {_AGAIN}") from error
+    if grade.rubric is None:
+        raise FileError(f"the grade of {row.team} has no 'rubric'. {_AGAIN}")
     return TeamResult(
         row=row,
         submission=submission,
