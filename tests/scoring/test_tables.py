@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
+from pcgeval import PcgevalError, ScoringRules
 from pcgeval.core import stage_files
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import FileError
 from pcgeval.scoring import tables
-from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import rescore
 from pcgeval.scoring.tables import holds_tables, read_tables
 
