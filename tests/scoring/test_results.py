@@ -13,8 +13,7 @@ from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.inputs import ScoringError
-from pcgeval.scoring.results import read_source
+from pcgeval.scoring.inputs import ScoringError, read_source
 
 RULES = ScoringRules("A", 2)
 QUIRKS = ScoringRules("A", 2, official_quirks=True)
