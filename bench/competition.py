@@ -38,7 +38,7 @@ from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.submissions.load import load_submission
 
 CHECKOUT = Path(__file__).parents[1]
-LEFT_OUT = ("data/submissions/", "data/recordings/", "data/grades/", "results/", "dvc.lock", "data/grade_history.jsonl")
+LEFT_OUT = ("data/submissions/", "data/recordings/", "data/grades/", "results/", "dvc.lock")
 PROMPT = (
     "Stack blocks into the capital letter <OBJECT>: drop_block(type, x) with 'b31', 'b13' or 'b11' at column 0 to 19.\n"
 )
@@ -118,7 +118,6 @@ def make_competition(folder: Path, teams: int, trials_per_letter: int, letters: 
         if not name.startswith(LEFT_OUT):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, folder / name)
-    (folder / "data/grade_history.jsonl").touch()
     names = [f"team{number:02}" for number in range(1, teams + 1)]
 
     def change(values: dict[str, Any]) -> None:

@@ -38,8 +38,8 @@ def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: py
     for name, value in {
         "PCGEVAL_CACHE": cache,
         "PCGEVAL_TRUST_PROGRAMS": "1",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": tmp_path,
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": tmp_path,
     }.items():
         monkeypatch.setenv(name, str(value))
     made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)

@@ -1,8 +1,6 @@
 """`pcgeval rubric ...` as a person types it."""
 
 import json
-import shutil
-from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -112,18 +110,6 @@ def test_the_form_becomes_human_grades_when_filled_in(tmp_path, capsys):
         form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
     )
     assert len(read_human_grades(filled, [each.path for each in leaves(load_rubric(path))])) == 2
-
-
-def test_keep_writes_the_history(tmp_path, capsys):
-    shutil.copytree(ROOT / "data" / "grades", tmp_path / "data" / "grades")
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    with chdir(tmp_path):
-        assert run("keep", "start") == 0
-        assert "kept the grades of 4 teams as start" in capsys.readouterr().err
-        assert run("keep", "again") == 0
-        assert "stays as it is" in capsys.readouterr().err
-        assert run("keep", "start") == 2
-    assert len((tmp_path / "data" / "grade_history.jsonl").read_text().splitlines()) == 4
 
 
 def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, capsys):

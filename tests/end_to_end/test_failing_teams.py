@@ -10,6 +10,7 @@ from slow_ollama import SlowOllama
 from soak import SOAK
 from workspace import Workspace, make_workspace
 
+from pcgeval.core.files import sha256_json
 from pcgeval.core.trials import TrialRecord, read_record
 
 pytestmark = pytest.mark.e2e
@@ -32,16 +33,15 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     for name, value in {
         "PCGEVAL_CACHE": str(tmp_path / "cache"),
         "PCGEVAL_TRUST_PROGRAMS": "1",
-        "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(tmp_path),
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(tmp_path),
     }.items():
         monkeypatch.setenv(name, value)
     workspace = make_workspace(tmp_path / "c")
     write_program(workspace, "greedy", "no-such-package\n")
     unlucky = write_program(workspace, "unlucky", "example\n")
-    package = {"name": "example", "version": "1.0", "sha256": "a" * 64}
-    lock = {"requirements": ["example"], "python": "3", "machine": "m", "packages": [package]}
-    (unlucky / "requirements-lock.json").write_text(json.dumps(lock))
+    lock = f"example==1.0 \\\n    --hash=sha256:{'a' * 64}\n"
+    (unlucky / "requirements-lock.txt").write_text(f"# {sha256_json(['example'])}, Python 3, m\n{lock}")
     with SlowOllama(0.002) as server:
         workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
         workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
@@ -60,7 +60,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
         assert all("no-such-package" in str(record.reason) for record in records(workspace, "greedy"))
         assert workspace.pcgeval("ranking").returncode == 2  # there is none
         asked = len(server.asked)
-        for name in ("requirements.txt", "requirements-lock.json"):
+        for name in ("requirements.txt", "requirements-lock.txt"):
             (unlucky / name).unlink()
         workspace.repro("--keep-going", *([] if SOAK else ["extract"]))
         assert len(server.asked) == asked + 3 * 4  # the calls of the unlucky program

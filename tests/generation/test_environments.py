@@ -1,6 +1,5 @@
 """The packages that a requirements.txt may ask for, and environments made from wheels that are written here."""
 
-import json
 import os
 import subprocess
 import threading
@@ -126,8 +125,9 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package index that is a folder, a cache of its own, and programs that ask for `example`."""
     folder = tmp_path / "wheels"
     folder.mkdir()
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
     return folder
 
@@ -175,8 +175,7 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(
     content = lock.read_bytes()
     assert str(wheels).encode() not in content
     wheel = wheels / "example-1.0-py3-none-any.whl"
-    packages = json.loads(content)["packages"]
-    assert packages == [{"name": "example", "sha256": sha256_file(wheel), "version": "1.0"}]
+    assert content.decode().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{sha256_file(wheel)}"]
     write_wheel(wheels, {"example.py": "changed = True"}, version="2.0")
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "another machine's cache"))
     assert installed_version(folder) == "1.0"
@@ -184,7 +183,8 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(
     assert lock.read_bytes() == content
     write_wheel(wheels, {"example.py": "other bytes"})
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "a third machine's cache"))
-    with pytest.raises(InstallError, match=f"{LOCK}.*hash"):  # which is no fault of the program
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "a third machine's uv"))
+    with pytest.raises(InstallError, match=f"{LOCK}.*Hash mismatch"):  # which is no fault of the program
         interpreter_for(folder)
 
 
@@ -197,23 +197,22 @@ def test_versions_are_resolved_once_also_without_a_lock_and_anew_for_another_req
     write_wheel(wheels, {"example.py": ""}, version="2.0")
     lock = lock_requirements(folder)
     assert lock is not None
-    assert json.loads(lock.read_bytes())["packages"][0]["version"] == "1.0"
+    assert "example==1.0" in lock.read_text()
     assert not {path for path in folder.iterdir() if path.name not in {"requirements.txt", LOCK}}
     program(tmp_path, "example>1\n")
     assert installed_version(folder) == "2.0"
     lock = lock_requirements(folder)
     assert lock is not None
-    assert json.loads(lock.read_bytes())["packages"][0]["version"] == "2.0"
+    assert "example==2.0" in lock.read_text()
 
 
 def test_an_index_that_cannot_be_reached_is_no_fault_of_the_program(
     tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert wheels.exists()
-    monkeypatch.delenv("PIP_NO_INDEX")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(InstallError, match="cannot be reached"):
         interpreter_for(program(tmp_path, "example\n"))
 
@@ -222,9 +221,11 @@ def test_an_index_that_cannot_be_reached_is_no_fault_of_the_program(
     "content",
     [
         "{",
-        "[]",
-        '{"packages": [{"name": "-e .", "version": "1", "sha256": "%s"}]}' % ("a" * 64),
-        '{"packages": [{"name": "example", "version": "1 --index-url http://x", "sha256": "%s"}]}' % ("a" * 64),
+        "",
+        f"# {'a' * 64}, Python 3, m\n-e .\n",
+        f"# {'a' * 64}, Python 3, m\nexample==1.0\n",
+        f"# {'a' * 64}, Python 3, m\nexample==1 --index-url http://x \\\n    --hash=sha256:{'a' * 64}\n",
+        f"# {'a' * 64}, Python 3, m\nexample==1 \\\n    --hash=sha256:{'a' * 64}\n--index-url http://x\n",
         "[" * 90_000,
     ],
 )
@@ -234,15 +235,6 @@ def test_a_strange_lock_is_refused(tmp_path: Path, wheels: Path, content: str) -
     (folder / LOCK).write_text(content)
     with pytest.raises(RequirementsError, match=LOCK):
         interpreter_for(folder)
-
-
-def test_an_environment_that_grows_too_large_is_stopped(tmp_path: Path, wheels: Path) -> None:
-    write_wheel(wheels, {f"example{number}.py": "0" * 4_000_000 for number in range(50)})
-    folder = program(tmp_path, "example\n")
-    with pytest.raises(RequirementsError, match=r"more than .*20 MB"):
-        interpreter_for(folder, most_bytes=20_000_000)
-    left = [path for path in environments_folder().rglob("*") if path.is_file() and path.suffix != ".lock"]
-    assert sum(path.stat().st_size for path in left) < 10_000
 
 
 @pytest.mark.needs_sandbox
@@ -281,14 +273,14 @@ def test_a_wheel_cannot_show_a_program_the_packages_of_this_machine(tmp_path: Pa
 def test_the_reason_of_a_conflict_names_no_folder_of_this_machine(tmp_path: Path, wheels: Path) -> None:
     write_wheel(wheels, {}, "1.0", requires="example==2.0")
     write_wheel(wheels, {}, "2.0")
-    with pytest.raises(RequirementsError, match=r"Cannot install.* -r requirements\.txt \(line 1\)") as caught:
+    with pytest.raises(RequirementsError, match=r"example==1\.0 .*unsatisfiable") as caught:
         lock_requirements(program(tmp_path, "example==1.0\n"))
     assert "resolved-" not in str(caught.value)
 
 
 def test_the_reason_of_a_missing_version_lists_no_others(tmp_path: Path, wheels: Path) -> None:
     write_wheel(wheels, {}, "1.0")
-    with pytest.raises(RequirementsError, match=r"example==9.*No matching distribution") as caught:
+    with pytest.raises(RequirementsError, match=r"no version of example==9") as caught:
         lock_requirements(program(tmp_path, "example==9\n"))
     assert "1.0" not in str(caught.value)
 
@@ -300,10 +292,10 @@ def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
     (source / "setup.py").write_text(f"open({str(marker)!r}, 'w').write('x')\n")
     (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
     subprocess.run(["tar", "-czf", wheels / "example-1.0.tar.gz", "-C", tmp_path, "example-1.0"], check=True)
-    with pytest.raises(RequirementsError, match="No matching distribution found for example"):
+    with pytest.raises(RequirementsError, match="example"):
         interpreter_for(program(tmp_path, "example\n"))
     assert not marker.exists()
-    assert not list(environments_folder().glob("*.json"))
+    assert not list(environments_folder().glob("*.ready"))
 
 
 def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels: Path) -> None:
@@ -318,7 +310,7 @@ def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels:
     assert len(found) == 3
     assert len(set(found)) == 1
     kept = sorted(path for path in environments_folder().iterdir() if not path.name.startswith("resolved-"))
-    assert [path.suffix for path in kept] == ["", ".json", ".lock"]
+    assert [path.suffix for path in kept] == ["", ".lock", ".ready", ".txt"]
 
 
 def test_what_a_killed_run_or_another_python_left_is_made_again(tmp_path: Path, wheels: Path) -> None:
@@ -330,7 +322,7 @@ def test_what_a_killed_run_or_another_python_left_is_made_again(tmp_path: Path, 
     assert interpreter_for(folder) == python
     assert python.is_file()
     environment = python.parents[1]
-    environment.with_suffix(".json").unlink()
+    environment.with_suffix(".ready").unlink()
     python.unlink()
     python.write_text("#!/bin/sh\nexit 1\n")  # starting it would fail
     assert interpreter_for(folder) == python

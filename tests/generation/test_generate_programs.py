@@ -111,7 +111,7 @@ def test_without_a_sandbox_nothing_runs_unless_programs_are_trusted(tmp_path: Pa
 
 
 def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
-    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), **TRUST}
+    index = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path), **TRUST}
     with SlowOllama(0.002) as server:
         work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
@@ -135,7 +135,7 @@ def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
 
 
 def test_packages_that_no_index_has_are_the_programs_fault(tmp_path: Path):
-    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
+    index = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path), "PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
     with SlowOllama(0.002) as server:
         work = {**PROGRAM, "requirements.txt": "no-such-package\n"}
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]
@@ -147,7 +147,7 @@ def test_packages_that_no_index_has_are_the_programs_fault(tmp_path: Path):
 
 
 def test_an_unreachable_index_stops_the_stage_and_decides_nothing(tmp_path: Path):
-    index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}
+    index = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0", "UV_OFFLINE": "0"}
     with SlowOllama(0.002) as server:
         work = {**PROGRAM, "requirements.txt": "example\n"}
         competition = competition_folder(tmp_path / "c", server.address, work, **SMALL)  # type: ignore[arg-type]

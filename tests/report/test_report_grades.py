@@ -1,7 +1,6 @@
 """The grades on the page: the judge's own words, what changed since they were kept, and guesses that look like none."""
 
 import re
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,13 +8,12 @@ from evaluated_round import PARAMS, grade_path
 from page_for_tests import Page, part, ranking_row, read_report, team_page
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, write_json, write_text
+from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS
 from pcgeval.judge.grading import heuristic_output
 from pcgeval.report import render
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.history import HISTORY, keep_grades
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.record import JudgeRecord
 
@@ -186,65 +184,6 @@ def test_a_warning_of_a_grading_that_stopped_is_shown_too(workspace, tmp_path):
     index, page = pages_of(workspace, tmp_path)
     assert '<p class="alarm"><b>The Builders: </b>1 leaf was not asked &lt;/pre' in index
     assert '<p class="alarm">1 leaf was not asked &lt;/pre' in page
-
-
-def test_without_kept_grades_nothing_is_said_of_changes(evaluated, tmp_path):
-    markup = page_of(evaluated, tmp_path)
-    assert 'class="change"' not in markup
-    assert 'class="grade-changes"' not in markup
-
-
-def test_changes_stand_beside_the_ranking_and_leaf_by_leaf(workspace, tmp_path):
-    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.0, "y")}, judge_type="checks")
-    keep_grades(PARAMS, "before", workspace)
-    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(0.5, "y")}, model="judge:7b")
-    index, page = pages_of(workspace, tmp_path)
-    assert "<small>+0.33 since before</small>" in ranking_row(index, "builders")
-    section = part(page, "grades")
-    assert "Since before: 0.33 → 0.67, 1 leaf changed" in section
-    assert "judge checks → simple; model none → judge:7b." in section
-    assert "<li><b>0 → 0.50</b> <code>root/levels</code></li>" in section
-    assert section.count("was 0<") == 1
-    assert "unchanged since before" in ranking_row(index, "zero-shot")
-
-
-def test_a_grade_that_fell_or_is_gone_says_so(workspace, tmp_path):
-    write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(1.0, "y")})
-    keep_grades(PARAMS, "v1", workspace)
-    write_grade(workspace, "builders", {"prompt": Verdict(0.0, "x"), "levels": Verdict(1.0, "y")})
-    assert "−0.33 since v1" in ranking_row(pages_of(workspace, tmp_path)[0], "builders")
-    write_grade(workspace, "builders", {"prompt": Verdict(None, "x"), "levels": Verdict(None, "y")})
-    row = ranking_row(pages_of(workspace, tmp_path)[0], "builders")
-    assert "was 1.00 (v1)" in row
-    assert ">none</a>" in row
-
-
-def test_all_kept_grades_are_listed(workspace, tmp_path):
-    for label, score in (("v1", 0.0), ("v2", 0.5), ("v3", 1.0)):
-        write_grade(workspace, "builders", {"prompt": Verdict(1.0, "x"), "levels": Verdict(score, "y")})
-        keep_grades(PARAMS, label, workspace)
-    page = Page(page_of(workspace, tmp_path))
-    assert "Kept grades, the oldest first: v1 0.33 · v2 0.67 · v3 1.00" in page.text
-    assert "unchanged since v3" in page.text
-
-
-def test_kept_grades_of_another_round_are_left_out(workspace, tmp_path):
-    competition = PARAMS.competition.model_copy(update={"round": "midterm"})
-    keep_grades(PARAMS.model_copy(update={"competition": competition}), "midterm", workspace)
-    assert "since midterm" not in page_of(workspace, tmp_path)
-
-
-def test_the_same_history_gives_the_same_bytes(workspace, tmp_path):
-    judged(workspace)
-    keep_grades(PARAMS, "v1", workspace)
-    elsewhere = shutil.copytree(workspace, tmp_path / "elsewhere")
-    assert page_of(workspace, tmp_path / "1") == page_of(elsewhere, tmp_path / "2")
-
-
-def test_a_broken_history_is_named(workspace, tmp_path):
-    write_text(workspace / HISTORY, "{}\n")
-    with pytest.raises(FileError, match=r"grade_history\.jsonl:1"):
-        page_of(workspace, tmp_path)
 
 
 def test_a_grade_without_its_rubric_is_named(workspace, tmp_path):

@@ -64,7 +64,7 @@ def test_the_hash_of_a_submission_covers_what_was_handed_in(folder: Path):
     "name",
     [
         "submission.yaml",
-        "requirements-lock.json",
+        "requirements-lock.txt",
         "__pycache__/main.cpython-311.pyc",
         "z/a.pyc",
         ".gitignore",
@@ -82,7 +82,7 @@ def test_the_hash_of_a_submission_leaves_out_what_was_not_handed_in(folder: Path
     assert submission_sha256(folder) == before
 
 
-@pytest.mark.parametrize("name", ["prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.json"])
+@pytest.mark.parametrize("name", ["prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt"])
 def test_the_hash_of_a_submission_changes_with_each_file(folder: Path, name: str):
     before = submission_sha256(folder)
     path = folder / name

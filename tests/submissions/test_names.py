@@ -70,8 +70,8 @@ def test_names_that_some_disk_cannot_store_are_told(name: str):
         ("a/.DS_Store", "a/.DS_Store"),
         ("a/__pycache__/m.cpython-311.pyc", "a/__pycache__"),
         ("dvc.yaml", "dvc.yaml"),
-        ("requirements-lock.json", "requirements-lock.json"),  # the organiser's
-        ("Requirement\u017f-Lock.json", "Requirement\u017f-Lock.json"),  # the same to some disks: a long s
+        ("requirements-lock.txt", "requirements-lock.txt"),  # the organiser's
+        ("Requirement\u017f-Lock.txt", "Requirement\u017f-Lock.txt"),  # the same to some disks: a long s
         ("data.dvc", "data.dvc"),
         (".gitattributes", ".gitattributes"),
         ("._main.py", "._main.py"),

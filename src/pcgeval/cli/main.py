@@ -79,7 +79,7 @@ for module in (
     models,
 ):
     app.add_typer(module.app)
-app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and keep them; measure judges.")
+app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and measure judges.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -28,7 +28,6 @@ INPUTS = (
     "stages",
     "src",
     "data/submissions",
-    "data/grade_history.jsonl",
     "data/recordings",
     "data/rubrics",
     "data/classifier",

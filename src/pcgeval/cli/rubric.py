@@ -317,19 +317,3 @@ def leaves(
             by = f", check {leaf.check.name}" if leaf.check else ""
             lines.append(one_line(f"{100 * shares[leaf.path]:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
     sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
-
-
-@app.command()
-def keep(label: Annotated[str, typer.Argument(metavar="LABEL", help="1 to 64 of A-Z a-z 0-9 . _ -")]) -> None:
-    """Keep the present grades under a label.
-
-    The report then shows what changed since.
-    """
-    from pcgeval.core.params import load_params
-    from pcgeval.rubric.history import HISTORY, keep_grades
-
-    kept = keep_grades(load_params(), label)
-    if kept:
-        print_stderr(f"kept the grades of {len(kept)} teams as {label} in {HISTORY}; commit that file")
-    else:
-        print_stderr(f"the grades are those that were kept last: {HISTORY} stays as it is")

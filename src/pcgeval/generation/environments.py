@@ -1,59 +1,39 @@
 """Provide the Python that runs a program, with the packages of its requirements.txt and nothing of ours.
 
-Versions are resolved once and locked with the SHA-256 of each wheel; what is installed is what the lock names. In a
-competition the lock lies beside requirements.txt, so it is one of the files that a trial's fingerprint covers.
+uv resolves the versions once and locks them with the SHA-256 of their wheels; what is installed is what the lock names.
+In a competition the lock lies beside requirements.txt, so it is one of the files that a trial's fingerprint covers.
 
 Only wheels are installed: they are unpacked, and nothing in them runs. Their `.pth` files may run when Python starts:
 once packages are in an environment, its Python is started in the sandbox alone.
 """
 
-import json
 import os
 import platform
-import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from filelock import FileLock
-from pydantic import ValidationError
+from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, sha256_json, write_json, write_text
+from pcgeval.core.files import read_text, sha256_json, write_text
 from pcgeval.core.untrusted import printable_line
-from pcgeval.sandbox.disk import DiskLimits, disk_use
-from pcgeval.sandbox.process import MEGABYTE
-from pcgeval.submissions.requirements import (
-    LOCK,
-    REQUIREMENTS,
-    LockedPackage,
-    RequirementsError,
-    RequirementsLock,
-    read_lock,
-    read_requirements,
-)
+from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsError, read_lock, read_requirements
 
-ENVIRONMENT_BYTES = 1_000 * MEGABYTE  # of an environment, and of its downloads: the competition's limit of a program
-ENVIRONMENT_FILES = 200_000
 INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
-_WATCH_SECONDS = 0.2
-# pip's words where the index or this machine failed, verbose ones too; a package that is not there has none of them
-_OTHER_VERSIONS = re.compile(r" \(from versions: [^)]*\)")  # in pip's words, hundreds
-_NOT_THE_PROGRAM = re.compile(
-    r"^\s*(WARNING: Retrying|(WARNING: )?Could not fetch URL (?!.*: 404 )|ERROR: HTTP error|ERROR: .*\bOSError\b)",
-    re.MULTILINE,
-)
+_WHEELS = ("--only-binary", ":all:", "--quiet", "--color", "never")
+_UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt asks; other failures have others
+_READY = "ready"  # a file beside an environment that is complete
 
 
 class InstallError(PcgevalError):
     """Packages could not be installed here and now, through no fault of the program that asks for them."""
 
 
-def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: int = ENVIRONMENT_BYTES) -> Path:
+def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     """Return the Python of the environment with a program's packages, which is made if there is none yet.
 
     Programs with the same packages share an environment; the interface packages are not among them. A program that
@@ -62,50 +42,37 @@ def interpreter_for(folder: Path, original: Path | None = None, *, most_bytes: i
     Args:
         folder: The program's folder.
         original: The folder that messages name, if this one is a copy.
-        most_bytes: The most that the environment may take on the disk.
 
     Raises:
-        RequirementsError: The file asks for something that is not allowed, that no index has as a wheel for this
-            Python, or that is too large.
+        RequirementsError: The file asks for something that is not allowed, or that no index has as a wheel for this
+            Python.
         InstallError: The index cannot be reached, or has no longer what the lock names; the message says so.
     """
     shown = original or folder
-    lock = _lock_of(folder, shown / REQUIREMENTS, most_bytes)
-    packages = [package.model_dump() for package in lock.packages]
-    environment = environments_folder() / sha256_json([packages, *_this_machine()])
-    python = environment / "bin" / "python"
-    record = environment.with_suffix(".json")  # beside the folder: a wheel can put files into it
+    lock = _lock_of(folder, shown / REQUIREMENTS)
+    environment = environments_folder() / sha256_json([lock, *_this_machine()])
+    python, ready = environment / "bin" / "python", environment.with_suffix(f".{_READY}")
     environment.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(environment.with_suffix(".lock")):
-        if record.is_file() and python.is_file():
+        if ready.is_file() and python.is_file():
             return python
-        if environment.exists():  # a killed run left it; it is never started
-            shutil.rmtree(environment)
-        told = _run_module("venv", "--without-pip", str(environment), scratch=environment, most_bytes=most_bytes)
-        if told is not None:
-            raise InstallError(f"{environment}: no environment of Python can be made there: {_errors(told)}.")
-        settings = environment / "pyvenv.cfg"
-        content = settings.read_bytes()
-        if packages:
+        shutil.rmtree(environment, ignore_errors=True)  # a killed run left it; it is never started
+        command = [sys.executable, "-I", "-m", "venv", "--without-pip", str(environment)]
+        subprocess.run(command, check=True, capture_output=True, umask=READABLE_TO_ALL)
+        if lock:
+            settings = environment / "pyvenv.cfg"
+            content = settings.read_bytes()
             wanted = environment.with_suffix(".txt")
-            lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in lock.packages]
-            write_text(wanted, "".join(lines))
-            install = ("--python", str(python), "install", "--no-deps", "--require-hashes", "-r", str(wanted))
-            try:
-                told = _run_pip(*install, scratch=environment, most_bytes=most_bytes)
-            except _TooLargeError as error:
-                shutil.rmtree(environment)
-                raise RequirementsError(f"{shown / REQUIREMENTS}: {error}") from error
-            finally:
-                wanted.unlink()
-        if told is not None:
-            raise InstallError(
-                f"{shown / LOCK}: the packages that it names, resolved for Python {lock.python} on {lock.machine}, "
-                f"cannot be installed with Python {platform.python_version()} on {_machine()}: {_errors(told)}. Run "
-                "where the package index has them, or remove the lock to resolve the versions again."
-            )
-        settings.write_bytes(content)  # a wheel may bring its own, which shows the packages of this machine
-        write_json(record, {"python": platform.python_version(), "packages": packages})
+            write_text(wanted, lock)
+            done = _uv("pip", "sync", "--python", str(python), "--require-hashes", "--link-mode", "copy", str(wanted))
+            if done.returncode:
+                raise InstallError(
+                    f"{shown / LOCK}: the packages that it names cannot be installed with Python "
+                    f"{platform.python_version()} on {_machine()}: {_reason(done)}. Run where the package index has "
+                    "them, or remove the lock to resolve the versions again."
+                )
+            settings.write_bytes(content)  # a wheel may bring its own, which shows the packages of this machine
+        write_text(ready, "")
     return python
 
 
@@ -119,13 +86,12 @@ def lock_requirements(folder: Path) -> Path | None:
         RequirementsError: As for `interpreter_for`.
         InstallError: The index cannot be reached.
     """
-    lock = _lock_of(folder, folder / REQUIREMENTS, ENVIRONMENT_BYTES)
-    if not lock.requirements:
+    lock = _lock_of(folder, folder / REQUIREMENTS)
+    if not lock:
         return None
-    path = folder / LOCK
-    if lock != read_lock(folder):
-        write_json(path, lock.model_dump(mode="json"))
-    return path
+    if read_lock(folder, _header(read_requirements(folder))) is None:
+        write_text(folder / LOCK, _header(read_requirements(folder)) + lock)
+    return folder / LOCK
 
 
 def environments_folder() -> Path:
@@ -133,70 +99,42 @@ def environments_folder() -> Path:
     return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
 
 
-def _lock_of(folder: Path, source: Path, most_bytes: int) -> RequirementsLock:
-    """Return a program's lock: the one beside its requirements.txt, or what this machine resolved that to once."""
-    requirements = tuple(read_requirements(folder, source))
-    lock = RequirementsLock(
-        requirements=requirements, python=platform.python_version(), machine=_machine(), packages=()
-    )
+def _lock_of(folder: Path, source: Path) -> str:
+    """Return the lines of a program's lock: of the file beside its requirements.txt, or as resolved here once."""
+    requirements = read_requirements(folder, source)
     if not requirements:
-        return lock
-    beside = read_lock(folder)
-    if beside is not None and beside.requirements == requirements:
+        return ""
+    if (beside := read_lock(folder, _header(requirements))) is not None:
         return beside
-    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_this_machine()])}"
-    record = resolved.with_suffix(".json")
+    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_this_machine()])}.txt"
     resolved.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(resolved.with_suffix(".lock")):
-        if record.is_file():
-            return RequirementsLock.model_validate_json(read_text(record))
-        wanted, report = resolved.with_suffix(".txt"), resolved.with_suffix(".report")
+        if resolved.is_file():
+            return read_text(resolved)
+        wanted = resolved.with_suffix(".in")
         write_text(wanted, "".join(f"{requirement}\n" for requirement in requirements))
-        resolve = ("install", "--dry-run", "--ignore-installed", "--report", str(report), "-r", str(wanted))
-        try:
-            told = _run_pip(*resolve, scratch=resolved, most_bytes=most_bytes)
-            if told is not None:
-                raise _resolution_error(source, told.replace(str(wanted), REQUIREMENTS))  # the team reads it
-            lock = lock.model_copy(update={"packages": _packages(report)})
-        except (_TooLargeError, ValidationError) as error:
-            raise RequirementsError(f"{source}: {error}") from error
-        finally:
-            wanted.unlink()
-            report.unlink(missing_ok=True)
-        write_json(record, lock.model_dump(mode="json"))
-    return lock
-
-
-def _packages(report: Path) -> tuple[LockedPackage, ...]:
-    """Return the packages of pip's installation report (its format is version 1), by name."""
-    packages = [
-        LockedPackage(
-            name=each["metadata"]["name"],
-            version=each["metadata"]["version"],
-            sha256=each["download_info"]["archive_info"]["hashes"]["sha256"],
+        done = _uv(
+            *("pip", "compile", "--generate-hashes", "--no-annotate", "--no-header"),
+            *("--python", sys.executable, str(wanted)),
         )
-        for each in json.loads(read_text(report))["install"]
-    ]
-    return tuple(sorted(packages, key=lambda package: package.name.lower()))
+        wanted.unlink()
+        if done.returncode == _UNSOLVABLE:
+            raise RequirementsError(
+                f"{source}: its packages cannot be installed from wheels for Python {platform.python_version()} on "
+                f"{_machine()}: {_reason(done)}. Ask for versions that have such wheels."
+            )
+        if done.returncode:
+            raise InstallError(
+                f"{source}: its packages were not found, because the package index cannot be reached or this machine "
+                f"failed: {_reason(done)}. Check the network and the disk, and run again."
+            )
+        write_text(resolved, done.stdout)
+    return done.stdout
 
 
-def _resolution_error(source: Path, told: str) -> PcgevalError:
-    if _NOT_THE_PROGRAM.search(told) or "ERROR: " not in told:
-        return InstallError(
-            f"{source}: its packages were not found, because the package index cannot be reached or this machine "
-            f"failed: {_errors(told)}. Check the network and the disk, and run again."
-        )
-    return RequirementsError(
-        f"{source}: its packages cannot be installed from wheels for Python {platform.python_version()} on "
-        f"{_machine()}: {_errors(told)}. Ask for versions that have such wheels."
-    )
-
-
-def _errors(told: str) -> str:
-    """Return pip's error messages in one line."""
-    lines = told.strip().splitlines()
-    errors = [_OTHER_VERSIONS.sub("", line.removeprefix("ERROR: ")) for line in lines if line.startswith("ERROR: ")]
-    return printable_line("; ".join(errors[:5] or lines[-1:]), 1_000).rstrip(".")
+def _header(requirements: list[str]) -> str:
+    """Return the first line of a lock, which names what was resolved, for which Python and machine."""
+    return f"# {sha256_json(requirements)}, Python {platform.python_version()}, {_machine()}\n"
 
 
 def _machine() -> str:
@@ -207,68 +145,28 @@ def _this_machine() -> tuple[str, str, str]:
     return sys.version, platform.machine(), sys.base_prefix
 
 
-class _TooLargeError(Exception):
-    """The packages exceed what an environment may hold; the text follows the name requirements.txt."""
-
-
-def _run_pip(*words: str, scratch: Path, most_bytes: int) -> str | None:
-    """Run pip on wheels alone, without its cache, which nothing would limit; return as `_run_module`."""
-    options = ("--disable-pip-version-check", "--no-input", "--no-cache-dir", "-vv")
-    wheels = ("--only-binary=:all:", "--no-warn-script-location")
-    return _run_module("pip", *options, *words, *wheels, scratch=scratch, most_bytes=most_bytes)
-
-
-def _run_module(*module: str, scratch: Path, most_bytes: int) -> str | None:
-    """Run a module of this Python, where no file lies that pip could take for a package of that name.
-
-    Args:
-        module: The module and its arguments.
-        scratch: The folder that is filled, if any; downloads lie beside it meanwhile.
-        most_bytes: The most that either may take on the disk.
-
-    Returns:
-        None if it succeeded, else what it printed.
+def _uv(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run uv on wheels alone, where no project of its lies.
 
     Raises:
-        _TooLargeError: It was stopped because it filled the disk, or took too long.
+        InstallError: It took too long.
     """
-    downloads = scratch.with_suffix(".tmp")
-    shutil.rmtree(downloads, ignore_errors=True)  # of a killed run
-    downloads.mkdir()
-    output = downloads / "output"
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    most = DiskLimits(most_bytes, ENVIRONMENT_FILES)
-    deadline, pause = time.monotonic() + INSTALL_SECONDS, _WATCH_SECONDS
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     try:
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-m", *module],
-                cwd=environments_folder(),
-                env={**variables, "TMPDIR": str(downloads)},
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                umask=READABLE_TO_ALL,
-            )
-        try:
-            code = None
-            while code is None:
-                try:
-                    code = process.wait(pause)
-                except subprocess.TimeoutExpired:
-                    code = None
-                started = time.monotonic()
-                uses = [disk_use(folder, most) for folder in (scratch, downloads)]
-                if any(use.total_bytes > most_bytes or use.files > ENVIRONMENT_FILES for use in uses):
-                    raise _TooLargeError(f"its packages take more than {most}, which is the limit. Ask for fewer.")
-                if started > deadline:
-                    raise _TooLargeError(f"installing took more than {INSTALL_SECONDS:g} s. Ask for fewer packages.")
-                pause = max(_WATCH_SECONDS, 10 * (time.monotonic() - started))
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        return None if code == 0 else output.read_text(encoding="utf-8", errors="replace")
-    finally:
-        shutil.rmtree(downloads, ignore_errors=True)
+        return subprocess.run(
+            [find_uv_bin(), *words, *_WHEELS],
+            cwd=environments_folder(),
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=INSTALL_SECONDS,
+            umask=READABLE_TO_ALL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InstallError(f"installing packages took more than {INSTALL_SECONDS} s. Run again.") from error
+
+
+def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+    return printable_line(done.stderr.replace("error: ", "").replace("cause: ", ""), 1_000).rstrip(".")

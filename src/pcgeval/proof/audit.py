@@ -45,7 +45,7 @@ from pcgeval.submissions.load import submission_sha256
 
 INPUTS = (
     *(PARAMS_FILE, "stages", "src/pcgeval", "data/submissions", "data/recordings", "data/rubrics"),
-    *("data/grade_history.jsonl", "results/seal.json"),
+    *("results/seal.json"),
 )
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 

@@ -59,7 +59,6 @@ from pcgeval.report.results import (
 )
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
-from pcgeval.rubric.history import KeptGrade, changes, kept_before, kept_grade, read_history
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.seal import read_seal, seal_differences
 from pcgeval.submissions.load import Program, load_submission, submission_sha256
@@ -110,8 +109,7 @@ def collect(params: Params, root: Path) -> Evaluation:
         if team.status != "disqualified":
             _check_same(path, f"models of team {team.team!r}", team.models, params.models)
     official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
-    history = read_history(root)
-    teams = tuple(_team(params, root, row, official, history) for row in ranking.teams)
+    teams = tuple(_team(params, root, row, official) for row in ranking.teams)
     seal, differences = read_seal(root), tuple(seal_differences(params, root))
     evaluation = Evaluation(params, ranking, teams, seal=seal, seal_differences=differences)
     return replace(evaluation, conversations=dict(_conversations(root, evaluation)))
@@ -140,24 +138,21 @@ def _team(
     root: Path,
     row: RankedTeam,
     official: Mapping[str, _OfficialResults],
-    history: tuple[KeptGrade, ...],
 ) -> TeamResult:
     folder = root / SUBMISSIONS / row.team
     submission = load_submission(folder)
     try:
         grade = read_grade(root / GRADES / row.team / GRADE_FILE)
-        state = kept_grade(grade, row.team, params.competition.round)
+        if grade.rubric is None:
+            raise GradeError(f"the grade of {row.team} has no 'rubric'.")
     except (FileError, GradeError) as error:
         raise FileError(f"{error} {_AGAIN}") from error
-    kept = kept_before(history, state)
     return TeamResult(
         row=row,
         submission=submission,
         submission_sha256=submission_sha256(folder),
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=grade,
-        kept_grades=kept,
-        grade_change=changes(kept[-1], state) if kept else None,
         models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
     )
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pcgeval.core.files import sha256_text
 from pcgeval.report.markup import render_template
@@ -11,7 +11,6 @@ from pcgeval.rubric.agreement import UNCOMPARED_WORDS, Agreement, Pair, agreemen
 from pcgeval.rubric.agreement_figures import LEVEL
 from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
-from pcgeval.rubric.history import LeafChange
 from pcgeval.rubric.record import record_of
 
 ANSWERS = 3_000_000  # characters of all the judge's answers on a page together
@@ -28,14 +27,12 @@ class ShownTree:
         grade: The grading.
         anchors: The id of each node's element by the node's path, for links to it.
         longest_answer: How many characters are shown of an answer.
-        changed: The leaves whose grade changed since grades were kept, by path.
         is_open: Whether all of it stands open from the start.
     """
 
     grade: JudgeOutput
     anchors: Mapping[str, str]
     longest_answer: int
-    changed: Mapping[str, LeafChange] = field(default_factory=dict)
     is_open: bool = False
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:

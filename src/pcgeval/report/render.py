@@ -107,7 +107,6 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
                     team.grade,
                     anchors([team.grade.graded_task_tree]),
                     min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
-                    team.changed_leaves,
                 ),
                 longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
                 **common,

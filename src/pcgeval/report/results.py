@@ -21,7 +21,6 @@ from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
-from pcgeval.rubric.history import GradeChange, KeptGrade, LeafChange
 from pcgeval.scoring.seal import Seal
 from pcgeval.submissions.load import Submission
 
@@ -184,18 +183,13 @@ class ProgramSource:
 
 @dataclass(frozen=True)
 class TeamResult:
-    """All that is known of one team.
-
-    `program` is None for a prompt. `grade_change` is what changed since the last of `kept_grades`; None without any.
-    """
+    """All that is known of one team; `program` is None for a prompt."""
 
     row: RankedTeam
     submission: Submission
     submission_sha256: str
     program: ProgramSource | None
     grade: JudgeOutput
-    kept_grades: tuple[KeptGrade, ...]
-    grade_change: GradeChange | None
     models: tuple[ModelResult, ...]
 
     @property
@@ -237,11 +231,6 @@ class TeamResult:
     def leaves(self) -> tuple[GradedTaskNode, ...]:
         """The leaves of the rubric with the team's grades."""
         return self.grade.graded_task_tree.leaves
-
-    @property
-    def changed_leaves(self) -> dict[str, LeafChange]:
-        """The leaves whose grade changed, by path."""
-        return {leaf.path: leaf for leaf in self.grade_change.leaves} if self.grade_change else {}
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def submission_sha256(folder: Path) -> str:
 
     It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
     relative to the folder, with all files that the team handed in. Left out are submission.yaml, in which the
-    organiser writes too, so also a `kind` and an `entry` that the team wrote there; requirements-lock.json, which
+    organiser writes too, so also a `kind` and an `entry` that the team wrote there; requirements-lock.txt, which
     `pcgeval check` writes; what DVC ignores, such as Python's caches; and links, which are no part of a submission.
 
     Raises:

@@ -23,7 +23,7 @@ _LEFT_OUT = {
     "DVC": re.compile(r"\.dvc|\.dvcignore|dvc\.yaml|dvc\.lock|.*\.dvc"),
     "the operating system": re.compile(r"__macosx|\.ds_store|\._.*|thumbs\.db|desktop\.ini|\.trashes|\.spotlight-v100"),
     "Python": re.compile(r"__pycache__|.*\.py[co]|.*\.egg-info|\.ipynb_checkpoints|\.(mypy|pytest|ruff)_cache|\.venv"),
-    "the organiser": re.compile(r"requirements-lock\.json"),
+    "the organiser": re.compile(r"requirements-lock\.txt"),
     "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
 }
 

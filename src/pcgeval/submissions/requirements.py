@@ -6,11 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded
@@ -18,7 +16,7 @@ from pcgeval.submissions.findings import SubmissionFinding, error, warning
 from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
-LOCK = "requirements-lock.json"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
+LOCK = "requirements-lock.txt"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
 MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
 MAX_LINES = 500
@@ -31,6 +29,10 @@ STAND_INS = (
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
+_LOCK_HEADER = re.compile(r"# [0-9a-f]{64}, ")
+_LOCK_LINES = re.compile(  # as uv writes them
+    r"(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
+)
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 # packages that are imported by another name than they are installed by
 _INSTALLED_AS = {
@@ -74,52 +76,31 @@ class RequirementsError(PcgevalError):
     """A requirements.txt asks for what is not allowed, or for packages that cannot be installed: the team's fault."""
 
 
-class LockedPackage(BaseModel):
-    """One package to install: its exact version, and the SHA-256 of its wheel."""
+def read_lock(folder: Path, header: str) -> str | None:
+    """Return the lines of the lock beside a requirements.txt; None without one, or with one of other requirements.
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")]
-    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.!+_-]{0,99}$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class RequirementsLock(BaseModel):
-    """All packages that a requirements.txt was resolved to, so that every machine installs the same ones.
-
-    Attributes:
-        requirements: The lines of requirements.txt that were resolved.
-        python: The version of the Python that they were resolved for.
-        machine: The system and processor; wheels of compiled code are for one of each.
-        packages: What is installed, by name.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-    requirements: tuple[str, ...]
-    python: str
-    machine: str
-    packages: tuple[LockedPackage, ...]
-
-
-def read_lock(folder: Path) -> RequirementsLock | None:
-    """Return the lock beside a requirements.txt; None without one.
+    Args:
+        folder: The program's folder.
+        header: The first line of a lock of what requirements.txt asks for now. A lock of the same requirements for
+            another Python or machine counts: its wheels may be there for this one, too.
 
     Raises:
         RequirementsError: The file is no lock.
     """
     path = folder / LOCK
     try:
-        return RequirementsLock.model_validate_json(read_bounded(path, MAX_LOCK_BYTES))
+        first, _, lines = read_bounded(path, MAX_LOCK_BYTES).decode("utf-8").partition("\n")
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return None
         raise RequirementsError(str(fault)) from fault
-    except ValidationError as fault:
+    except UnicodeDecodeError:
+        first, lines = "", "no text"
+    if not (_LOCK_HEADER.match(first) and _LOCK_LINES.fullmatch(lines)):
         raise RequirementsError(
-            f"{path}: is no lock of packages ({printable_name(fault.errors()[0]['msg'], 200)}). Remove it and run "
-            "`pcgeval check`, which resolves the versions again."
-        ) from fault
+            f"{path}: is no lock of packages. Remove it and run `pcgeval check`, which resolves the versions again."
+        )
+    return lines if first.partition(",")[0] == header.partition(",")[0] else None
 
 
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
