@@ -12,14 +12,12 @@ from levels_for_tests import dropped
 from params_for_tests import contents, small_params
 from waiting import wait_until
 
-from pcgeval.bulk.evaluate import evaluate
+from pcgeval import PcgevalError, PhysicsParams, Similarity, evaluate
 from pcgeval.core import cluster
 from pcgeval.core.cluster import ClusterError
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 from pcgeval.core.parallel import map_batches, received_folder
-from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.similarity.stage import classify_stage
 

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from pcgeval import PhysicsParams, Similarity, evaluate, score_level
 from pcgeval.bulk import evaluate as module
-from pcgeval.bulk.evaluate import SUMMARY, EvaluationError, evaluate
+from pcgeval.bulk.evaluate import SUMMARY, EvaluationError
 from pcgeval.bulk.inputs import MAX_TEXT
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.level_table import LETTERS
 from pcgeval.core.parallel import map_batches
-from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.evaluator.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
 
 FAST = PhysicsParams(trials=1, seconds=0.2)

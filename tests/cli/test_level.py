@@ -11,8 +11,8 @@ import yaml
 from lxml import etree
 from PIL import Image
 
+from pcgeval import score_level
 from pcgeval.cli.main import main
-from pcgeval.evaluator.level_score import score_level
 
 ROOT = Path(__file__).parents[2]
 CLASSIFIER = ["--set", f"similarity.model={ROOT / 'data/classifier'}"]

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from levels_for_tests import dropped
 
-from pcgeval.core.params import PhysicsParams
-from pcgeval.evaluator.physics import simulate
+from pcgeval import PhysicsParams, simulate
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "physics" / "physics.jsonl.gz"
 

@@ -11,15 +11,12 @@ import threadpoolctl
 from lxml import etree
 from params_for_tests import small_params
 
+from pcgeval import Classifier, LevelError, PhysicsParams, Similarity, render, score_level
 from pcgeval.core.files import read_json, write_text
 from pcgeval.core.layout import Trial, stage_dir, trial_file
-from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.evaluator.image import render
-from pcgeval.evaluator.level_score import score_level
 from pcgeval.evaluator.stage import simulate_stage
-from pcgeval.levels.errors import LevelError
 from pcgeval.levels.stages import convert_stage, extract_stage
-from pcgeval.similarity.classifier import Classifier, loaded_classifier
+from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.stage import classify_stage
 
 SETTINGS = Similarity(model=str(Path(__file__).parents[2] / "data" / "classifier"))

@@ -10,9 +10,8 @@ from hypothesis.extra.numpy import arrays
 from levels_for_tests import dropped
 from PIL import Image
 
-from pcgeval.evaluator.image import SUBPIXELS, _fill_polygon, level_png, png_bytes, render
-from pcgeval.evaluator.physics import simulate
-from pcgeval.evaluator.stability import Stability
+from pcgeval import Stability, render, simulate
+from pcgeval.evaluator.image import SUBPIXELS, _fill_polygon, level_png, png_bytes
 
 COLLIDER = {"RectSmall": (0.70, 0.22), "SquareTiny": (0.22, 0.21)}
 SPRITE = {"RectSmall": (0.72, 0.24), "SquareTiny": (0.24, 0.23)}

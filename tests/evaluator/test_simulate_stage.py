@@ -10,14 +10,13 @@ from levels_for_tests import dropped, level
 from params_for_tests import contents, file_states, small_params
 from PIL import Image
 
+from pcgeval import PhysicsParams, simulate
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, summaries_file, trial_file
-from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes
 from pcgeval.core.trials import TrialRecord, write_summaries, write_trial
 from pcgeval.evaluator import stage
-from pcgeval.evaluator.physics import simulate
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.levels.blocks import level_blocks
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels_for_tests import POST_REST, SMALL_REST, dropped, foreign_levels, grid_levels, level
 
-from pcgeval.core.params import PhysicsParams
-from pcgeval.evaluator.physics import SimulationError, _jittered, build_world, simulate
+from pcgeval import LevelError, PhysicsParams, simulate
+from pcgeval.evaluator.physics import SimulationError, _jittered, build_world
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.errors import LevelError
 
 ONCE = PhysicsParams(trials=1)
 CHAOTIC = dropped([("b11", 14), ("b11", 14), ("b11", 14), ("b31", 14), ("b11", 14), ("b31", 13), ("b31", 15)])

@@ -8,17 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import RULES, competitions, literal_prompt_score, literal_weight, measured, one_model, uniform
 
+from pcgeval import CompetitionResults, Entry, LetterResults, Provenance, ScoringRules, TeamResults, score_competition
 from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import (
-    CompetitionResults,
-    Entry,
-    LetterResults,
-    Provenance,
-    ScoringError,
-    ScoringRules,
-    TeamResults,
-)
+from pcgeval.scoring.inputs import ScoringError
 
 
 @settings(deadline=None, max_examples=40)

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import CASES, OFFICIAL_NAMES, golden_teams, golden_text, one_model
 
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringRules
+from pcgeval import CompetitionResults, ScoringRules, score_competition
 from pcgeval.scoring.official_files import official_files, ranked_prompts
 
 TIED = {"t3_all_zero", "t3_perfect", "t3_zero_diversity", "t8_ties"}  # the script ranks equals 1, 2, 3

@@ -7,10 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import one_model, uniform
 
-from pcgeval.core.stage_files import ScoreInterval
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules
-from pcgeval.scoring.ranking import Entrant, rank
+from pcgeval import CompetitionResults, Entrant, ScoreInterval, ScoringRules, rank, score_competition
+from pcgeval.scoring.inputs import ScoringError
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")

@@ -7,10 +7,9 @@ import json
 import pytest
 from scoring_examples import uniform
 
-from pcgeval.core.stage_files import RankingIntervals, ScoreInterval
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringRules, TeamResults
-from pcgeval.scoring.ranking import Entrant, metrics, rank, ranking_csv, ranking_file, write_ranking
+from pcgeval import CompetitionResults, Entrant, ScoreInterval, ScoringRules, TeamResults, rank, score_competition
+from pcgeval.core.stage_files import RankingIntervals
+from pcgeval.scoring.ranking import metrics, ranking_csv, ranking_file, write_ranking
 
 RULES = ScoringRules("A", 3, baseline="base")
 

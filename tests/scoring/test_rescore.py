@@ -6,8 +6,9 @@ import shutil
 import pytest
 from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_official
 
+from pcgeval import ScoringRules
 from pcgeval.core.errors import FileError
-from pcgeval.scoring.inputs import ScoringError, ScoringRules
+from pcgeval.scoring.inputs import ScoringError
 from pcgeval.scoring.rescore import rescore
 
 QUIRKS = ScoringRules(official_quirks=True)

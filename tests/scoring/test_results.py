@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scoring_examples import CASES, GOLDEN, golden_teams, golden_text, write_json, write_official
 
+from pcgeval import Entry, LetterResults, PcgevalError, Provenance, ScoringRules
 from pcgeval.core import stage_files
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import FileError
 from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.inputs import Entry, LetterResults, Provenance, ScoringError, ScoringRules
-from pcgeval.scoring.results import read_source
+from pcgeval.scoring.inputs import ScoringError, read_source
 
 RULES = ScoringRules("A", 2)
 QUIRKS = ScoringRules("A", 2, official_quirks=True)

@@ -5,9 +5,8 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults, score_competition
 from pcgeval.scoring.decimals import divide, exact_arithmetic
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
 from pcgeval.scoring.shares import trial_share
 
 RULES = ScoringRules(letters="ABC", trials=3)

@@ -9,7 +9,7 @@ import yaml
 from params_for_tests import file_states, small_params
 from scoring_examples import write_json
 
-from pcgeval.core.errors import PcgevalError
+from pcgeval import PcgevalError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import OFFICIAL_RESULTS, Trial, summaries_file
 from pcgeval.core.trials import Flag, TrialRecord, record_path, write_summaries, write_trial

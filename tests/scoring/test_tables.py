@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
+from pcgeval import PcgevalError, ScoringRules
 from pcgeval.core import stage_files
-from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.scoring import tables
-from pcgeval.scoring.inputs import ScoringRules
-from pcgeval.scoring.rescore import rescore
-from pcgeval.scoring.tables import holds_tables, read_tables
+from pcgeval.core.errors import FileError
+from pcgeval.scoring import rescore as tables
+from pcgeval.scoring.rescore import holds_tables, read_tables, rescore
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[2] / "../shared/reference"))
 PUBLISHED = REFERENCE / "chatgpt4pcg-2024"

@@ -5,10 +5,8 @@ import pytest
 from hypothesis import given, settings
 from scoring_examples import RULES, competitions, measured, uniform
 
-from pcgeval.core.stage_files import ScoreInterval
+from pcgeval import CompetitionResults, LetterResults, ScoreInterval, ScoringRules, TeamResults, score_competition
 from pcgeval.scoring import uncertainty
-from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, LetterResults, ScoringRules, TeamResults
 from pcgeval.scoring.uncertainty import bootstrap
 
 

@@ -11,7 +11,7 @@ import pytest
 from classifiers_for_tests import save_vit
 from PIL import Image, ImageDraw
 
-from pcgeval.similarity.classifier import Classifier
+from pcgeval import Classifier
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import ClassifierError
 

@@ -15,10 +15,9 @@ from params_for_tests import contents, file_states, small_params
 from PIL import Image
 from soak import SOAK
 
+from pcgeval import Classifier, Predictions, Similarity
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import DATA, Trial, stage_dir, trial_file
-from pcgeval.core.params import Similarity
-from pcgeval.similarity.classifier import Classifier, Predictions
 from pcgeval.similarity.source import ClassifierError
 from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 

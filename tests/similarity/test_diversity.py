@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from params_for_tests import contents, file_states, small_params
 
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval import PcgevalError, diversity
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import DATA, stage_dir
-from pcgeval.similarity.diversity import DiversityError, diversity, diversity_stage, mean_distances, pair_distances
+from pcgeval.similarity.diversity import DiversityError, diversity_stage, mean_distances, pair_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
 CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}

@@ -1,17 +1,112 @@
-"""`pcgeval rescore`: scores and ranking from folders of the official layout, or from published tables."""
+"""`pcgeval rescore`: scores and ranking from folders of the official layout, or from published tables.
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+A folder of tables holds `trial_scores.csv` and `constants.json` as the official script writes them, and optionally
+`character_scores.csv`, `prompt_scores_ranks.csv` and the `result.json` of the competition's web page, whose ranks also
+say who was a baseline (-1) or disqualified (-2). The measurements in the tables are read, everything is computed anew
+and compared digit by digit.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 
-from pcgeval.scoring.formulas import CompetitionScores, score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
-from pcgeval.scoring.official_files import official_files
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.stage_files import (
+    ConstantsFile,
+    Exact,
+    LetterRow,
+    PromptRow,
+    TrialRow,
+    plain,
+    read_csv,
+    read_stage_file,
+    refusal,
+)
+from pcgeval.scoring.formulas import CompetitionScores, ModelScores, score_competition
+from pcgeval.scoring.inputs import (
+    CompetitionResults,
+    Entry,
+    LetterResults,
+    ScoringError,
+    ScoringRules,
+    TeamResults,
+    byte_order,
+    read_source,
+)
+from pcgeval.scoring.official_files import (
+    CHARACTER_SCORES,
+    CONSTANTS,
+    PROMPT_SCORES,
+    TRIAL_SCORES,
+    UNRANKED,
+    OfficialFiles,
+    official_files,
+)
 from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
-from pcgeval.scoring.results import read_source
-from pcgeval.scoring.tables import Reproduction, compare, holds_tables, published_baselines, read_tables
 
 OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not take it for a team
+RESULT = "result.json"
+DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
+_SHOWN = 20  # differences that are kept as texts; all are counted
+
+
+class PublishedRank(BaseModel):
+    """One team in result.json, its numbers with the digits that are printed there."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    team: str = Field(alias="teamName")
+    normalised: Exact = Field(alias="normalizedPromptScore")
+    score: Exact = Field(alias="promptScore")
+    rank: int
+
+
+_PUBLISHED = TypeAdapter(tuple[PublishedRank, ...])
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A folder of published tables: the measurements by team, and the ranking of the web page."""
+
+    folder: Path
+    teams: dict[str, TeamResults]
+    published: tuple[PublishedRank, ...]
+
+    @property
+    def disqualified(self) -> frozenset[str]:
+        """The teams that the published ranking marks as disqualified."""
+        return frozenset(each.team for each in self.published if each.rank == DISQUALIFIED)
+
+
+@dataclass
+class Reproduction:
+    """The comparison of published tables with what was computed from their measurements.
+
+    Attributes:
+        folder: The tables.
+        compared: Number of compared values by kind, such as 2 600 trial scores.
+        differing: How many of them differ in any published digit.
+        differences: The first of them, a line each.
+    """
+
+    folder: Path
+    compared: dict[str, int] = field(default_factory=dict)
+    differing: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def add(self, kind: str, published: Mapping[str, str], computed: Mapping[str, str]) -> None:
+        """Compare all values of one kind, by name."""
+        for name in dict.fromkeys((*computed, *published)):
+            self.compared[kind] = self.compared.get(kind, 0) + 1
+            theirs, ours = published.get(name, "none"), computed.get(name, "none")
+            if theirs != ours:
+                self.differing += 1
+                if len(self.differences) < _SHOWN:
+                    self.differences.append(f"{kind} {name}: published {theirs[:200]}, computed {ours[:200]}")
 
 
 @dataclass(frozen=True)
@@ -102,3 +197,121 @@ def _names(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     if unnamed := next((path for path, name in zip(resolved, names, strict=True) if not name), None):
         raise ScoringError(f"{unnamed}: has no name of its own. Put one model's results into a folder of its own.")
     return dict(sorted(zip(names, resolved, strict=True), key=lambda each: byte_order(each[0])))
+
+
+def holds_tables(folder: Path) -> bool:
+    """Return whether a folder holds published tables rather than the official layout."""
+    return (folder / TRIAL_SCORES).is_file() and (folder / CONSTANTS).is_file()
+
+
+def read_tables(folder: Path, rules: ScoringRules) -> Tables:
+    """Read the measurements of all teams from `trial_scores.csv`, and the published ranking where there is one.
+
+    The tables do not tell absent trials, so those of similarity 0 count as failed: no classifier gives exactly 0.
+
+    Raises:
+        FileError: A table is malformed.
+        ScoringError: A table does not have exactly the letters and trials of the rules.
+    """
+    path = folder / TRIAL_SCORES
+    rows: dict[str, dict[str, list[TrialRow]]] = {}
+    for row in read_csv(TrialRow, path):
+        rows.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
+    if not rows:
+        raise ScoringError(f"{path}: has no lines. Take the table from its source again.")
+    teams = {}
+    for team, letters in rows.items():
+        for letter in (*rules.letters, *letters):
+            found = letters.get(letter, [])
+            fault = None
+            if letter not in rules.letters:
+                fault = f"the letter {letter[:20]!r} is not among {rules.letters}"
+            elif sorted(each.trial for each in found) != list(range(1, rules.trials + 1)):
+                fault = f"letter {letter}: has {len(found)} lines, not trials 1 to {rules.trials}"
+            elif len({each.diversity for each in found}) > 1:
+                fault = f"letter {letter}: a trial has another diversity than the first"
+            if fault is not None:
+                raise ScoringError(f"{path}: team {team!r}, {fault}. Take the table from its source again.")
+        results = {
+            letter: LetterResults(
+                tuple(Entry(each.trial, each.stability) for each in found),
+                tuple(Entry(each.trial, each.similarity) for each in found),
+                found[0].diversity,
+            )
+            for letter, found in letters.items()
+        }
+        teams[team] = TeamResults(results, sum(not each.similarity for found in letters.values() for each in found))
+    return Tables(folder, teams, _read_published(folder / RESULT))
+
+
+def _read_published(path: Path) -> tuple[PublishedRank, ...]:
+    """Read result.json, whose numbers keep the digits that are printed there; nothing if it is absent."""
+    if not path.exists():
+        return ()
+    try:
+        values = json.loads(read_stage_file(path), parse_float=str, parse_int=str, parse_constant=str)
+        return _PUBLISHED.validate_python(values)
+    except ValidationError as error:
+        raise refusal(path, error) from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path}: not valid JSON ({error}). Take it from its source again.") from error
+
+
+def table_names(tables: Tables, scores: ModelScores) -> dict[str, str]:
+    """Return the name in the tables of each team of result.json.
+
+    The web page calls some teams otherwise; such a team is the one that has exactly its published digits, if only one
+    has. A team that is in the tables under no name is left out.
+    """
+    names = {each.team: each.team for each in tables.published if each.team in tables.teams}
+    for each in tables.published:
+        same = [
+            prompt.team
+            for prompt in scores.prompts
+            if prompt.team not in names.values()
+            and _to_digits(prompt.normalised, each.normalised) == each.normalised
+            and _to_digits(prompt.score, each.score) == each.score
+        ]
+        if each.team not in names and len(same) == 1:
+            names[each.team] = same[0]
+    return names
+
+
+def published_baselines(tables: Tables, scores: ModelScores) -> frozenset[str]:
+    """Return the teams, as the tables name them, that the published ranking marks as baselines."""
+    names = table_names(tables, scores)
+    return frozenset(names[each.team] for each in tables.published if each.rank == UNRANKED and each.team in names)
+
+
+def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Reproduction:
+    """Compare every published number with the computed one, in all its published digits; absent tables are left out."""
+    comparison, folder = Reproduction(tables.folder), tables.folder
+    comparison.add("trial score", _texts(read_csv(TrialRow, folder / TRIAL_SCORES), 3), _texts(computed.trials, 3))
+    if (path := folder / CHARACTER_SCORES).exists():
+        comparison.add("letter score", _texts(read_csv(LetterRow, path), 2), _texts(computed.letters, 2))
+    if (path := folder / PROMPT_SCORES).exists():
+        comparison.add("place", _texts(read_csv(PromptRow, path), 1), _texts(computed.prompts, 1))
+    constants = ConstantsFile.read(folder / CONSTANTS)
+    comparison.add("weight", _texts(constants.weights, 1), _texts(computed.constants.weights, 1))
+    comparison.add("sum", {"of the scores": plain(constants.total)}, {"of the scores": plain(computed.constants.total)})
+    if tables.published:
+        names, prompts = table_names(tables, scores), {each.team: each for each in computed.prompts}
+        published, found = {}, {}
+        for each in (each for each in tables.published if each.rank != DISQUALIFIED):
+            published[each.team] = f"rank {each.rank}, {plain(each.normalised)}, {plain(each.score)}"
+            if prompt := prompts.pop(names.get(each.team, each.team), None):
+                normalised, score = _to_digits(prompt.normalised, each.normalised), _to_digits(prompt.score, each.score)
+                found[each.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
+        comparison.add("place", published, found | {team: f"rank {each.rank}" for team, each in prompts.items()})
+    return comparison
+
+
+def _texts(rows: Iterable[BaseModel], keys: int) -> dict[str, str]:
+    """Return the fields of each row, by the first ones."""
+    fields = [[str(value) for value in row.model_dump().values()] for row in rows]
+    return {" ".join(each[:keys]): ", ".join(each[keys:]) for each in fields}
+
+
+def _to_digits(computed: Decimal, published: Decimal) -> Decimal:
+    """Round to as many decimal places as are published."""
+    return computed.quantize(published, rounding=ROUND_HALF_UP, context=Context(prec=5000))

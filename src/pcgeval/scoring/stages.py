@@ -18,11 +18,10 @@ from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingIntervals
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.official_files import official_files
 from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
 from pcgeval.scoring.result_hash import deciding_files, result_hash
-from pcgeval.scoring.results import read_team
 from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
