@@ -65,28 +65,20 @@ def _dvc_repro(scheduler: str | None) -> int:
         KeyboardInterrupt: A signal stopped this process, and so DVC and then its stage.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
-    environment = {**os.environ, INSIDE_RUN: "1", "PATH": path}
-    if scheduler:
-        environment[SCHEDULER] = scheduler
+    environment = {**os.environ, INSIDE_RUN: "1", "PATH": path, **({SCHEDULER: scheduler} if scheduler else {})}
     dvc = subprocess.Popen([sys.executable, "-m", "dvc", "repro", "--keep-going"], env=environment)
-    was_stopped, stages = False, []
-
-    def stop(*_: object) -> None:
-        nonlocal was_stopped
-        was_stopped = True
-        with suppress(psutil.NoSuchProcess):
-            stages.extend(psutil.Process(dvc.pid).children(recursive=True))
-        dvc.terminate()
-
     heeded = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    handlers = {number: signal.signal(number, stop) for number in heeded}
+    handlers = {number: signal.signal(number, signal.default_int_handler) for number in heeded}
     try:
-        code = dvc.wait()
-        psutil.wait_procs(stages, timeout=_END_SECONDS)  # they hold locks that the next run needs
+        return dvc.wait()
+    except KeyboardInterrupt:
+        with suppress(psutil.NoSuchProcess):
+            stages = psutil.Process(dvc.pid).children(recursive=True)
+            dvc.terminate()
+            dvc.wait()
+            psutil.wait_procs(stages, timeout=_END_SECONDS)  # they hold locks that the next run needs
+        print_stderr("")  # DVC may have been in the middle of a line
+        raise
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    if was_stopped:
-        print_stderr("")  # DVC may have been in the middle of a line
-        raise KeyboardInterrupt
-    return code
