@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 Number = TypeVar("Number", int, float)
+_WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _TEXT_COLUMNS = frozenset(
     {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after"}
 )
@@ -103,13 +104,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False)
+    gap = 2 if console.width >= _WIDE else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         is_text = column in _TEXT_COLUMNS
         table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False).print(table)
+    console.print(table)
 
 
 def print_ranking(teams: Iterable["RankedTeam"]) -> None:
