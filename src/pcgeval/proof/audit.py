@@ -44,8 +44,13 @@ from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import submission_sha256
 
 INPUTS = (
-    *(PARAMS_FILE, "stages", "src/pcgeval", "data/submissions", "data/recordings", "data/rubrics"),
-    *("results/seal.json"),
+    PARAMS_FILE,
+    "stages",
+    "src/pcgeval",
+    "data/submissions",
+    "data/recordings",
+    "data/rubrics",
+    "results/seal.json",
 )
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 
