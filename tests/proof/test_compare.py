@@ -245,7 +245,7 @@ def repacked(bundle: bytes, changes: dict[str, bytes]) -> bytes:
         for name, content in files.items():
             target.writestr(name, content)
         hashes = {name: sha256_bytes(content) for name, content in files.items()}
-        target.writestr(MANIFEST, json.dumps({"files": hashes, "result": None}))
+        target.writestr(MANIFEST, json.dumps({"files": hashes}))
     return buffer.getvalue()
 
 

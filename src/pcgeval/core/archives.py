@@ -123,6 +123,12 @@ class _BoundedReader(io.BufferedReader):
             raise tarfile.ReadError(f"a header or the list of files has over {_MAX_HEADER} bytes")
         return super().read(_MAX_HEADER if size is None or size < 0 else size)
 
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to a place, of which a damaged list of files may name one before the beginning."""
+        if whence == os.SEEK_SET and offset < 0:
+            raise zipfile.BadZipFile("a file is said to begin before the archive")
+        return super().seek(offset, whence)
+
 
 def _check_amount(path: Path, files: int, size: int, max_files: int, max_bytes: int) -> None:
     if files > max_files or size > max_bytes:
