@@ -8,7 +8,7 @@ from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_su
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.trials import Flag, TrialUsage
+from pcgeval.core.trials import Flag, SuppliedBlocks, TrialUsage
 
 
 def readme_of(folder):
@@ -106,7 +106,7 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
     hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
     write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
     quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert quiet.usage == TrialUsage(calls=1, tokens=15, flags=(), contained=False)
+    assert quiet.usage == TrialUsage(calls=1, tokens=15, contained=False, supplied=SuppliedBlocks(blocks=1))
     assert flagged.usage.flags == (Flag("invented-reply", hostile[:300]),) * 3
 
 

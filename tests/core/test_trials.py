@@ -11,8 +11,6 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.trials import (
-    MAX_DETAIL,
-    MAX_DETAILS,
     MAX_RECORD_BYTES,
     ChatReply,
     Exchange,
@@ -20,8 +18,8 @@ from pcgeval.core.trials import (
     Flag,
     Message,
     RecordedTrial,
+    SuppliedBlocks,
     TrialRecord,
-    TrialSummary,
     TrialUsage,
     finished_trial,
     read_record,
@@ -29,7 +27,6 @@ from pcgeval.core.trials import (
     read_summaries,
     record_path,
     recorded_line,
-    write_summaries,
     write_trial,
 )
 from pcgeval.generation.pipe import LINE_BYTES, TRIAL_BYTES
@@ -103,50 +100,6 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
     assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".part")]
 
 
-def write(folder: Path, *exchanges: Exchange, **values: object) -> None:
-    write_trial(folder, "team", TRIAL, "", record_of(*exchanges, **values))  # type: ignore[arg-type]
-
-
-def summary_of(folder: Path) -> TrialSummary:
-    """Summarise the trial in a file and read it from there."""
-    write_summaries(folder / "summaries.json", folder, "team", [TRIAL])
-    return read_summaries(folder / "summaries.json")[TRIAL]
-
-
-def test_the_usage_of_a_trial_is_what_its_record_says(tmp_path: Path):
-    flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
-    replies = ChatReply("text", 10, 5, "stop", 0.5), ChatReply("text", 20, 7, "stop", 0.5)
-    write(tmp_path, *(Exchange("k", each) for each in replies), flags=flags, contained=False)
-    found = summary_of(tmp_path).usage
-    assert found == TrialUsage(2, 42, flags, contained=False)
-    assert found.flag("altered-answer") == flags[1]
-    assert found.flag("invented-reply") is None
-
-
-def test_a_trial_without_anything_to_tell(tmp_path: Path):
-    write(tmp_path)
-    assert summary_of(tmp_path).usage == TrialUsage(0, 0, (), contained=True)
-
-
-def test_a_summary_has_the_failure_and_changes_with_every_response(tmp_path: Path):
-    write(tmp_path, reason="no answer", cause="server")
-    failed = summary_of(tmp_path)
-    assert (failed.letter, failed.trial) == ("A", 1)
-    assert failed.failure == "no answer"
-    assert failed.sha256 == sha256_bytes(record_path(tmp_path, "team", TRIAL).read_bytes())
-    write_trial(tmp_path, "team", TRIAL, "one", record_of(response="one"))
-    one = summary_of(tmp_path)
-    write_trial(tmp_path, "team", TRIAL, "two", record_of(response="two"))
-    assert one.failure is None
-    assert len({failed.sha256, one.sha256, summary_of(tmp_path).sha256}) == 3
-
-
-def test_responses_without_records_have_no_summaries(tmp_path: Path):
-    assert read_summaries(tmp_path / "summaries.json") == {}
-    with pytest.raises(FileError, match=r"team_A_1\.json: is missing"):
-        write_summaries(tmp_path / "summaries.json", tmp_path, "team", [TRIAL])
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b'[{"letter": "A"}]', b"\xff", b"[" * 100_000])
 def test_broken_summaries_are_named(tmp_path: Path, content: bytes):
     (tmp_path / "summaries.json").write_bytes(content)
@@ -158,16 +111,7 @@ def test_old_records_have_no_flags(tmp_path: Path):
     path = record_path(tmp_path, "team", TRIAL)
     path.parent.mkdir(parents=True)
     path.write_text(OLD)
-    assert summary_of(tmp_path).usage == TrialUsage(1, 162, (), contained=True)
-
-
-def test_many_flags_of_one_kind_are_cut_and_hide_no_other(tmp_path: Path):
-    many = [Flag("invented-reply", f"{number} " + "x" * 1000) for number in range(500)]
-    write(tmp_path, flags=(*many, Flag("altered-answer", "late")))
-    found = summary_of(tmp_path).usage
-    assert found
-    assert [flag.kind for flag in found.flags] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
-    assert {len(flag.detail) for flag in found.flags[:-1]} == {MAX_DETAIL}
+    assert read_record(path).usage(SuppliedBlocks()) == TrialUsage(1, 162, (), contained=True)
 
 
 def test_the_calls_of_a_trial_are_in_the_order_in_which_they_were_made():
@@ -208,14 +152,14 @@ def test_a_broken_record_is_named(tmp_path, content):
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     with pytest.raises(FileError, match=r"team_A_1\.json: .*dvc repro") as caught:
-        summary_of(tmp_path)
+        read_record(record_path(tmp_path, "team", TRIAL))
     assert len(str(caught.value)) < 1000
 
 
 def test_a_record_that_is_a_folder_is_named(tmp_path):
     record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
     with pytest.raises(FileError, match=r"team_A_1\.json: "):
-        summary_of(tmp_path)
+        read_record(record_path(tmp_path, "team", TRIAL))
 
 
 def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Path) -> None:
@@ -223,4 +167,5 @@ def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Pat
     message = Message("user", "x" * (LINE_BYTES - 100))
     exchanges = [Exchange("k", reply(""), (message,))] * (TRIAL_BYTES // LINE_BYTES + 1)
     write_trial(tmp_path, "team", TRIAL, "", record_of(*exchanges))
-    assert summary_of(tmp_path).usage == TrialUsage(len(exchanges), 10 * len(exchanges))
+    record = read_record(record_path(tmp_path, "team", TRIAL))
+    assert (len(record.exchanges), record.tokens) == (len(exchanges), 10 * len(exchanges))

@@ -15,7 +15,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, summaries_file, trial_file
 from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes
-from pcgeval.core.trials import TrialRecord, write_summaries, write_trial
+from pcgeval.core.trials import TrialRecord, TrialSummary, TrialUsage, write_summaries, write_trial
 from pcgeval.evaluator import stage
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.levels.blocks import level_blocks
@@ -40,7 +40,8 @@ def root(tmp_path):
     put(tmp_path, LEVELS)
     raw = tmp_path / stage_dir("raw", "m", TEAM)
     write_trial(raw, TEAM, Trial("B", 1), "", TrialRecord("f", 1, "m", "d", (), "0" * 64, "took 501 s"))
-    write_summaries(tmp_path / summaries_file("m", TEAM), raw, TEAM, [Trial("B", 1)])
+    summary = TrialSummary("B", 1, "0" * 64, "took 501 s", TrialUsage(0, 0))
+    write_summaries(tmp_path / summaries_file("m", TEAM), [summary])
     write_text(trial_file(raw, "raw", TEAM, Trial("B", 10)), "Sorry.")
     return tmp_path
 

@@ -13,8 +13,9 @@ from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, unsynced, write_json, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
-from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_summaries, write_trial
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.generation.summaries import summarise_trials
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.judge.stage import grade_stage
 from pcgeval.levels.stages import convert_stage, extract_stage
@@ -168,7 +169,8 @@ def write_replies(root, params, model, team, reply, noted):
 def summarise(root, params, model, team):
     """Write data/trials from the records, as the stage generate does."""
     raw = root / stage_dir("raw", model, team)
-    write_summaries(root / summaries_file(model, team), raw, team, trials(params))
+    submission = load_submission(root / SUBMISSIONS / team)
+    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
 
 
 def predict(root, params, likeness):

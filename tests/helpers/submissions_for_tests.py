@@ -4,7 +4,9 @@ from pcgeval.core.files import sha256_bytes, write_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
-from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_summaries, write_trial
+from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
+from pcgeval.generation.summaries import summarise_trials
+from pcgeval.submissions.load import Prompt, Submission
 
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
 PARAMS = parse_params(
@@ -52,7 +54,8 @@ def write_results(
         else:
             write_text(trial_file(folder["raw"], "raw", team, trial), text)
     if recorded:
-        write_summaries(root / summaries_file(model, team), folder["raw"], team, trials(PARAMS))
+        submission = Submission(team, Prompt("Draw <OBJECT>."))
+        summarise_trials(root / summaries_file(model, team), folder["raw"], submission, trials(PARAMS))
     write_outcomes(folder["stability"], outcomes)
     for letter in PARAMS.competition.characters:
         names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]

@@ -15,10 +15,11 @@ from slow_ollama import DIGEST, SlowOllama
 from workspace import PARAMS, make_workspace
 
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import stage_dir, summaries_file, trials
+from pcgeval.core.layout import SUBMISSIONS, stage_dir, summaries_file, trials
 from pcgeval.core.params import load_params
-from pcgeval.core.trials import write_summaries
 from pcgeval.generation.export import record_competition
+from pcgeval.generation.summaries import summarise_trials
+from pcgeval.submissions.load import load_submission
 
 LETTERS, TRIALS = "HILT", 3
 TEAMS = ["alpha", "beta", "gamma"]  # the last one is a program
@@ -71,7 +72,8 @@ def summarise(folder: Path) -> None:
     params = load_params(folder / "params.yaml")
     for model, team in product(params.models, params.teams):
         raw = folder / stage_dir("raw", model, team)
-        write_summaries(folder / summaries_file(model, team), raw, team, trials(params))
+        submission = load_submission(folder / SUBMISSIONS / team)
+        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params))
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:

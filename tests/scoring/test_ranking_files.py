@@ -51,7 +51,8 @@ def test_json(ranking, scores, tmp_path):
     assert value["intervals"] == {"level": 0.9, "resamples": 500, "seed": 7}
     first, second, third = value["teams"]
     assert first["interval"] == [99.5, 100.0]
-    assert first["models"]["m1"] == {"score": "0.125", "normalised": "100", "failed_trials": 0, "flagged_trials": None}
+    unknown = {"flagged_trials": None, "blocks": None, "supplied": None}
+    assert first["models"]["m1"] == {"score": "0.125", "normalised": "100", "failed_trials": 0, **unknown}
     assert second["status"] == "baseline"
     assert (third["disqualified"], third["total"], third["models"]) == ("late", None, {})
 

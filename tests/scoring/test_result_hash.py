@@ -130,7 +130,6 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
         ("physics", "jitter", 0.001),
         ("similarity", "revision", "f" * 40),
         ("diversity", "vectors", "cls"),
-        ("scoring", "flagged", "hold"),
     ],
 )
 def test_a_param_that_decides_changes_it(root, section, key, value):

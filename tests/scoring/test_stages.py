@@ -11,10 +11,12 @@ from scoring_examples import write_json
 
 from pcgeval import PcgevalError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import OFFICIAL_RESULTS, Trial, summaries_file
-from pcgeval.core.trials import Flag, TrialRecord, record_path, write_summaries, write_trial
+from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, Trial, summaries_file
+from pcgeval.core.trials import Flag, TrialRecord, record_path, write_trial
+from pcgeval.generation.summaries import summarise_trials
 from pcgeval.scoring.inputs import ScoringError
 from pcgeval.scoring.stages import rank_stage, score_stage
+from pcgeval.submissions.load import load_submission
 
 TEAMS = {"alpha": 0.75, "base": 0.25, "out": 1.0}
 MODELS = ("m1", "m2")
@@ -113,34 +115,20 @@ def trial_record(team, model, trial, *flags):
     raw = Path("data/raw", model, team)
     write_trial(raw, team, trial, "", record)
     recorded = [each for each in (Trial("A", 1), Trial("A", 2)) if record_path(raw, team, each).exists()]
-    write_summaries(summaries_file(model, team), raw, team, recorded)
+    summarise_trials(summaries_file(model, team), raw, load_submission(SUBMISSIONS / team), recorded)
 
 
-@pytest.mark.parametrize(
-    ("flagged", "notes", "status", "winners"),
-    [
-        ("count", "{}", "ranked", ["alpha"]),
-        ("hold", "{}", "held", []),
-        ("hold", "flags_accepted: {by: Ada, reason: two replies joined}", "ranked", ["alpha"]),
-        ("hold", "role: baseline", "baseline", []),
-    ],
-)
-def test_flags_stand_beside_the_ranking_and_may_hold_it(params, tmp_path, flagged, notes, status, winners):
+def test_flags_and_supplied_blocks_stand_beside_the_ranking(params, tmp_path):
     trial_record("alpha", "m1", Trial("A", 1), Flag("altered-answer", "mine"))
     trial_record("alpha", "m1", Trial("A", 2))
     trial_record("base", "m1", Trial("A", 1))
-    Path("data/submissions/alpha/submission.yaml").write_text(notes)
-    rules = params.scoring.model_copy(update={"flagged": flagged})
-    rank_stage(params.model_copy(update={"scoring": rules}))
+    rank_stage(params)
     value = json.loads((tmp_path / "results" / "ranking.json").read_text())
     alpha, base, _ = value["teams"]
-    assert (alpha["status"], value["winners"]) == (status, winners)
-    assert (alpha["rank"] is not None) == (status == "ranked")
-    assert alpha["total"] is not None
-    assert ("alpha" in value["reason"] and "flagged" in value["reason"]) == (status == "held")
+    assert (alpha["status"], value["winners"]) == ("ranked", ["alpha"])
     assert (alpha["models"]["m1"]["flagged_trials"], alpha["models"]["m2"]["flagged_trials"]) == (1, None)
+    assert (alpha["models"]["m1"]["supplied"], alpha["models"]["m2"]["supplied"]) == (0, None)
     assert base["models"]["m1"]["flagged_trials"] == 0
-    assert (alpha["flags_accepted"] or "").startswith("Ada: " if "Ada" in notes else "")
     header, first, *_ = (tmp_path / "results" / "ranking.csv").read_text().splitlines()
     assert dict(zip(header.split(","), first.split(","), strict=True))["flagged trials m1"] == "1"
     metrics = json.loads((tmp_path / "results" / "metrics.json").read_text())

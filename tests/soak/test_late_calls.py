@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from competition_folder import PROGRAM, PROMPT, competition_folder
 from slow_ollama import SlowOllama
-from soak import SOAK, shortened
+from soak import SOAK
 
 BRANCHING = Path(__file__).parents[1] / "generation" / "examples" / "branching"
 TREE_OF_THOUGHT = {path.relative_to(BRANCHING).as_posix(): path.read_text() for path in BRANCHING.rglob("*.*")}
@@ -44,20 +44,8 @@ STUBBORN = {
 }
 
 
-@pytest.mark.parametrize(
-    ("work", "seconds"),
-    shortened(
-        [
-            (PROMPT, 6),
-            *(
-                pytest.param(*program, marks=pytest.mark.needs_sandbox)
-                for program in ((PROGRAM, 6), (ENDLESS, 0), (STUBBORN, 0.3))
-            ),
-        ],
-        1,
-        2,
-    ),
-)
+@pytest.mark.needs_sandbox
+@pytest.mark.parametrize(("work", "seconds"), [(ENDLESS, 0), (STUBBORN, 0.3)])
 def test_the_hard_end_names_the_limit(tmp_path: Path, work: dict[str, str], seconds: float):
     with SlowOllama(seconds) as server:
         competition = competition_folder(tmp_path, server.address, work, letters="A", trials=2)

@@ -17,7 +17,6 @@ from pcgeval.submissions.load import (
     Program,
     Prompt,
     SubmissionError,
-    load_notes,
     load_submission,
     prompt_findings,
     submission_sha256,
@@ -259,10 +258,3 @@ def test_allowed_characters_are_those_of_the_rules(text: str):
     strange = {character for character in text if character not in ALLOWED and not character.isspace()}
     findings = prompt_findings("<OBJECT> " + text, words=10_000)
     assert bool(strange) == any("do not allow" in finding for finding in findings.values())
-
-
-@pytest.mark.parametrize("decision", ["{by: ' ', reason: seen}", "{by: Eve, reason: ''}"])
-def test_a_decision_has_a_name_and_a_reason(tmp_path: Path, decision: str):
-    (tmp_path / "submission.yaml").write_text(f"flags_accepted: {decision}")
-    with pytest.raises(SubmissionError, match="flags_accepted"):
-        load_notes(tmp_path)

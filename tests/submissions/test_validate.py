@@ -70,7 +70,7 @@ def test_everything_is_said_at_once(tmp_path: Path):
         "helper.py:3 uses random, which no file of the program gives a seed",
         "Main.py:8: names 'Prompts/one.txt', which does not exist",
         ".env:1: looks like a secret",
-        "submission.yaml: role, disqualified and flags_accepted",
+        "submission.yaml: role and disqualified",
     ):
         assert words in warnings
     assert texts(found.findings, "note") == [".DS_Store: was left out (of the operating system)"]

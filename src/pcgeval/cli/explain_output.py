@@ -77,6 +77,8 @@ def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         yield f"({count(trial.calls, 'call')}, {trial.tokens} tokens, seed {trial.seed})"
     if trial.failed_stage == "generate":
         yield _failure(found)
+    if trial.supplied and trial.supplied.supplied:
+        yield str(trial.supplied)
     yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in trial.flags)
 
 

@@ -119,7 +119,7 @@ def print_ranking(teams: Iterable["RankedTeam"]) -> None:
     """Print the lines of a ranking as a table."""
     from pcgeval.scoring.decimals import rounded
 
-    columns = ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "status")
+    columns = ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "supplied", "status")
     rows = []
     for team in teams:
         flagged = [each.flagged_trials for each in team.models.values() if each.flagged_trials is not None]
@@ -133,6 +133,7 @@ def print_ranking(teams: Iterable["RankedTeam"]) -> None:
                 "-" if team.total is None else rounded(team.total),
                 str(sum(each.failed_trials for each in team.models.values())),
                 str(sum(flagged)) if flagged else "-",
+                "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
                 status,
             )
         )

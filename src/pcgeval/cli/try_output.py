@@ -111,6 +111,8 @@ def describe(each: TriedTrial) -> str:
 def trial_text(each: TriedTrial) -> str:
     """Return a trial in lines: its scores or its failure, the level before and after, and what its program printed."""
     lines = [describe(each)]
+    if each.supplied.supplied:
+        lines.append(f"  {each.supplied}")
     lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.record.flags]
     if each.level.simulated:
         lines += [f"    {line}".rstrip() for line in level_lines(each.level)]
@@ -202,6 +204,7 @@ def to_json(
                 "printed": str(each.printed) if each.printed else None,
                 "calls": len(each.record.exchanges),
                 "tokens": each.record.tokens,
+                "supplied": asdict(each.supplied),
                 "seconds": round(each.seconds, 3),
                 "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in each.record.flags],
             }

@@ -14,11 +14,12 @@ from pcgeval.core.layout import OFFICIAL_RESULTS, StageDir, Trial, tag, trial_fi
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model, Params
 from pcgeval.core.stage_files import TrialRow, read_csv
-from pcgeval.core.trials import TrialRecord
+from pcgeval.core.trials import SuppliedBlocks, TrialRecord
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
+from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.generation.tasks import TrialObserver
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.official_files import TRIAL_SCORES
@@ -40,6 +41,7 @@ class TriedTrial:
         level: What the response is worth; one that failed in `generate` if there is no response.
         picture: The evaluator's picture, 1024 x 1024; None where no level was simulated.
         printed: The file with what the program printed; None if it printed nothing.
+        supplied: How many blocks of the response the submission told the model before the model named them.
         is_new: Whether the trial was done just now.
     """
 
@@ -49,6 +51,7 @@ class TriedTrial:
     level: LevelScore
     picture: Path | None
     printed: Path | None
+    supplied: SuppliedBlocks
     is_new: bool
 
     @property
@@ -131,7 +134,12 @@ def try_submission(
         output.put(_level_files(team, trial, level))
         picture = trial_file(folder / "images", "images", team, trial) if level.simulated else None
         printed = folder / printed_name(team, trial)
-        report(TriedTrial(trial, record, response, level, picture, printed if printed.is_file() else None, is_new))
+        supplied = supplied_blocks(submission.work, trial.letter, read_text(response), record)
+        report(
+            TriedTrial(
+                trial, record, response, level, picture, printed if printed.is_file() else None, supplied, is_new
+            )
+        )
 
     with lock_folder(folder, folder / LOCK):
         output.claim(name for trial in trials(params) for name in _names(team, trial))

@@ -185,7 +185,6 @@ class Scoring(_Section):
     baseline: str | None = None  # the winner must beat this team
     official_quirks: bool = False
     bootstrap: int = Field(1000, ge=0, le=100_000)
-    flagged: Literal["count", "hold"] = "count"  # hold: a team with flags has no rank until its organiser accepts them
 
 
 class RubricParams(_Section):

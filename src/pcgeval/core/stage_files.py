@@ -448,7 +448,9 @@ class TeamModelScore(_Part):
     score: Exact
     normalised: Exact
     failed_trials: int = Field(ge=0)
-    flagged_trials: int | None = None  # None where no records lie beside the responses
+    flagged_trials: int | None = None  # None where no records lie beside the responses, as the next two
+    blocks: int | None = None  # of all responses
+    supplied: int | None = None  # blocks that the submission told the model before the model named them
 
 
 class ScoreInterval(NamedTuple):
@@ -459,13 +461,10 @@ class ScoreInterval(NamedTuple):
 
 
 class RankedTeam(_Part):
-    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank.
-
-    A held team is scored like all others; whether it is ranked depends on its organiser's decision about its flags.
-    """
+    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank."""
 
     team: str
-    status: Literal["ranked", "baseline", "held", "disqualified"]
+    status: Literal["ranked", "baseline", "disqualified"]
     rank: int | None
     winner: bool
     total: Exact | None
@@ -474,7 +473,12 @@ class RankedTeam(_Part):
     models: dict[str, TeamModelScore]
     prompt_length: int | None = None  # characters; decides between equal totals
     disqualified: str | None  # the reason
-    flags_accepted: str | None = None  # who decided that its flags are no reason to leave it out, and why
+
+    @property
+    def supplied_share(self) -> float | None:
+        """The share of its blocks that the submission told the models first; None without records or blocks."""
+        blocks = sum(model.blocks or 0 for model in self.models.values())
+        return sum(model.supplied or 0 for model in self.models.values()) / blocks if blocks else None
 
 
 class RankingRules(_Part):

@@ -96,6 +96,23 @@ class Flag:
 
 
 @dataclass(frozen=True)
+class SuppliedBlocks:
+    """The blocks of a response, and how many of them its submission supplied: see `generation.summaries`."""
+
+    blocks: int = 0
+    supplied: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """The supplied share, from 0 to 1; None where there is no block."""
+        return self.supplied / self.blocks if self.blocks else None
+
+    def __str__(self) -> str:
+        """Say it in a clause."""
+        return f"{self.supplied} of {self.blocks} blocks stood in the submission's messages before the model named them"
+
+
+@dataclass(frozen=True)
 class TrialUsage:
     """The cost of a trial, and what was noticed in it.
 
@@ -104,12 +121,14 @@ class TrialUsage:
         tokens: Prompt and output tokens of all these calls.
         flags: The first few of each kind, in the order in which they were noticed.
         contained: False if a program ran without a sandbox, so that it could have done what nobody noticed.
+        supplied: How many of the blocks the submission told the model.
     """
 
     calls: int
     tokens: int
     flags: tuple[Flag, ...] = ()
     contained: bool = True
+    supplied: SuppliedBlocks = SuppliedBlocks()
 
     def flag(self, kind: FlagKind) -> Flag | None:
         """Return the first flag of a kind, or None."""
@@ -162,16 +181,15 @@ class TrialRecord:
         """The key of each call with its reply, or the reason why there is none, in the order of `calls`."""
         return tuple((each.key, each.reason if isinstance(each, FailedCall) else each.reply) for each in self.calls)
 
-    @property
-    def usage(self) -> TrialUsage:
-        """Cost and flags of the trial for later stages; long details and many flags of a kind are cut."""
+    def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
+        """Return cost and flags of the trial for later stages; long details and many flags of a kind are cut."""
         seen: Counter[FlagKind] = Counter()
         flags = []
         for flag in self.flags:
             seen[flag.kind] += 1
             if seen[flag.kind] <= MAX_DETAILS:
                 flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
-        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained)
+        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied)
 
 
 @dataclass(frozen=True)
@@ -261,35 +279,23 @@ def read_record(path: Path) -> TrialRecord:
     Raises:
         FileError: The file is missing or is not a record.
     """
-    return _parse_record(path, read_stage_file(path, MAX_RECORD_BYTES))
+    return parse_record(path, read_stage_file(path, MAX_RECORD_BYTES))
 
 
-def _parse_record(path: Path, content: bytes) -> TrialRecord:
+def parse_record(path: Path, content: bytes) -> TrialRecord:
+    """Parse the content of a record.
+
+    Raises:
+        FileError: It is not a record.
+    """
     try:
         return _RECORD.validate_json(content)
     except ValidationError as error:
         raise refusal(path, error) from error
 
 
-def write_summaries(path: Path, folder: Path, team: str, trials: Iterable[Trial]) -> None:
-    """Summarise the records of a model and a team in one file, which changes with every response.
-
-    Args:
-        path: The file.
-        folder: The raw folder of the model and team.
-        team: The team.
-        trials: The trials, all of which have a record.
-
-    Raises:
-        FileError: A record is missing or is not a record.
-    """
-    summaries = []
-    for trial in trials:
-        record = record_path(folder, team, trial)
-        content = read_stage_file(record, MAX_RECORD_BYTES)
-        parsed = _parse_record(record, content)
-        sha256 = sha256_bytes(content)
-        summaries.append(TrialSummary(trial.letter, trial.number, sha256, parsed.reason, parsed.usage))
+def write_summaries(path: Path, summaries: Iterable[TrialSummary]) -> None:
+    """Write the summaries of a model's and a team's trials."""
     write_json(path, _SUMMARIES.dump_python(tuple(summaries)))
 
 

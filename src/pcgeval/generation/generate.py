@@ -47,7 +47,6 @@ from pcgeval.core.trials import (
     read_record,
     read_recorded_trials,
     record_path,
-    write_summaries,
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
@@ -55,6 +54,7 @@ from pcgeval.generation.attempt import Attempt, Runner, TrialBackend, attempt, o
 from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
+from pcgeval.generation.summaries import summarise_trials
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
@@ -146,7 +146,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         )
         for team in teams:
             summaries = root / summaries_file(model, team.submission.team)
-            write_summaries(summaries, team.folder, team.submission.team, trials(params))
+            summarise_trials(summaries, team.folder, team.submission, trials(params))
         remove_others(folder, {path for team in teams for path in _files(team, params)})
         remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in params.teams})
     _check_unchanged(params, model, root)

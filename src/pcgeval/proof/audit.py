@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pcgeval import pipeline
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
     CALLS,
@@ -34,14 +34,14 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.core.trials import write_summaries
+from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.release import Findings, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
 from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
-from pcgeval.submissions.load import submission_sha256
+from pcgeval.submissions.load import load_submission, submission_sha256
 
 INPUTS = (
     PARAMS_FILE,
@@ -212,8 +212,8 @@ class _Rerun:
                 self._copy(str(stage_dir("raw", model, team)), work)
             raw, summaries = work / stage_dir("raw", model, team), work / summaries_file(model, team)
             try:
-                write_summaries(summaries, raw, team, trials(self.params))
-            except FileError as error:
+                summarise_trials(summaries, raw, load_submission(work / SUBMISSIONS / team), trials(self.params))
+            except PcgevalError as error:
                 self.findings.faults.append(str(error).replace(f"{work}{os.sep}", ""))
 
     def _run_stage(self, stage: str, work: Path) -> None:

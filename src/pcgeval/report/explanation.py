@@ -40,8 +40,9 @@ from pcgeval.core.stage_files import (
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import Flag, TrialRecord, read_record, record_path
+from pcgeval.core.trials import Flag, SuppliedBlocks, TrialRecord, read_record, record_path
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks
+from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import Call, read_calls
 from pcgeval.report.conversation import LONGEST_MESSAGE, ConversationMessage, conversation
@@ -79,6 +80,7 @@ class ExplainedTrial:
 
     Attributes:
         failed_stage: Where it failed; None if it did not.
+        supplied: How many blocks of the answer the submission told the model before the model named them.
         cause: Whose fault that was, if not the submission's; such a trial is done again.
         conversation: The messages in the order in which they were sent; what a call repeats is left out.
         answer: What was handed in, cut if it is long.
@@ -91,6 +93,7 @@ class ExplainedTrial:
     reason: str | None
     cause: str | None
     flags: tuple[Flag, ...]
+    supplied: SuppliedBlocks | None
     calls: int | None
     tokens: int | None
     seed: int | None
@@ -220,6 +223,7 @@ def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord
     answer = trial_file(stage_dir("raw", model, team), "raw", team, trial)
     if not answer.is_file():
         raise FileError(f"{answer}: there is no reply yet. Run `make final-eval`; `pcgeval status` says how far it is.")
+    response = read_text(answer)
     outcome = _if_written(read_outcomes, stage_dir("stability", model, team)) or {}
     failed_stage, reason = (outcome[trial].failed_stage, outcome[trial].reason) if trial in outcome else (None, None)
     if record and record.reason is not None:
@@ -237,11 +241,12 @@ def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord
         reason=reason,
         cause=record.cause if record else None,
         flags=record.flags if record else (),
+        supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
         calls=len(record.exchanges) if record else None,
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,
         conversation=tuple(conversation(submission, trial, record)) if record else (),
-        answer=shortened(read_text(answer), LONGEST_MESSAGE),
+        answer=shortened(response, LONGEST_MESSAGE),
         stability=level.score if level else None,
         similarity=classified.similarity if classified else None,
         score=next((row.score for row in rows if (row.team, row.letter, row.trial) == place), None),

@@ -57,6 +57,11 @@ def grade(value: float | None) -> str:
     return "not graded" if value is None else figure(value, 2)
 
 
+def share(value: float | None) -> str:
+    """Return a share in whole per cent, a dash where there is none."""
+    return "–" if value is None else f"{value:.0%}"
+
+
 def thousands(value: float) -> str:
     """Return a whole number with a comma between thousands."""
     return f"{value:,.0f}"

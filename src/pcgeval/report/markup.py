@@ -65,7 +65,15 @@ def environment() -> Environment:
         loader=PackageLoader("pcgeval.report"), autoescape=True, undefined=StrictUndefined, extensions=[_JoinLines]
     )
     for each in (
-        *(formats.figure, formats.score, formats.grade, formats.thousands, formats.percent, formats.shade),
+        *(
+            formats.figure,
+            formats.score,
+            formats.grade,
+            formats.thousands,
+            formats.percent,
+            formats.share,
+            formats.shade,
+        ),
         *(formats.shortened, formats.shown, outlines, motion, formats.moved, formats.calls),
         commonest_failures,
         *(duration, foreign_text, reasons_without_grade, record_of, rounded),

@@ -71,7 +71,6 @@ def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
             update={
                 "team": names.of_team[each.team],
                 "disqualified": each.disqualified and names.hide(each.disqualified),
-                "flags_accepted": each.flags_accepted and names.hide(each.flags_accepted),
             }
         )
         for each in ranking.teams

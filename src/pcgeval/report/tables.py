@@ -62,6 +62,7 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 "score": (pa.float64(), [None if each.score is None else float(each.score) for each in model.trials]),
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
+                "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
                 "flags": (pa.list_(text), [list(each.flag_kinds) for each in model.trials]),
             }
             for name, (kind, values) in columns.items():

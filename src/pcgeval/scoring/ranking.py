@@ -11,7 +11,7 @@ Exact numbers are texts in JSON, as in the official files; the metrics are round
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
@@ -38,6 +38,21 @@ Role = Literal["participant", "baseline"]
 
 
 @dataclass(frozen=True)
+class ModelUsage:
+    """What the records of a team's trials with a model tell: how many have flags, and who named the blocks first.
+
+    Attributes:
+        flagged_trials: How many trials an inspector should look at.
+        blocks: The blocks of all responses.
+        supplied: Those of them that the submission told the model.
+    """
+
+    flagged_trials: int
+    blocks: int
+    supplied: int
+
+
+@dataclass(frozen=True)
 class Entrant:
     """A team as far as the ranking needs it.
 
@@ -46,27 +61,21 @@ class Entrant:
         prompt_length: Characters of its prompt; None where it is not known, which breaks no tie.
         role: Baselines are scored but not ranked.
         disqualified: The reason, or None.
-        flagged_trials: By model, how many of its trials an inspector should look at; empty where that is not known.
-        flags_accepted: Who accepted its flags, and why.
-        held: It is scored but not ranked, because nobody has decided yet about its flags.
+        usage: By model, what the records of its trials tell; empty where there are none.
     """
 
     team: str
     prompt_length: int | None = None
     role: Role = "participant"
     disqualified: str | None = None
-    flagged_trials: Mapping[str, int] = field(default_factory=dict)
-    flags_accepted: str | None = None
-    held: bool = False
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
 
     @property
-    def status(self) -> Literal["disqualified", "baseline", "held", "ranked"]:
-        """Its place in the ranking or why it has none."""
+    def status(self) -> Literal["disqualified", "baseline", "ranked"]:
+        """Whether it has a place in the ranking, or why not."""
         if self.disqualified is not None:
             return "disqualified"
-        if self.role == "baseline":
-            return "baseline"
-        return "held" if self.held else "ranked"
+        return "baseline" if self.role == "baseline" else "ranked"
 
 
 @dataclass(frozen=True)
@@ -103,8 +112,6 @@ def rank(
     ranks = {row.team: _rank_among(ranked, row) for row in ranked}
     bar = totals[scores.rules.baseline] if scores.rules.baseline else None
     winners, reason = _winners(sorted(ranked, key=lambda row: (ranks[row.team], byte_order(row.team))), ranks, bar)
-    if held := [each.team for each in teams if each.held]:
-        reason += f" Not ranked until somebody decides about flagged trials: {', '.join(held)}."
     rows = [row.model_copy(update={"rank": ranks.get(row.team), "winner": row.team in winners}) for row in rows]
     return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, scores.rules.baseline)
 
@@ -172,7 +179,7 @@ def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | 
                 score=prompt.score,
                 normalised=prompt.normalised,
                 failed_trials=prompt.failed_trials,
-                flagged_trials=entrant.flagged_trials.get(model.model),
+                **(asdict(entrant.usage[model.model]) if model.model in entrant.usage else {}),
             )
             for model in scores.models
             for prompt in model.prompts
@@ -180,7 +187,6 @@ def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | 
         },
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
-        flags_accepted=entrant.flags_accepted,
         interval=interval,
     )
 

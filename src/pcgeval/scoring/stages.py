@@ -20,7 +20,7 @@ from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, ModelUsage, Ranking, rank, ranking_file, write_ranking
 from pcgeval.scoring.result_hash import deciding_files, result_hash
 from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
@@ -58,7 +58,7 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     intervals = bootstrap(results, rules, resamples, seed)
-    entrants = [entrant_of(params, each, _flagged_trials(params, each.team, root)) for each in submissions]
+    entrants = [entrant_of(submission, _model_usage(params, submission.team, root)) for submission in submissions]
     ranking = rank(scores, entrants, intervals)
     drawn = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranking_file(ranking, scores, drawn)
@@ -67,28 +67,24 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     return ranking
 
 
-def _flagged_trials(params: Params, team: str, root: Path) -> dict[str, int]:
-    """Count a team's flagged trials by model; a model without any records is left out."""
-    flagged = {}
+def _model_usage(params: Params, team: str, root: Path) -> dict[str, ModelUsage]:
+    """Add up a team's trials by model; a model without any records is left out."""
+    by_model = {}
     for model in params.models:
         if summaries := read_summaries(root / summaries_file(model, team)):
-            flagged[model] = sum(bool(summary.usage.flags) for summary in summaries.values())
-    return flagged
+            usages = [summary.usage for summary in summaries.values()]
+            by_model[model] = ModelUsage(
+                flagged_trials=sum(bool(usage.flags) for usage in usages),
+                blocks=sum(usage.supplied.blocks for usage in usages),
+                supplied=sum(usage.supplied.supplied for usage in usages),
+            )
+    return by_model
 
 
-def entrant_of(params: Params, submission: Submission, flagged: Mapping[str, int]) -> Entrant:
-    """Return a team with its flagged trials by model, and held if params.yaml and its notes say so."""
-    notes, accepted = submission.notes, submission.notes.flags_accepted
-    undecided = params.scoring.flagged == "hold" and accepted is None
-    return Entrant(
-        submission.team,
-        submission.prompt_length,
-        notes.role,
-        notes.disqualified,
-        flagged,
-        f"{accepted.by}: {accepted.reason}" if accepted else None,
-        held=undecided and any(flagged.values()) and notes.role == "participant" and not notes.disqualified,
-    )
+def entrant_of(submission: Submission, usage: Mapping[str, ModelUsage]) -> Entrant:
+    """Return a team as the ranking needs it."""
+    notes = submission.notes
+    return Entrant(submission.team, submission.prompt_length, notes.role, notes.disqualified, usage)
 
 
 def rules_of(params: Params) -> ScoringRules:

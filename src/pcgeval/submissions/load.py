@@ -35,10 +35,7 @@ PROMPT_FILE = "prompt.txt"
 MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
-_KNOWN_KEYS = (
-    "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified, "
-    "flags_accepted (by and reason)."
-)
+_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
 _PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # what was probably meant for the prompt
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
@@ -58,15 +55,6 @@ class SubmissionError(PcgevalError):
         self.place, self.code = place, code
 
 
-class FlagDecision(BaseModel):
-    """An organiser's decision that the flags of a team's trials are no reason to leave it out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    by: Annotated[str, Field(pattern=r"\S", max_length=200)]
-    reason: Annotated[str, Field(pattern=r"\S", max_length=2000)]
-
-
 class Notes(BaseModel):
     """The keys of submission.yaml; those from `role` on are the organiser's."""
 
@@ -77,7 +65,6 @@ class Notes(BaseModel):
     entry: Annotated[str, Field(max_length=400)] | None = None  # the file that starts the program
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
-    flags_accepted: FlagDecision | None = None
 
     @property
     def of_participant(self) -> "Notes":

@@ -136,8 +136,8 @@ def _check_contents(
         findings.append(error(fault.place, text.removesuffix("."), fault.code))
         place = fault.place
     if notes != notes.of_participant:
-        decisions = "role, disqualified and flags_accepted"
-        findings.append(warning(NOTES_FILE, f"{decisions} are left out: the organiser sets them after filing"))
+        text = "role and disqualified are left out: the organiser sets them after filing"
+        findings.append(warning(NOTES_FILE, text))
     findings += _readme_findings(folder, work)
     if isinstance(work, Program):
         is_chosen = notes.kind is None and notes.entry is None

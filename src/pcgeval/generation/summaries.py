@@ -1,0 +1,75 @@
+"""Summarise trials for later stages, with the blocks that a submission told the model before the model named them."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from pcgeval.core.files import read_text, sha256_bytes
+from pcgeval.core.layout import Trial
+from pcgeval.core.stage_files import read_stage_file
+from pcgeval.core.trials import (
+    MAX_RECORD_BYTES,
+    SuppliedBlocks,
+    TrialRecord,
+    TrialSummary,
+    parse_record,
+    record_path,
+    write_summaries,
+)
+from pcgeval.levels.calls import read_calls
+from pcgeval.levels.extraction import extract_code
+from pcgeval.submissions.load import Program, Prompt, Submission
+
+# a block and its column as in `drop_block('b31', 7)`, whatever the function is called: `@("b31", 7)`, `b31 7`
+_BLOCK = re.compile(r"(?<![A-Za-z0-9_])(b11|b13|b31)[\s'\",;|]{1,8}([0-9]{1,3})(?![A-Za-z0-9_.])", re.IGNORECASE)
+
+
+def summarise_trials(path: Path, folder: Path, submission: Submission, trials: Iterable[Trial]) -> None:
+    """Summarise the trials of a model and a team in one file, which changes with every response.
+
+    Args:
+        path: The file.
+        folder: The raw folder of the model and team.
+        submission: The team's.
+        trials: The trials, all of which have a record.
+
+    Raises:
+        FileError: A record or response is missing, or the former is not a record.
+    """
+    summaries = []
+    for trial in trials:
+        place = record_path(folder, submission.team, trial)
+        content = read_stage_file(place, MAX_RECORD_BYTES)
+        record, response = parse_record(place, content), read_text(place.with_suffix(".txt"))
+        usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
+        summaries.append(TrialSummary(trial.letter, trial.number, sha256_bytes(content), record.reason, usage))
+    write_summaries(path, summaries)
+
+
+def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: TrialRecord) -> SuppliedBlocks:
+    """Count the blocks of a response, and those of them that the submission supplied.
+
+    A block, its type with its column, is supplied if it stands in a message of the submission before it stands in a
+    reply of the model. The examples of a prompt supply blocks, too: the share is a figure, and no verdict.
+
+    Args:
+        work: The prompt or program.
+        letter: The trial's letter.
+        response: What was handed in; its blocks are those of the calls that are extracted from it.
+        record: The calls of the trial.
+    """
+    said: set[tuple[str, int]] = set()
+    supplied: set[tuple[str, int]] = set()
+    for exchange in record.exchanges:
+        if isinstance(work, Prompt):
+            sent = work.for_letter(letter)
+        else:
+            sent = "\n".join(message.content for message in exchange.messages or ())
+        supplied |= _blocks(sent) - said
+        said |= _blocks(exchange.reply.text)
+    calls = [(call.kind, call.column) for call in read_calls(extract_code(response) or "")]
+    return SuppliedBlocks(len(calls), sum(call in supplied for call in calls))
+
+
+def _blocks(text: str) -> set[tuple[str, int]]:
+    return {(kind.lower(), int(column)) for kind, column in _BLOCK.findall(text)}
