@@ -36,7 +36,7 @@ def smollm(smollm_file: Path) -> LlamaCpp:
 @pytest.fixture(scope="session")
 def local_server(smollm_file: Path) -> Iterator[str]:  # noqa: ARG001 - served by its name
     """The address of `pcgeval models serve` with that model, up to `/v1`."""
-    command = [sys.executable, "-m", "pcgeval.cli.main", "models", "serve", SMOLLM, "--port", str(free_port())]
+    command = [sys.executable, "-m", "pcgeval", "models", "serve", SMOLLM, "--port", str(free_port())]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = process.stderr.readline()

@@ -208,6 +208,25 @@ def test_calls_of_several_threads_are_all_kept(tmp_path: Path):
     assert all(found(tmp_path, *(f"{at}" for at in range(20))))
 
 
+def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: Path):
+    is_asked, may_end = threading.Event(), threading.Event()
+
+    def ask_slowly(_: float) -> LoggedCall:
+        is_asked.set()
+        may_end.wait(60)
+        return answered("k")
+
+    first = threading.Thread(target=CallLog(tmp_path).answer, args=("k", ask_slowly, 60))
+    first.start()
+    is_asked.wait(60)
+    call = CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked twice"), 0.2)
+    assert call.cause == "server"
+    assert "another process" in str(call.outcome)
+    may_end.set()
+    first.join()
+    assert CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked twice"), 0.2).reply
+
+
 def test_logs_of_two_machines_are_merged_by_copying_files(tmp_path: Path):
     filled(tmp_path / "here", "k1", "k2")
     filled(tmp_path / "there", "k2", "k3")
@@ -340,4 +359,4 @@ def test_a_recording_that_is_missing_is_named(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_named_before_the_call_is_paid_for(tmp_path: Path):
     (tmp_path / "asking").write_text("no folder")
     with pytest.raises(LlmError, match="cannot be kept"):
-        CallLog(tmp_path).answer("k", lambda: pytest.fail("the model was asked"))
+        CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked"), 1)

@@ -27,7 +27,7 @@ def main() -> int:
     scored = []
     for port, name in enumerate(sorted(models), start=PORT):
         fetch(name)
-        command = [sys.executable, "-m", "pcgeval.cli.main", "models", "serve", name, "--port", str(port)]
+        command = [sys.executable, "-m", "pcgeval", "models", "serve", name, "--port", str(port)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             print(server.stderr.readline(), end="")

@@ -25,7 +25,7 @@ from pcgeval.cli import (
     status,
     submissions,
 )
-from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of
+from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
@@ -85,6 +85,8 @@ app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 a check failed, 2 wrong usage or input."""
     words = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a text of a submission need not fit the terminal's encoding
@@ -121,7 +123,3 @@ def _options(
     ] = False,
 ) -> None:
     """Keep the options that come before the command."""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,6 @@
 """The command `run`: a whole evaluation, from the checks to the ranking."""
 
 import os
-import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -19,7 +18,6 @@ from pcgeval.core.layout import RUN_LOCK
 from pcgeval.core.locks import lock_folder
 
 app = group()
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _END_SECONDS = 30.0  # in which a stage ends after DVC
 
 
@@ -62,13 +60,11 @@ def _dvc_repro(scheduler: str | None) -> int:
     """Run all stages by DVC and return its exit code.
 
     Raises:
-        KeyboardInterrupt: A signal stopped this process, and so DVC and then its stage.
+        KeyboardInterrupt: This process is stopped, and so are DVC and then its stage.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
     environment = {**os.environ, INSIDE_RUN: "1", "PATH": path, **({SCHEDULER: scheduler} if scheduler else {})}
     dvc = subprocess.Popen([sys.executable, "-m", "dvc", "repro", "--keep-going"], env=environment)
-    heeded = [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    handlers = {number: signal.signal(number, signal.default_int_handler) for number in heeded}
     try:
         return dvc.wait()
     except KeyboardInterrupt:
@@ -79,6 +75,3 @@ def _dvc_repro(scheduler: str | None) -> int:
             psutil.wait_procs(stages, timeout=_END_SECONDS)  # they hold locks that the next run needs
         print_stderr("")  # DVC may have been in the middle of a line
         raise
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

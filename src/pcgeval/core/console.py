@@ -22,7 +22,7 @@ from pcgeval.core.untrusted import printable_text
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
-INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` and `round` start: they say themselves that it was stopped
+INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` starts: it says itself that it was stopped
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
 _PARENT_SECONDS = 0.5  # between two looks whether DVC is still there
 _GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
@@ -60,6 +60,13 @@ def exit_code_of(action: Callable[[], int | None], command: str) -> int:
         return EXIT_INTERRUPTED
 
 
+def heed_signals() -> None:
+    """Let SIGTERM and SIGHUP act like Ctrl-C: a KeyboardInterrupt in the main thread."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
+            signal.signal(number, signal.default_int_handler)
+
+
 def run_stage(stage: Callable[..., None]) -> NoReturn:
     """Run a function of `pcgeval.pipeline` on this folder's params.yaml and the command line, and end the process.
 
@@ -68,9 +75,7 @@ def run_stage(stage: Callable[..., None]) -> NoReturn:
     Args:
         stage: Takes the params and the words of the command line.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored
-            signal.signal(number, signal.default_int_handler)  # every signal that stops a run acts like Ctrl-C
+    heed_signals()
     gc.set_threshold(_GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a stage divides its work over the cores itself, at less cost
     if "DVC_STAGE" in os.environ:

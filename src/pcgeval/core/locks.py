@@ -1,10 +1,12 @@
 """Lock a folder, so that two runs never work on it at once, or one thing, so that nothing is done twice."""
 
+import errno
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,7 @@ from filelock import FileLock, Timeout
 from pcgeval.core.errors import PcgevalError
 
 _CLOCK_SECONDS = 60.0  # by which the clock of a disk elsewhere may be slow
+_POLL_SECONDS = 0.02  # between two tries to get a lock
 
 
 class FolderBusyError(PcgevalError):
@@ -72,25 +75,24 @@ def dvc_is_running(root: Path) -> bool:
 
 
 @contextmanager
-def lock_briefly(lock: Path) -> Iterator[None]:
+def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
     """Wait for a lock among threads and processes and hold it; its file is removed after use.
 
     A process that is killed leaves the file, unlocked, for the next one that wants the lock.
 
     Args:
         lock: The lock's file.
+        seconds: The longest wait.
+
+    Raises:
+        TimeoutError: The lock was held all that time.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_file_at(file, lock):
-                break
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)  # another one held the lock and has removed this file since it was opened
+    ends = time.monotonic() + seconds
+    while (file := _locked_file(lock)) is None:
+        if time.monotonic() >= ends:
+            raise TimeoutError(errno.ETIMEDOUT, f"was locked for {seconds:g} s", str(lock))
+        time.sleep(_POLL_SECONDS)
     try:
         yield
     finally:
@@ -98,8 +100,12 @@ def lock_briefly(lock: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _is_file_at(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
+def _locked_file(lock: Path) -> int | None:
+    """Return the lock's file, locked; None if another one holds it, or has removed it since it was opened."""
+    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file), lock.stat()):
+            return file
+    os.close(file)
+    return None

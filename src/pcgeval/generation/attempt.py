@@ -128,17 +128,17 @@ class TrialBackend:
             turn=self._turns,
         )
 
-        def ask() -> LoggedCall:
+        def ask(seconds: float) -> LoggedCall:
             if self._observer:
                 self._observer.asking(self._trial, self._turns)
             try:
-                reply = self._backend.chat(request, timeout)
+                reply = self._backend.chat(request, seconds)
             except CallError as error:
                 cause = "server" if isinstance(error, ServerFaultError) else None
                 return call.model_copy(update={"reason": well_formed(str(error)), "cause": cause})
             return call.model_copy(update={"reply": reply, "reason": None})
 
-        made = self._log.answer(call.key, ask)
+        made = self._log.answer(call.key, ask, timeout)
         if made.reply is None:
             raise (ServerFaultError if made.cause else CallError)(made.reason)
         return made.reply

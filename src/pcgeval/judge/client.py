@@ -174,7 +174,7 @@ class JudgeClient:
                 )
             if logged is None:
                 with self._limits.place(self._check_running):
-                    logged = self._log.answer(key, lambda: self._call(call, key))
+                    logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             self.failed[call.leaf] = self.stopped

@@ -5,14 +5,14 @@ the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decid
 options, schema, but no time limit. The options hold the seed, which differs each time that a trial asks the very same
 again. A key answers for ever: removing the folder is the only way to forget a reply.
 
-    def ask() -> LoggedCall:
+    def ask(seconds: float) -> LoggedCall:
         try:
             return LoggedCall(key=request.key, reply=backend.chat(request, seconds), leaf=...)
         except CallError as error:
             return LoggedCall(key=request.key, reason=str(error), leaf=...)
 
     log = CallLog(CALLS)
-    call = log.answer(request.key, ask)  # on the disk now; `ask` is called if it was not before
+    call = log.answer(request.key, ask, seconds)  # on the disk now; `ask` is called if it was not before
     log.used  # all calls that were found or appended, for `write_recording`
 
 Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
@@ -144,7 +144,7 @@ class CallLog:
                 self._used[key] = call
             return call
 
-    def answer(self, key: str, ask: Callable[[], LoggedCall]) -> LoggedCall:
+    def answer(self, key: str, ask: Callable[[float], LoggedCall], seconds: float) -> LoggedCall:
         """Return a call that was made before, or make it and keep it.
 
         Of several threads and processes that want the same call at once, one makes it and the others wait for it; if
@@ -152,7 +152,9 @@ class CallLog:
 
         Args:
             key: The SHA-256 of the request.
-            ask: Makes the call.
+            ask: Makes the call, in at most so many seconds.
+            seconds: The longest time for all, the wait for another process's call included; a call that only waited
+                has failed by a fault of the server, and is not kept.
 
         Raises:
             LlmError: A file of the folder cannot be read, or the reply cannot be kept.
@@ -160,13 +162,17 @@ class CallLog:
         if known := self.find(key):
             return known
         self.check_room()
+        ends = time.monotonic() + seconds
         with ExitStack() as stack:
             if self._kept_in is not None:
                 try:
-                    stack.enter_context(lock_briefly(self._kept_in / "asking" / key))
+                    stack.enter_context(lock_briefly(self._kept_in / "asking" / key, seconds))
+                except TimeoutError:
+                    reason = f"another process has been asking the same for {seconds:g} s"
+                    return LoggedCall(key=key, reason=reason, cause="server")
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            return self.find(key) or self.append(ask())
+            return self.find(key) or self.append(ask(ends - time.monotonic()))
 
     def check_room(self) -> None:
         """Check before a call is paid for that its reply can be kept.
