@@ -111,6 +111,7 @@ def test_the_hosts_files_are_not_there(arena: Arena, path: str) -> None:
 
 HOST_FACTS = [
     *("/proc/loadavg", "/proc/meminfo", "/proc/interrupts", "/proc/sys/kernel/random/boot_id", "/proc/stat"),
+    *("/proc/sys/fs/file-nr", "/proc/sys/fs/inode-state", "/proc/sys/fs/dentry-state", "/proc/sys/kernel/ns_last_pid"),
     *("/proc/uptime", "/proc/vmstat", "/proc/cmdline", "/proc/diskstats", "/proc/pressure/cpu", "/proc/kallsyms"),
 ]
 OF_PROCESSES = [

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.submissions.entry_point import describe, find_entry
+from pcgeval.submissions.lint import EntrySearch
+from pcgeval.submissions.lint import find_entry as find_entry_among
 from pcgeval.submissions.sources import (
     MAX_SOURCE_BYTES,
     SourceError,
     find_readme,
     parse_source,
+    python_file,
     python_files,
-    python_sources,
 )
 
 LOOP = "class Mine({base}):\n    @staticmethod\n    def run(ctx, target_character):\n        return ''\n"
@@ -31,6 +32,10 @@ def write(folder: Path, files: dict[str, str]) -> None:
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
+
+
+def find_entry(folder: Path) -> EntrySearch:
+    return find_entry_among(folder, list(python_files(folder)))
 
 
 def names(folder: Path) -> list[str]:
@@ -58,9 +63,8 @@ def names(folder: Path) -> list[str]:
 )
 def test_every_way_to_import_the_interface(package: str, imports: str, base: str, call: str):
     source = "\n".join([imports, LOOP.format(base=base), MAIN.format(call=call)]).replace("{0}", package)
-    tree = parse_source(source.encode())
-    part = describe("x.py", tree)
-    assert (part.has_loop, part.has_main, part.runs) == (True, True, True)
+    file = python_file("x.py", source.encode())
+    assert (file.loop, file.has_main, file.starts) == ("Mine", True, 1)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +77,9 @@ def test_every_way_to_import_the_interface(package: str, imports: str, base: str
     ],
 )
 def test_other_classes_of_that_name_do_not_count(source: str):
-    tree = parse_source(source.encode())
-    part = describe("x.py", tree)
-    assert (part.has_loop, part.runs, part.may_start) == (False, False, False)
+    file = python_file("x.py", source.encode())
+    assert (file.loop, file.starts) == ("", 0)
+    assert find_entry_among(Path("none"), [file]).entry is None
 
 
 def test_one_file_among_helpers_and_evaluation_scripts(tmp_path: Path):
@@ -166,7 +170,7 @@ def test_the_readme_in_any_spelling_the_best_first(tmp_path: Path):
 
 def test_files_at_the_top_come_first_in_byte_order(tmp_path: Path):
     write(tmp_path, dict.fromkeys(("b.py", "a/a.py", "B.py", "a/b/c.py", "c.txt"), ""))
-    assert python_files(tmp_path) == ["B.py", "b.py", "a/a.py", "a/b/c.py"]
+    assert [file.name for file in python_files(tmp_path)] == ["B.py", "b.py", "a/a.py", "a/b/c.py"]
 
 
 @pytest.mark.parametrize(
@@ -213,9 +217,9 @@ def test_large_and_special_files_are_not_read(tmp_path: Path):
     (tmp_path / "large.py").write_bytes(b"#" * (MAX_SOURCE_BYTES + 1))
     (tmp_path / "exact.py").write_bytes(b"#" * MAX_SOURCE_BYTES)
     (tmp_path / "link.py").symlink_to("exact.py")
-    exact, large = python_sources(tmp_path, 2**20)
-    assert (exact.content, exact.fault) == (b"#" * MAX_SOURCE_BYTES, "")
-    assert (large.content, large.tree) == (None, None)
+    exact, large = python_files(tmp_path)
+    assert (exact.is_read, exact.fault) == (True, "")
+    assert not large.is_read
     assert "larger than" in large.fault
 
 

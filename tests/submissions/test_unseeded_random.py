@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.submissions.source_checks import unseeded_random
+from pcgeval.submissions.lint import unseeded_random
+from pcgeval.submissions.sources import python_files
 
 FINE = [
     "",
@@ -48,7 +49,7 @@ FORGOTTEN = [
 
 
 def details(folder: Path) -> list[str]:
-    return [flag.detail for flag in unseeded_random(folder)]
+    return [flag.detail for flag in unseeded_random(list(python_files(folder)))]
 
 
 @pytest.mark.parametrize("source", FINE)

@@ -10,11 +10,9 @@ import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, README, texts, write_folder, write_zip
 
 from pcgeval.cli.main import main
-from pcgeval.generation.runners import GUEST
 from pcgeval.submissions.findings import SubmissionFinding, printable_findings
 from pcgeval.submissions.hand_in import HandInError
 from pcgeval.submissions.load import Program
-from pcgeval.submissions.requirements import STAND_INS
 from pcgeval.submissions.validate import PUBLISHED_LIMITS, limits_of, validate
 
 
@@ -47,9 +45,8 @@ def test_everything_is_said_at_once(tmp_path: Path):
         "Main.py": PROGRAM.replace("prompts/one.txt", "Prompts/one.txt"),
         "prompts/one.txt": PROMPT,
         "prompts/ONE.txt": PROMPT,
-        "helper.py": "import requests, random, numpy\nopen('C:\\\\x\\\\y.txt')\nprint(random.random())\n",
+        "helper.py": "import requests, random\n\nprint(random.random())\n",
         "nul.txt": "x",
-        ".env": "OPENAI_API_KEY=abcdefgh12345678\n",
         "requirements.txt": "-e .\ngit+https://example.org/x\n",
         "submission.yaml": "role: baseline\n",
         ".DS_Store": "x",
@@ -66,15 +63,11 @@ def test_everything_is_said_at_once(tmp_path: Path):
     assert "has on some disks the same name as prompts/ONE.txt" in errors
     for words in (
         "helper.py:1: imports requests: there is no network",
-        "helper.py:2: names 'C:\\\\x\\\\y.txt', a path of one computer",
         "helper.py:3 uses random, which no file of the program gives a seed",
-        "Main.py:8: names 'Prompts/one.txt', which does not exist",
-        ".env:1: looks like a secret",
         "submission.yaml: role and disqualified",
     ):
         assert words in warnings
     assert texts(found.findings, "note") == [".DS_Store: was left out (of the operating system)"]
-    assert "abcdefgh" not in json.dumps(found.to_json())
 
 
 @pytest.mark.parametrize(
@@ -130,22 +123,9 @@ def test_errors_of_programs(tmp_path: Path, changes: dict[str, str | bytes], wor
         ("a.py", "import httpx", "a.py:1: imports httpx: there is no network"),
         ("a.py", "from urllib import request", "a.py:1: imports urllib.request: there is no network"),
         ("a.py", "import openai", "a.py:1: imports openai: there is no network"),
-        ("a.py", "import numpy", "a.py:1: imports numpy, which no line of requirements.txt names; add numpy"),
-        ("a.py", "from PIL import Image", "imports PIL, which no line of requirements.txt names; add pillow"),
         ("a.py", "import random\nrandom.shuffle([])", "a.py:2 uses random"),
-        ("a.py", "p = '/home/me/prompts'", "names '/home/me/prompts', a path of one computer"),
-        ("a.py", "open('prompts\\\\one.txt')", "with backslashes"),
-        ("a.py", "open('../x.txt')", "which leads out of the submission"),
-        ("a.py", "open('log.txt', 'w')", "writes 'log.txt'"),
-        ("a.py", "open('log.txt', mode='ab')", "writes 'log.txt'"),
-        ("a.py", "open('prompts/two.txt')", "names 'prompts/two.txt', which does not exist"),
-        ("a.py", "ctx.add_output_token_count(-9)", "counts tokens itself"),
         ("a.py", "print 'x'", "a.py:1: is not valid Python"),
         ("a.py", "# " + "x" * 2**18, "a.py: is larger than 262144"),
-        ("a.py", "key = 'sk-abcdefghijklmnopqrstuvwx'", "a.py:1: looks like a secret"),
-        ("notes.txt", "\n\n-----BEGIN RSA PRIVATE KEY-----", "notes.txt:3: looks like a secret"),
-        (".env", "MODEL=x\nMY_TOKEN='12345678'", ".env:2: looks like a secret"),
-        ("prompts/long.txt", "x" * 100_004, "prompts/long.txt: has about 25001 tokens; a trial has 25000 in all"),
         ("llm4pcg/__init__.py", "", "llm4pcg: is not used"),
         ("README.md", "# Alpha\n", "README.md: does not say how to run the program, such as `python main.py`"),
         ("main.py", PROGRAM + "    run_evaluation('b', Mine)\n", "main.py: calls run_evaluation 2 times"),
@@ -161,14 +141,7 @@ def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words:
     ("name", "content"),
     [
         ("a.py", "import os, json\nimport helper\nfrom . import b\nimport llm4pcg, dotenv"),
-        ("a.py", "try:\n    import numpy\nexcept ImportError:\n    numpy = None"),
         ("a.py", "import random\nrandom.seed(1)\nrandom.shuffle([])"),
-        (
-            "a.py",
-            "open('prompts/one.txt')\nopen('/tmp/log.txt', 'w')\nopen('data')\nopen(name)\nopen()\nopen('\\0.txt')",
-        ),
-        (".env", "MODEL=gemma2\nOPENAI_API_KEY=\nAPI_KEY=<your key>\n"),
-        (".env.example", "# OPENAI_API_KEY=1234567890\n"),
         ("requirements.txt", "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"),
         ("README.md", "Start it: python3 ./main.py\n"),
     ],
@@ -195,11 +168,6 @@ def test_what_is_fine_is_not_warned_about(tmp_path: Path, name: str, content: st
         ({"main.py": PROGRAM.replace("run_evaluation(", "print(")}, "warning", "main.py: never calls run_evaluation"),
         ({"main.py": PROGRAM + "x = (\n", "README.md": "x"}, "error", "main.py:14: is not valid Python ('(' was never"),
         ({"prompt.txt": PROMPT}, "warning", "prompt.txt: is not used: `python main.py` is run"),
-        ({"main.py": PROGRAM.replace("llms4pcg", "llms4pgc")}, "warning", "imports llms4pgc, .*did you mean llms4pcg?"),
-        ({"a.py": "import jsonn"}, "warning", "a.py:1: imports jsonn, .*; did you mean json?"),
-        ({"requirements.txt": "numpyy>=2\n"}, "warning", "requirements.txt: asks for numpyy: did you mean numpy?"),
-        ({"requirements.txt": "sklearn\n"}, "warning", "asks for sklearn: did you mean scikit-learn?"),
-        ({"requirements.txt": "fuzywords\n", "a.py": "import fuzzywords"}, "warning", "did you mean fuzzywords?"),
     ],
 )
 def test_slips_are_told_with_what_was_meant(
@@ -277,8 +245,3 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     values = json.loads(capsys.readouterr().out)
     assert (values["passed"], values["kind"], values["entry"], values["files"]) == (False, "program", "main.py", 3)
     assert values["findings"][0]["severity"] == "error"
-
-
-def test_the_stand_ins_are_those_that_programs_get() -> None:
-    served = {path.stem for path in (GUEST / "stand_ins").iterdir() if path.name != "__pycache__"}
-    assert served == set(STAND_INS)

@@ -27,6 +27,15 @@ MAX_PARTS = 1000  # directly in a program's folder: each is a mount
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mostly links into /usr
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
+# what libraries ask for; beside them in /proc/sys lie counters of all that the host does
+KERNEL_SETTINGS = (
+    "kernel/cap_last_cap",
+    "kernel/ngroups_max",
+    "kernel/osrelease",
+    "kernel/pid_max",
+    "vm/max_map_count",
+    "vm/overcommit_memory",
+)
 DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/zero: memory that nobody would see
 
 # Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only fences a
@@ -102,7 +111,11 @@ def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
     options += ["--perms", "0755", "--dir", "/etc"]
     for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
         options += ["--ro-bind-try", path, path]
-    options += ["--proc", "/proc", "--ro-bind-try", "/dev/null", "/proc/sys/kernel/random/boot_id"]
+    options += ["--proc", "/proc", "--tmpfs", "/proc/sys"]
+    for name in KERNEL_SETTINGS:
+        options += ["--perms", "0755", "--dir", f"/proc/sys/{Path(name).parent}"]
+        options += ["--ro-bind-try", f"/proc/sys/{name}", f"/proc/sys/{name}"]
+    options += ["--remount-ro", "/proc/sys"]
     with os.scandir("/proc") as entries:
         hidden = [entry for entry in entries if not (entry.name.isdecimal() or entry.is_symlink())]
     for entry in hidden:  # they tell of the host, of its load for one; a device mounted this way cannot be opened

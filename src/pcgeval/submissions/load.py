@@ -6,6 +6,7 @@ these cannot be told; the organiser also notes the team's role and its disqualif
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -26,9 +27,10 @@ from pcgeval.core.untrusted import (
     read_bounded_text,
     walk,
 )
-from pcgeval.submissions.entry_point import EntrySearch, find_entry
+from pcgeval.submissions.lint import EntrySearch, find_entry
 from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
+from pcgeval.submissions.sources import PythonFile, python_files
 
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
@@ -182,8 +184,13 @@ def prompt_findings(prompt: str, words: int) -> dict[str, str]:
     return findings
 
 
-def load_work(folder: Path, notes: Notes) -> Prompt | Program:
+def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = None) -> Prompt | Program:
     """Return what is run: a program where one is found, else the prompt; the notes may decide otherwise.
+
+    Args:
+        folder: The submission's folder.
+        notes: What its submission.yaml says.
+        files: Its Python files, if they are known already.
 
     Raises:
         SubmissionError: There is neither, or it is not clear which file starts the program.
@@ -192,7 +199,7 @@ def load_work(folder: Path, notes: Notes) -> Prompt | Program:
         return Program(folder, _checked_entry(folder, notes.entry))
     if notes.kind == "prompt":
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    search = find_entry(folder)
+    search = find_entry(folder, list(python_files(folder)) if files is None else files)
     if search.entry is not None:
         return Program(folder, _checked_entry(folder, search.entry))
     names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not

@@ -2,9 +2,7 @@
 
 import codecs
 import re
-import sys
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded
-from pcgeval.submissions.findings import SubmissionFinding, error, warning
+from pcgeval.submissions.findings import SubmissionFinding, error
 from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
@@ -21,11 +19,6 @@ MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
 MAX_LINES = 500
 MAX_LINE_CHARACTERS = 1_000
-STAND_INS = (
-    "dotenv",
-    "openai",
-    "tqdm",
-)  # every program can import these without naming them; see generation/guest/stand_ins
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
@@ -34,42 +27,6 @@ _LOCK_LINES = re.compile(  # as uv writes them
     r"(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
 )
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-# packages that are imported by another name than they are installed by
-_INSTALLED_AS = {
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python",
-    "dateutil": "python-dateutil",
-    "docx": "python-docx",
-    "faiss": "faiss-cpu",
-    "fitz": "pymupdf",
-    "git": "gitpython",
-    "jwt": "pyjwt",
-    "PIL": "pillow",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-# what programs of past competitions and their like ask for: names that a misspelt one was probably meant to be
-_KNOWN = {
-    *INTERFACE_PACKAGES,
-    *_INSTALLED_AS.values(),
-    *(
-        "jinja2",
-        "joblib",
-        "jsonschema",
-        "langchain",
-        "matplotlib",
-        "networkx",
-        "nltk",
-        "numpy",
-        "opencv-python-headless",
-    ),
-    *("openai", "pandas", "pydantic", "pymunk", "python-dotenv", "regex", "rich", "scipy", "seaborn", "sentencepiece"),
-    *("shapely", "sympy", "tiktoken", "tokenizers", "torch", "torchvision", "tqdm", "transformers", "z3-solver"),
-}
-_ALIKE = 0.8  # difflib's ratio of two names that are taken for one, misspelt
-_LONGEST_NAME = 50  # characters; a longer one is none of these
 
 
 class RequirementsError(PcgevalError):
@@ -140,45 +97,14 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     return requirements
 
 
-def requirement_findings(folder: Path, imports: Mapping[str, str]) -> Iterator[SubmissionFinding]:
-    """Yield the lines that will be refused, or else the imports that no line names.
-
-    Args:
-        folder: The program's folder.
-        imports: The place where each package is imported.
-    """
+def requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
+    """Yield the lines of a program's requirements.txt that will be refused."""
     try:
-        requirements = read_requirements(folder)
+        read_requirements(folder)
     except RequirementsError as fault:
         for line in str(fault).splitlines():
             place, _, text = line.removeprefix(f"{folder}/").partition(": ")
             yield error(place, text, "requirements")
-        return
-    named = {canonicalize_name(Requirement(each.partition(" --")[0]).name) for each in requirements}
-    imported = {canonicalize_name(_INSTALLED_AS.get(package, package)) for package in imports}
-    for name in sorted(named - imported):
-        if meant := _misspelt(name, {*_KNOWN, *imported}):
-            text = f"asks for {name}: did you mean {meant}? A misspelt name may be that of a stranger's package"
-            yield warning(REQUIREMENTS, text)
-    for package, place in imports.items():
-        installed = _INSTALLED_AS.get(package, package)
-        names = {canonicalize_name(package), canonicalize_name(installed)}
-        # opencv-python-headless gives cv2 too
-        is_named = any(each == name or each.startswith(f"{name}-") for each in named for name in names)
-        if package not in STAND_INS and not is_named:
-            shown, wanted = printable_name(package, 80), printable_name(installed, 80)
-            meant = _misspelt(package, {*sys.stdlib_module_names, *INTERFACE_PACKAGES, *_KNOWN, *_INSTALLED_AS})
-            advice = f"did you mean {meant}?" if meant else f"add {wanted}"
-            yield warning(place, f"imports {shown}, which no line of {REQUIREMENTS} names; {advice}")
-
-
-def _misspelt(name: str, known: set[str]) -> str | None:
-    """Return the known name that an unknown one was probably meant to be, if there is one."""
-    if name in known:
-        return None
-    if other := _INSTALLED_AS.get(name):  # `sklearn` is imported, and scikit-learn installed
-        return other
-    return next(iter(get_close_matches(name[:_LONGEST_NAME], sorted(known), n=1, cutoff=_ALIKE)), None)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -3,18 +3,17 @@
 `pcgeval validate`, and the first half of `pcgeval submit`.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pcgeval.core.console import count
 from pcgeval.core.params import Limits, load_params
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
-from pcgeval.submissions.entry_point import STARTED_WITH_PYTHON
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
 from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
 from pcgeval.submissions.hand_in import copy_files, opened, select
+from pcgeval.submissions.lint import STARTED_WITH_PYTHON, source_findings
 from pcgeval.submissions.load import (
     PROMPT_FILE,
     Notes,
@@ -27,23 +26,10 @@ from pcgeval.submissions.load import (
 )
 from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import requirement_findings
-from pcgeval.submissions.source_checks import check_sources, names_file, unseeded_random
-from pcgeval.submissions.sources import find_readme
+from pcgeval.submissions.sources import PythonFile, find_readme, python_files
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
-_SCANNED_BYTES = 256 * 2**10  # of each text, for secrets
-_SCANNED_BYTES_IN_ALL = 16 * 2**20
-_TEXTS = {".py", ".txt", ".md", ".json", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".sh", ".ipynb", ".env", ""}
-_CHARACTERS_PER_TOKEN = 4  # of English, roughly
-_SECRET = re.compile(
-    rb"\b(?:sk-[\w-]{20}|hf_[A-Za-z0-9]{20}|gh[pousr]_[A-Za-z0-9]{30}|github_pat_\w{30}|AIza[\w-]{30}|AKIA[A-Z0-9]{16}"
-    rb"|xox[abp]-[\w-]{10})|-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----"
-)
-_SETTING = re.compile(
-    rb"^[ \t]*(?:export[ \t]+)?[A-Z_]{0,40}(?:KEY|TOKEN|SECRET|PASSWORD)[A-Z_]{0,40}[ \t]*=[ \t]*[\"']?[^\s\"'<]{8}",
-    re.MULTILINE | re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -127,10 +113,10 @@ def _check_contents(
     folder: Path, names: list[str], limits: Limits, findings: list[SubmissionFinding]
 ) -> Prompt | Program | None:
     """Add what is found in a submission's files, none of which is a link; return what would be run."""
-    notes, work, place = Notes(), None, ""
+    notes, work, place, files = Notes(), None, "", list(python_files(folder))
     try:
         notes = load_notes(folder)
-        work = load_work(folder, notes)
+        work = load_work(folder, notes, files)
     except SubmissionError as fault:
         text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{fault.place}: ")
         findings.append(error(fault.place, text.removesuffix("."), fault.code))
@@ -141,42 +127,37 @@ def _check_contents(
     findings += _readme_findings(folder, work)
     if isinstance(work, Program):
         is_chosen = notes.kind is None and notes.entry is None
-        if is_chosen and PROMPT_FILE in names and not names_file(folder, PROMPT_FILE):
+        if is_chosen and PROMPT_FILE in names and not any(file.names_prompt for file in files):
             text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
             findings.append(warning(PROMPT_FILE, text))
-        for name in names:
-            path = PurePosixPath(name)
-            if path.suffix in {".txt", ".md"} and "prompts" in path.parts[:-1]:
-                tokens = (folder / name).stat().st_size // _CHARACTERS_PER_TOKEN
-                if tokens > limits.tokens:
-                    text = f"has about {tokens} tokens; a trial has {limits.tokens} in all"
-                    findings.append(warning(name, text))
     if work is not None:
-        findings += work_findings(work, limits)
-    elif any(name.endswith(".py") for name in names):
-        findings += [each for each in _program_findings(folder, None) if each.place != place]
-    findings += _secret_findings(folder, names)
+        findings += _work_findings(work, limits, files)
+    elif files:
+        findings += [finding for finding in _program_findings(folder, None, files) if finding.place != place]
     return work
 
 
 def work_findings(work: Prompt | Program, limits: Limits) -> list[SubmissionFinding]:
     """Return what is wrong with a prompt, or with a program's files and packages."""
+    files = list(python_files(work.folder)) if isinstance(work, Program) else []
+    return _work_findings(work, limits, files)
+
+
+def _work_findings(work: Prompt | Program, limits: Limits, files: Sequence[PythonFile]) -> list[SubmissionFinding]:
     if isinstance(work, Program):
-        return _program_findings(work.folder, work.entry)
+        return _program_findings(work.folder, work.entry, files)
     faults = prompt_findings(work.text, limits.prompt_words)
     return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
 
 
-def _program_findings(folder: Path, entry: str | None) -> list[SubmissionFinding]:
+def _program_findings(folder: Path, entry: str | None, files: Sequence[PythonFile]) -> list[SubmissionFinding]:
     """Return what is wrong with a program's files and packages; `entry` starts it, if that is known."""
     findings: list[SubmissionFinding] = []
     if entry is not None and "/" in entry:
         text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
         findings.append(warning(entry, text))
-    imports = check_sources(folder, entry, findings)
-    findings += requirement_findings(folder, imports)
-    for flag in unseeded_random(folder):
-        findings.append(warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced"))
+    findings += source_findings(folder, files, entry)
+    findings += requirement_findings(folder)
     return findings
 
 
@@ -197,18 +178,3 @@ def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[Su
         yield error(readme.name, "is empty; describe the team, the approach and how to run it", "empty-readme")
     elif isinstance(work, Program) and not STARTED_WITH_PYTHON.search(text):
         yield warning(readme.name, f"does not say how to run the program, such as `python {work.entry}`")
-
-
-def _secret_findings(folder: Path, names: Iterable[str]) -> Iterator[SubmissionFinding]:
-    """Yield the places of what looks like a key or a password, never the thing itself."""
-    left = _SCANNED_BYTES_IN_ALL
-    for name in names:
-        path = PurePosixPath(name)
-        is_settings = path.name.startswith(".env")
-        if left > 0 and (path.suffix in _TEXTS or is_settings):
-            content = read_start(folder / name, _SCANNED_BYTES)
-            left -= len(content)
-            if found := _SECRET.search(content) or (_SETTING.search(content) if is_settings else None):
-                line = content.count(b"\n", 0, found.end()) + 1
-                text = "looks like a secret; submissions are made public, so remove it and revoke it"
-                yield warning(f"{name}:{line}", text)
