@@ -109,32 +109,32 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for column in columns:
         is_text = column in _TEXT_COLUMNS
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console.print(table)
 
 
-def print_ranking(teams: Iterable["RankedTeam"]) -> None:
-    """Print the lines of a ranking as a table."""
+def print_ranking(teams: Sequence["RankedTeam"]) -> None:
+    """Print the lines of a ranking as a table, with the flagged trials if there are any."""
     from pcgeval.scoring.decimals import rounded
 
-    columns = ("rank", "team", "normalised", "90 % interval", "total", "failed trials", "flagged", "supplied", "status")
-    rows = []
-    for team in teams:
-        flagged = [each.flagged_trials for each in team.models.values() if each.flagged_trials is not None]
-        status = "winner" if team.winner else team.status
-        rows.append(
-            (
-                str(team.rank or "-"),
-                team.team,
-                "-" if team.normalised is None else rounded(team.normalised, 3),
-                f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
-                "-" if team.total is None else rounded(team.total),
-                str(sum(each.failed_trials for each in team.models.values())),
-                str(sum(flagged)) if flagged else "-",
-                "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
-                status,
-            )
-        )
+    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
+    columns = ["rank", "team", "normalised", "90 % interval", "total", "failed trials", "supplied", "status"]
+    rows = [
+        [
+            str(team.rank or "-"),
+            team.team,
+            "-" if team.normalised is None else rounded(team.normalised, 3),
+            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
+            "-" if team.total is None else rounded(team.total),
+            str(sum(model.failed_trials for model in team.models.values())),
+            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
+            "winner" if team.winner else team.status,
+        ]
+        for team in teams
+    ]
+    if any(flagged):
+        columns.append("flagged trials")
+        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
     print_table(columns, rows)

@@ -199,7 +199,8 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         return Program(folder, _checked_entry(folder, notes.entry))
     if notes.kind == "prompt":
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    search = find_entry(folder, list(python_files(folder)) if files is None else files)
+    files = list(python_files(folder)) if files is None else files
+    search = find_entry(folder, files)
     if search.entry is not None:
         return Program(folder, _checked_entry(folder, search.entry))
     names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not
@@ -211,6 +212,9 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
     if alike := [each for each in names if notes.kind is None and _PROMPT_LIKE.fullmatch(each)]:
         text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
         raise SubmissionError(f"{folder / alike[0]}: {text}.", alike[0], "prompt-name")
+    if broken := next((file for file in files if file.fault), None):
+        text = f"{broken.fault}. Correct it: no other file here starts a program."
+        raise SubmissionError(f"{folder / broken.place}: {text}", broken.place, "syntax")
     missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"
     raise SubmissionError(
         f"{folder}: holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) "
