@@ -270,6 +270,20 @@ def test_a_list_is_asked_for_again(api):
         assert api.model(server.address).digest() == api.digest
 
 
+def test_calls_share_a_connection(api):
+    clients = set()
+
+    def answer(player):
+        clients.add(player.client_address)
+        api.good(player)
+
+    with FaultyServer([answer]) as server:
+        model = api.model(server.address)
+        for _ in range(5):
+            assert model.chat(api.request, 20).text == "Hello"
+    assert len(clients) == 1
+
+
 def test_calls_from_several_threads_share_one_model(api):
     replies = []
     with FaultyServer([api.good], [api.listing]) as server:

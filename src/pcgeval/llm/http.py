@@ -1,16 +1,19 @@
 """HTTP exchanges with a model's server that end: at a deadline, after a silence, or after too many bytes.
 
-httpx bounds single reads and writes only, and a server may drip: so each exchange runs under one `asyncio.timeout`.
+httpx bounds single reads and writes only, and a server may drip: so each exchange runs under one `asyncio.timeout`. All
+clients share one event loop in a thread in the background, so that every thread uses the same open connections.
 """
 
 import asyncio
 import functools
 import re
 import ssl
+import threading
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, TypeVar
@@ -26,15 +29,29 @@ TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the rest is bounded by t
 _T = TypeVar("_T")
 
 
+@dataclass
+class Exchange:
+    """What one exchange saw of its answers.
+
+    Attributes:
+        retry_after: The seconds that the last answer asked to wait.
+        has_begun: Whether a part of an answer came.
+    """
+
+    retry_after: float | None = None
+    has_begun: bool = False
+
+
+_exchange: ContextVar[Exchange] = ContextVar("_exchange")
+
+
 class BoundedTransport(httpx.AsyncHTTPTransport):
-    """The connection of one exchange; its answers are neither compressed, nor too long, nor silent for too long."""
+    """The connections to a server, whose answers are neither compressed, nor too long, nor silent for too long."""
 
     def __init__(self, silence: float) -> None:
         """Set the longest silence within an answer in seconds; the time until it begins is not bounded here."""
         super().__init__(verify=certificates())
         self._silence = silence
-        self.retry_after: float | None = None  # seconds that the last answer asked to wait
-        self.has_begun = False  # whether a part of an answer came
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request; raises httpx.TransportError or, while a body that is too long is read, ServerFaultError."""
@@ -43,21 +60,22 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
         if "content-encoding" in response.headers:
             await response.aclose()
             raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
-        self.retry_after = _retry_after(response.headers.get("retry-after", ""))
+        exchange = _exchange.get()
+        exchange.retry_after = _retry_after(response.headers.get("retry-after", ""))
         request.extensions["timeout"]["read"] = self._silence  # httpcore reads it again where the body begins
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - what an asynchronous transport returns
-        response.stream = _LimitedStream(response.stream, self)
+        response.stream = _LimitedStream(response.stream, exchange)
         return response
 
 
 class _LimitedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, transport: BoundedTransport) -> None:
-        self._stream, self._transport = stream, transport
+    def __init__(self, stream: httpx.AsyncByteStream, exchange: Exchange) -> None:
+        self._stream, self._exchange = stream, exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         received = 0
         async for chunk in self._stream:
-            self._transport.has_begun = True
+            self._exchange.has_begun = True
             received += len(chunk)
             if received > REPLY_LIMIT:
                 raise ServerFaultError(f"the reply is longer than {REPLY_LIMIT // 2**20} MB")
@@ -66,6 +84,10 @@ class _LimitedStream(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the stream that is counted."""
         await self._stream.aclose()
+
+
+_LOOP = asyncio.new_event_loop()
+threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).start()
 
 
 class HttpServer:
@@ -87,19 +109,29 @@ class HttpServer:
         self.name, self.address = name, address
         self._stream, self._silence = stream, silence
 
-    def _exchange(self, deadline: float, work: Callable[[BoundedTransport], Awaitable[_T]]) -> _T:
+    def _run(self, deadline: float, work: Callable[[Exchange], Awaitable[_T]]) -> _T:
         """Run one exchange until the deadline, a time of the monotonic clock.
 
         Raises:
             UnreachableError: Nobody listens.
             TransientError: The deadline passed, the exchange broke off, or the answer is not the interface's.
         """
-        transport = BoundedTransport(self._silence)
+        exchange = Exchange()
+
+        async def run() -> _T:
+            _exchange.set(exchange)
+            async with asyncio.timeout(deadline - time.monotonic()):
+                return await work(exchange)
+
+        running = asyncio.run_coroutine_threadsafe(run(), _LOOP)
         try:
-            return run_until(deadline, lambda: work(transport))
+            return running.result()
+        except KeyboardInterrupt:
+            running.cancel()
+            raise
         except TimeoutError as error:
             raise TransientError(
-                f"no {'full answer came' if transport.has_begun else 'answer began'} in time"
+                f"no {'full answer came' if exchange.has_begun else 'answer began'} in time"
             ) from error
         except (httpx.ConnectError, httpx.ConnectTimeout, ConnectionError) as error:
             reason = self._printable(_system_error(error) or error)
@@ -143,28 +175,6 @@ async def each_part(answer: Any) -> AsyncIterator[Any]:
             yield part
     else:
         yield answer
-
-
-def run_until(deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
-    """Run a coroutine, here or within a coroutine that may not wait; raises TimeoutError at the deadline.
-
-    Args:
-        deadline: A time of the monotonic clock.
-        work: Makes the coroutine.
-    """
-
-    async def main() -> _T:
-        async with asyncio.timeout(deadline - time.monotonic()):
-            return await work()
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:  # the caller is a coroutine, as in a notebook
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, main()).result()
-    return asyncio.run(main())
 
 
 def _system_error(error: BaseException | None) -> OSError | None:

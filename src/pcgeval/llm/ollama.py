@@ -12,7 +12,7 @@ import httpx
 import ollama
 
 from pcgeval.core.untrusted import listed
-from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, Exchange, HttpServer, each_part
 from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, OnText, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
@@ -62,7 +62,7 @@ class OllamaServer(HttpServer):
         super().__init__(name, address, stream=stream, silence=silence)
         self._keep_alive, self._on_text = keep_alive, on_text
         try:
-            ollama.AsyncClient(address, transport=BoundedTransport(silence))
+            self._client = ollama.AsyncClient(address, transport=BoundedTransport(silence), timeout=TIMEOUT)
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
                 f"host {address!r} is no address ({error}). Write it like http://127.0.0.1:11434."
@@ -76,7 +76,7 @@ class OllamaServer(HttpServer):
             TransientError: No list, this time.
         """
         try:
-            listing = self._with_client(deadline, lambda client: client.list())
+            listing = self._asked(deadline, self._client.list)
         except CallError as error:
             raise TransientError(str(error)) from error
         for model in listing.models:
@@ -99,9 +99,9 @@ class OllamaServer(HttpServer):
             LlmError: The server does not have the model.
             TransientError: The request failed in a way that another may not.
         """
-        return self._with_client(deadline, lambda client: self._chat(client, request))
+        return self._asked(deadline, lambda: self._chat(request))
 
-    async def _chat(self, client: ollama.AsyncClient, request: ChatRequest) -> ChatReply:
+    async def _chat(self, request: ChatRequest) -> ChatReply:
         messages = [asdict(message) for message in request.messages]
         # the server takes a list of stop words only
         options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
@@ -114,7 +114,7 @@ class OllamaServer(HttpServer):
         started = time.monotonic()
         text: list[str] = []
         part: ollama.ChatResponse | None = None
-        chat: Any = client.chat
+        chat: Any = self._client.chat
         async for part in each_part(await chat(request.model, messages, **fields, stream=self._stream)):
             text.append(part.message.content or "")
             if self._on_text and text[-1]:
@@ -136,15 +136,14 @@ class OllamaServer(HttpServer):
             return replace(reply, prompt_tokens=read, output_tokens=usual_tokens(reply.text), estimated=True)
         return reply
 
-    def _with_client(self, deadline: float, work: Callable[[ollama.AsyncClient], Awaitable[_T]]) -> _T:
-        async def exchange(transport: BoundedTransport) -> _T:
+    def _asked(self, deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
+        async def answered(exchange: Exchange) -> _T:
             try:
-                async with ollama.AsyncClient(self.address, transport=transport, timeout=TIMEOUT) as client:
-                    return await work(client)
+                return await work()
             except ollama.ResponseError as error:
-                raise self._status_error(error.status_code, error.error, transport.retry_after) from error
+                raise self._status_error(error.status_code, error.error, exchange.retry_after) from error
 
-        return self._exchange(deadline, exchange)
+        return self._run(deadline, answered)
 
     def _missing_model(self, detail: str) -> LlmError:
         return LlmError(

@@ -23,7 +23,7 @@ import httpx
 from pcgeval.core.console import print_stderr
 from pcgeval.core.packages import packages_for
 from pcgeval.core.profiles import TOKEN_FIELDS
-from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpServer, each_part
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, Exchange, HttpServer, each_part
 from pcgeval.llm.protocol import (
     CallError,
     ChatReply,
@@ -133,6 +133,8 @@ class OpenAiServer(HttpServer):
             raise LlmError(
                 f"base_url {base_url!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
             ) from error
+        http: Any = httpx.AsyncClient(transport=BoundedTransport(silence), timeout=TIMEOUT, follow_redirects=True)
+        self._client = openai.AsyncOpenAI(api_key=self._key, base_url=base_url, http_client=http, max_retries=0)
 
     def digest(self, deadline: float) -> str:
         """Return the digest that pins the model's name alone, once the endpoint has listed the model, if it lists any.
@@ -142,7 +144,7 @@ class OpenAiServer(HttpServer):
             TransientError: No list, this time.
         """
         try:
-            listed = self._with_client(deadline, _model_names)
+            listed = self._asked(deadline, lambda: _model_names(self._client))
         except CallError as error:
             raise TransientError(str(error)) from error
         if listed is not None and self.name not in listed:
@@ -157,7 +159,7 @@ class OpenAiServer(HttpServer):
             LlmError: The endpoint refuses access, has no such model, or answers as another one than before.
             TransientError: The request failed in a way that another may not.
         """
-        answer = self._with_client(deadline, lambda client: self._chat(client, request))
+        answer = self._asked(deadline, lambda: self._chat(request))
         with self._lock:
             first = self._first_answer = self._first_answer or answer
             before, self._fingerprint = self._fingerprint, answer.fingerprint or self._fingerprint
@@ -173,10 +175,10 @@ class OpenAiServer(HttpServer):
             )
         return answer.reply
 
-    async def _chat(self, client: openai.AsyncOpenAI, request: ChatRequest) -> _Answer:
+    async def _chat(self, request: ChatRequest) -> _Answer:
         messages = [asdict(message) for message in request.messages]
         fields = self._fields(request)
-        create: Any = client.chat.completions.create
+        create: Any = self._client.chat.completions.create
         started = time.monotonic()
         while True:
             sent = self._accepted(fields) if request.adaptable else fields
@@ -248,26 +250,22 @@ class OpenAiServer(HttpServer):
                 f"model {self.name}: the prompt is too long ({text:.300})", int(size[1]) if size else None
             ) from error
 
-    def _with_client(self, deadline: float, work: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
-        async def exchange(transport: BoundedTransport) -> _T:
-            http: Any = httpx.AsyncClient(transport=transport, timeout=TIMEOUT, follow_redirects=True)
+    def _asked(self, deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
+        async def answered(exchange: Exchange) -> _T:
             try:
-                async with openai.AsyncOpenAI(
-                    api_key=self._key, base_url=self.address, http_client=http, max_retries=0
-                ) as client:
-                    return await work(client)
+                return await work()
             except openai.APIStatusError as error:
                 body = error.body
                 detail = body.get("message") if isinstance(body, Mapping) else body
                 raise self._status_error(
-                    error.status_code, detail or error.message, transport.retry_after, error.code
+                    error.status_code, detail or error.message, exchange.retry_after, error.code
                 ) from error
             except openai.APIConnectionError as error:
                 raise error.__cause__ or error  # noqa: B904 - a new cause would hide the one that it has
             except openai.APIError as error:  # in the middle of a stream
                 raise self._status_error(-1, error.message, None) from error
 
-        return self._exchange(deadline, exchange)
+        return self._run(deadline, answered)
 
     def _missing_model(self, detail: str, listed: Iterable[str] = ()) -> LlmError:
         others = sorted(self._printable(name) for name in listed)[:_SHOWN]

@@ -55,7 +55,7 @@ class CallUsage(_Record):
             calls=1,
             prompt_tokens=min(reply.prompt_tokens, _MOST),
             output_tokens=min(reply.output_tokens, _MOST),
-            seconds=min(reply.seconds, _MOST),
+            seconds=round(min(reply.seconds, _MOST), 3),
             **{name: value for name, value in more.items() if value},
         )
 
