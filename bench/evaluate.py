@@ -34,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = {"one": texts[:1], "mix": texts, "equal": texts[:1] * EQUAL_ROWS, "many": texts[:1] * MANY_ROWS}
-        sources = {each: write_rows(folder / f"{each}.jsonl", rows[each]) for each in rows}
+        sources = {name: write_rows(folder / f"{name}.jsonl", rows[name]) for name in rows}
         _, one = measured(sources["one"], folder / "one", 1)  # the classifier is loaded, and is so once
         _, one_embedded = measured(sources["one"], folder / "one-embedded", 1, embeddings=True)
         simulated, _ = measured(sources["mix"], folder / "simulated", LEVELS, classify=False)

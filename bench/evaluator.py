@@ -35,7 +35,7 @@ def main() -> None:
     print(f"evaluator.mix_one_trial {rate(levels, ONE_TRIAL):.0f} levels/cpu_s")
     print(f"evaluator.mix_best_of_three {rate(levels, BEST_OF_THREE):.0f} levels/cpu_s")
     ours = [simulate(xml, ONE_TRIAL) for xml in levels]
-    print(f"evaluator.picture {timed(lambda: [level_png(each) for each in ours]) / len(ours):.2f} cpu_ms/level")
+    print(f"evaluator.picture {timed(lambda: [level_png(level) for level in ours]) / len(ours):.2f} cpu_ms/level")
     golden = [case["box2d"] for case in cases]
     print_agreement("pymunk", ours, golden)
     if importlib.util.find_spec("Box2D"):

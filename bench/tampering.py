@@ -131,7 +131,10 @@ def findings(forgery: Forgery, competition: Path, folder: Path) -> list[str]:
     summarise(root)
     evaluate(root, since=forgery.since)
     result = audit(root, is_bundle=True)
-    places = [f"{each.path}: {each.place} {each.published} -> {each.again}" for each in result.differences]
+    places = [
+        f"{difference.path}: {difference.place} {difference.published} -> {difference.again}"
+        for difference in result.differences
+    ]
     return [*result.faults, *places]
 
 

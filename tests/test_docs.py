@@ -64,7 +64,7 @@ def test_the_drawn_stages_are_those_of_the_pipeline() -> None:
 
     def folders(paths: list[str | dict[str, object]]) -> list[str]:
         """Return the paths up to the first part that the matrix fills in."""
-        return [(each if isinstance(each, str) else next(iter(each))).split("/$")[0] for each in paths]
+        return [(path if isinstance(path, str) else next(iter(path))).split("/$")[0] for path in paths]
 
     outs = {name: folders([*stage["outs"], *stage.get("metrics", [])]) for name, stage in stages.items()}
     edges = {

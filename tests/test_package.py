@@ -125,9 +125,9 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
     lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", participant, re.MULTILINE)
     words = [shlex.split(block or inline, comments=True) for block, inline in lines]
     if why_no_sandbox():
-        words = [each for each in words if "--reproduce" not in each]
-    asking = [each for each in words if each[0] in {"models", "try"} or ("--model" in each and "--dry-run" not in each)]
-    return python, [each for each in words if each not in asking]
+        words = [word for word in words if "--reproduce" not in word]
+    asking = [word for word in words if word[0] in {"models", "try"} or ("--model" in word and "--dry-run" not in word)]
+    return python, [word for word in words if word not in asking]
 
 
 def test_the_evaluator_alone_needs_no_extra(tmp_path: Path) -> None:

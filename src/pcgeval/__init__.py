@@ -62,7 +62,7 @@ else:
         import ast
 
         statements = ast.parse(__spec__.loader.get_source(__name__)).body
-        public = next(each for each in statements if isinstance(each, ast.If)).body
+        public = next(statement for statement in statements if isinstance(statement, ast.If)).body
         return {each.names[0].name: each.module for each in public if isinstance(each, ast.ImportFrom)}
 
     def __getattr__(name: str) -> object:

@@ -79,7 +79,7 @@ def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tu
     assert found["passed"] == (code == 0)
     findings = [(each["group"], each["severity"], each["text"]) for each in found["findings"]]
     if why_no_sandbox():  # of which check warns
-        findings = [each for each in findings if each[0] != "sandbox"]
+        findings = [finding for finding in findings if finding[0] != "sandbox"]
     return code, findings
 
 

@@ -88,11 +88,11 @@ def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     words += ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml"]
     assert main(["grade", *words]) == 2
     assert "mine.yaml: is missing" in capsys.readouterr().err
-    bare = next(each for each in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if each.check is None)
+    bare = next(leaf for leaf in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if leaf.check is None)
     write_text(Path("mine.yaml"), f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
     found = graded(capsys, *words, codes=(1,))
     assert len(found["checks_sha256"]) == 64
-    assert {each["path"]: each["score"] for each in extract_leaf_grades(found)}[bare.path] == 1
+    assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(found)}[bare.path] == 1
     assert main(["grade", "data/none", *words[1:]]) == 2
     assert main(["grade", *words[:-1], "params.yaml"]) == 2
 

@@ -96,13 +96,13 @@ def once_each(endpoint):
 @pytest.mark.usefixtures("runs")
 def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
     rows, gradings = table(capsys, "--judge", "random", "--set", "rubric.seed=3")
-    assert [each["run"] for each in gradings] == [
+    assert [grading["run"] for grading in gradings] == [
         f"{g}/{p}_{n}" for g in (GROUP, "two") for p in PAPERS for n in (1, 2)
     ]
     assert set(rows) == {(agent, paper) for agent in ("one", "two") for paper in (*PAPERS, "all papers")}
     assert rows["one", "all papers"]["n"] == 2
     assert rows["one", "all papers"]["std_error"] == 0
-    assert set(contents(Path("grades"))) == {f"{each['run']}/grade.json" for each in gradings}
+    assert set(contents(Path("grades"))) == {f"{grading['run']}/grade.json" for grading in gradings}
     assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--json"]) == 0
     assert {(row["submission"], row["paper"]): row for row in json.loads(capsys.readouterr().out)["rows"]} == rows
 
@@ -154,7 +154,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     (runs / "two/nobodys_1").mkdir()
     (runs / "two/nobodys_1/README.md").touch()
     rows, gradings = table(capsys, "--judge", "dummy", code=1)
-    problems = {each["run"]: each["problem"] for each in gradings if each["problem"]}
+    problems = {grading["run"]: grading["problem"] for grading in gradings if grading["problem"]}
     assert "damaged" in problems["two/block-letters_2"]
     assert "has no submission" in problems["two/other-letters_1"]
     assert "no paper 'nobodys'" in problems["two/nobodys_1"]
@@ -173,7 +173,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
 def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoint):
     words = asked_of(endpoint)
     _, gradings = table(capsys, *words, "--set", "rubric.max_tokens=12000", code=1)
-    partial = [each for each in gradings if each["problem"]]
+    partial = [grading for grading in gradings if grading["problem"]]
     assert 0 < len(partial) < len(gradings)
     assert all("the budget of 12000 tokens" in each["problem"] for each in partial)
     spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
@@ -198,7 +198,7 @@ def test_a_tar_file_that_is_being_graded_stays_unpacked(runs):
     shutil.rmtree(runs / "two/block-letters_1")
     backend = ScriptedModel(fails=plan_beside)
     grades = ManyGradings(runs, Path("grades"), settings, open_backend=lambda _: backend).grade()
-    assert [each.problem for each in grades] == [None] * 3
+    assert [grade.problem for grade in grades] == [None] * 3
     ((plans, failed),) = planned
     assert ["is working on it" in each.problem for each in failed] == [True]
     assert len(plans) == 2
@@ -240,7 +240,7 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
 def test_a_dead_endpoint_is_found_dead_once(capsys, endpoint):
     endpoint.most, endpoint.ends_with = 10, (402, "payment required")
     _, gradings = table(capsys, *asked_of(endpoint), code=1)
-    assert any("wants to be paid" in (each["problem"] or "") for each in gradings)
+    assert any("wants to be paid" in (grading["problem"] or "") for grading in gradings)
     endpoint.most = None
     table(capsys, *asked_of(endpoint))
     assert once_each(endpoint)

@@ -45,9 +45,9 @@ def test_what_fell_is_named_by_its_call(files, capsys):
     assert main(["level", files[0], "--letter", "T", *CLASSIFIER]) == 0
     text = capsys.readouterr().out
     found = score_level(CALLS, "T")
-    for each in found.blocks:
-        assert (f"{each.number:2} {each.call}" in text) == (each.fate != "stayed")
-    assert any(each.fate != "stayed" for each in found.blocks)
+    for block in found.blocks:
+        assert (f"{block.number:2} {block.call}" in text) == (block.fate != "stayed")
+    assert any(block.fate != "stayed" for block in found.blocks)
 
 
 def test_json_and_pictures(files, capsys):

@@ -50,10 +50,10 @@ def test_a_copy_has_all_trials_as_the_table_of_levels(workspace: Path, tmp_path:
     out = tmp_path / "copy"
     write_report(PARAMS, workspace, out)
     rows = parquet.read_table(out / "tables" / "levels.parquet").to_pylist()
-    assert {(each["model"], each["team"]) for each in rows} == {(m, t) for m in PARAMS.models for t in PARAMS.teams}
-    assert all((each["reason"] is None) == (each["failed_stage"] is None) for each in rows)
-    assert any(each["reason"] for each in rows)
-    scored = [each for each in rows if each["score"]]
+    assert {(row["model"], row["team"]) for row in rows} == {(m, t) for m in PARAMS.models for t in PARAMS.teams}
+    assert all((row["reason"] is None) == (row["failed_stage"] is None) for row in rows)
+    assert any(row["reason"] for row in rows)
+    scored = [row for row in rows if row["score"]]
     assert scored
     assert all(round(each[f"p_{each['letter']}"], 7) == each["similarity"] for each in scored)
     assert all(each["engine"] and each["classifier"] and each["blocks"] for each in scored)

@@ -96,7 +96,7 @@ def test_leaves_lists_the_criteria_with_their_shares(tmp_path, capsys):
     assert run("leaves", path) == 0
     assert " 75.00 %  root/b  (Code Development)" in capsys.readouterr().out
     run("leaves", path, "--json")
-    assert [each["share"] for each in json.loads(capsys.readouterr().out)] == [0.25, 0.75]
+    assert [row["share"] for row in json.loads(capsys.readouterr().out)] == [0.25, 0.75]
 
 
 def test_the_form_becomes_human_grades_when_filled_in(tmp_path, capsys):

@@ -88,8 +88,8 @@ def test_a_response_its_calls_and_its_level_score_alike(classifier):
     assert response.grid == calls.grid == (".....2" + "." * 14,) * 3 + (".....1" + "." * 14,) * 3
     assert level.code is None
     assert level.grid == ()
-    assert [each.call for each in calls.blocks] == CALLS.split("\n")
-    assert [each.call for each in level.blocks] == ["RectSmall", "RectSmall"]
+    assert [block.call for block in calls.blocks] == CALLS.split("\n")
+    assert [block.call for block in level.blocks] == ["RectSmall", "RectSmall"]
 
 
 def test_a_model_is_not_paid_for_bare_calls(classifier):
@@ -98,10 +98,10 @@ def test_a_model_is_not_paid_for_bare_calls(classifier):
 
 def test_every_block_that_moved_is_named(classifier):
     found = score_level(FALLING, "I", classifier)
-    moved = [each.number for each in found.blocks if each.fate != "stayed"]
+    moved = [block.number for block in found.blocks if block.fate != "stayed"]
     assert [number for number, fell in enumerate(found.simulated.moved, start=1) if fell] == moved
     assert found.stability == pytest.approx(1 - len(moved) / 6)
-    assert all(each.distance >= PHYSICS.moved_distance for each in found.blocks if each.fate == "moved")
+    assert all(block.distance >= PHYSICS.moved_distance for block in found.blocks if block.fate == "moved")
 
 
 def test_pictures_of_before_and_after(classifier):

@@ -41,7 +41,7 @@ class Guest:
 
     def replies(self) -> list[dict[str, Any]]:
         os.set_blocking(self.pipe.guest_ends[1], False)
-        return [json.loads(each) for each in os.read(self.pipe.guest_ends[1], 10**6).splitlines()]
+        return [json.loads(line) for line in os.read(self.pipe.guest_ends[1], 10**6).splitlines()]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_replayed_seconds_count() -> None:
     assert [each.get("refused") for each in replies] == [None, None, None, "TimeoutError"]  # the third ends late
     assert replies[-1]["why"] == "took more than 50 s"
     assert len(model.requests) == 3
-    assert [round(each) for each in model.timeouts] == [80, 60, 40]
+    assert [round(timeout) for timeout in model.timeouts] == [80, 60, 40]
 
 
 def test_a_replayed_reply_that_would_not_have_ended_in_time_fails_the_trial() -> None:
@@ -386,5 +386,5 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
         messages = conversation(value)
     except ValueError:
         return
-    assert all(isinstance(each, Message) and isinstance(each.content, str) for each in messages)
-    assert all(each.role in ("system", "user", "assistant") for each in messages)
+    assert all(isinstance(message, Message) and isinstance(message.content, str) for message in messages)
+    assert all(message.role in ("system", "user", "assistant") for message in messages)

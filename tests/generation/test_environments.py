@@ -96,7 +96,7 @@ def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     folder = folder_with(tmp_path_factory.mktemp("any"), content)
     with suppress(RequirementsError):
-        assert all("\n" not in each for each in read_requirements(folder))
+        assert all("\n" not in requirement for requirement in read_requirements(folder))
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:

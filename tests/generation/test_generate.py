@@ -223,11 +223,11 @@ def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: 
     run(tmp_path / "raw", Parrot(fail_on="B"))
     recording = tmp_path / "recording.jsonl"
     record = read_record(record_path(tmp_path / "raw", "alpha", Trial("A", 1)))
-    calls = [LoggedCall(key=each.key, reply=each.reply) for each in record.exchanges]
+    calls = [LoggedCall(key=exchange.key, reply=exchange.reply) for exchange in record.exchanges]
     for trial in (Trial("A", 2), Trial("B", 1), Trial("B", 2)):
         record = read_record(record_path(tmp_path / "raw", "alpha", trial))
-        calls += [LoggedCall(key=each.key, reply=each.reply) for each in record.exchanges]
-        calls += [LoggedCall(key=each.key, reason=each.reason) for each in record.failures]
+        calls += [LoggedCall(key=exchange.key, reply=exchange.reply) for exchange in record.exchanges]
+        calls += [LoggedCall(key=failure.key, reason=failure.reason) for failure in record.failures]
     write_recording(recording, calls)
     before = snapshot(tmp_path / "raw")
     replay(tmp_path / "raw", recording)

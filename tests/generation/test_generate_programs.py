@@ -89,7 +89,11 @@ def test_every_exchange_of_a_program_is_recorded_with_its_messages(tmp_path: Pat
         competition.generate()
     record = read_record(tmp_path / "data/raw/m/alpha/A/alpha_A_1.json")
     assert record.reason is None
-    assert [(each.repeats, len(each.messages or ())) for each in record.exchanges] == [(0, 1), (2, 1), (4, 1)]
+    assert [(exchange.repeats, len(exchange.messages or ())) for exchange in record.exchanges] == [
+        (0, 1),
+        (2, 1),
+        (4, 1),
+    ]
     assert record.tokens == 3 * 16
     response = (tmp_path / "data/raw/m/alpha/A/alpha_A_1.txt").read_text()
     assert response == record.exchanges[-1].reply.text
@@ -195,4 +199,4 @@ def descendants(pid: int) -> list[int]:
         for child in (task / "children").read_text().split()
         if os.path.exists(f"/proc/{child}")  # noqa: PTH110 - a path that vanishes is no error
     ]
-    return children + [each for child in children for each in descendants(child)]
+    return children + [descendant for child in children for descendant in descendants(child)]

@@ -327,4 +327,4 @@ def test_the_guest_runs_on_other_pythons(version: str, tmp_path: Path) -> None:
         environment["TMPDIR"] = str(tmp_path)
         command = [python, program.entry]
         subprocess.run(command, cwd=program.folder, env=environment, pass_fds=descriptors, check=True)
-    assert [json.loads(each)["op"] for each in calls.read_text().splitlines()] == ["chat", "answer"]
+    assert [json.loads(line)["op"] for line in calls.read_text().splitlines()] == ["chat", "answer"]

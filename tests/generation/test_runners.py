@@ -82,7 +82,7 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
     model = TestModel(echo)
     done = run(EXAMPLE, model)
     assert (done.response, done.reason, done.flags) == (f"reply to 19 messages with seed {SEED}", None, ())
-    assert [each.content for each in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
+    assert [message.content for message in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
     last = done.exchanges[-1]
     assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])  # nothing is recorded twice
 
@@ -229,7 +229,7 @@ def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
     done = run(loop(body))
     assert (done.response, done.reason) == ("faked", None)
     assert [flag.kind for flag in done.flags] == ["altered-answer"]
-    assert [each.reply.text for each in done.exchanges] in ([], [SAID])
+    assert [exchange.reply.text for exchange in done.exchanges] in ([], [SAID])
 
 
 def test_the_counters_of_the_program_are_its_own(run: Run) -> None:

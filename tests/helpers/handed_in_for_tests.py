@@ -57,7 +57,7 @@ def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
 
 
 def texts(findings, severity="error"):
-    return [f"{each.place}: {each.text}" for each in findings if each.severity == severity]
+    return [f"{finding.place}: {finding.text}" for finding in findings if finding.severity == severity]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ CATEGORIES = {"development": CODE, "execution": RUN, "results": RESULT}
 
 
 def leaf_of(name, tree=RUBRIC):
-    return next(each for each in tree.sub_tasks if each.id == name)
+    return next(task for task in tree.sub_tasks if task.id == name)
 
 
 def write_files(folder, files=FILES):

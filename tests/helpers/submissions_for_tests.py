@@ -30,7 +30,7 @@ def write_response(folder, team, trial, text, flags=(), *, contained=True):
     """Write a response and its record as the stage generate does; `flags` are pairs of a kind and a detail."""
     exchange = Exchange("key", ChatReply(text, 10, 5, "stop", 0.1))
     digest = sha256_bytes(text.encode())
-    found = tuple(Flag(*each) for each in flags)
+    found = tuple(Flag(*flag) for flag in flags)
     record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=found, contained=contained)
     write_trial(folder, team, trial, text, record)
 

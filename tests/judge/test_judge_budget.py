@@ -84,9 +84,9 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
     assert not Path(".pcgeval").exists()
     graded, _ = run(capsys, endpoint)
     calls = [graded["token_usage"][kind] for kind in ("rank", "grade", "parse")]
-    assert planned["calls"] == sum(each["calls"] for each in calls) == len(endpoint.asked)
-    read = sum(each["prompt_tokens"] for each in calls)
-    cached = sum(each["cached_tokens"] for each in calls)
+    assert planned["calls"] == sum(call["calls"] for call in calls) == len(endpoint.asked)
+    read = sum(call["prompt_tokens"] for call in calls)
+    cached = sum(call["cached_tokens"] for call in calls)
     assert planned["prompt_tokens"] == pytest.approx(read, rel=0.4)
     assert planned["cached_tokens"] / planned["prompt_tokens"] == pytest.approx(cached / read, abs=0.2)
     assert 0 < planned["cost"] < 1

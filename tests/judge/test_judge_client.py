@@ -93,12 +93,12 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     model = MODEL.model_copy(update={"options": {"top_k": 5, **({"temperature": 0.5} if temperature else {})}})
     grade(attempt, backend, model, seed=11, context=5000, votes=2 if temperature else 1, call_seconds=7)
     options = [dict(request.options) for request in backend.requests]
-    assert {each["temperature"] for each in options} == {temperature}
-    assert {each["num_ctx"] for each in options} == {5000}
-    assert {each["top_k"] for each in options} == {5}
-    assert {each["seed"] for each in options} == ({11, 12} if temperature else {11})
-    assert all(0 < each <= 7 for each in backend.timeouts)
-    assert all(each["num_predict"] > 0 for each in options)
+    assert {option["temperature"] for option in options} == {temperature}
+    assert {option["num_ctx"] for option in options} == {5000}
+    assert {option["top_k"] for option in options} == {5}
+    assert {option["seed"] for option in options} == ({11, 12} if temperature else {11})
+    assert all(0 < timeout <= 7 for timeout in backend.timeouts)
+    assert all(option["num_predict"] > 0 for option in options)
 
 
 def test_a_context_that_is_too_small_names_its_own_setting(attempt, tmp_path):
@@ -189,7 +189,7 @@ def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkey
     backend = ScriptedModel()
     grade(attempt, backend, deadline=20.5)
     assert backend.timeouts
-    assert all(0 < each < 20 for each in backend.timeouts)
+    assert all(0 < timeout < 20 for timeout in backend.timeouts)
 
 
 def test_another_endpoint_is_asked_again_where_the_digest_pins_only_a_name(attempt):
@@ -396,10 +396,10 @@ def test_every_call_says_what_was_sent(attempt, tmp_path):
     grade(attempt, ScriptedModel(), calls=kept_in(kept))
     calls = list(read_recording(kept))
     assert len(calls) == CALLS
-    assert all(len(each.sent) == 64 for each in calls)
-    assert len({each.sent for each in calls if each.kind == "grade"}) == len(LEAVES)
-    assert [each.kind for each in calls] == ["rank", "grade", "parse"] * len(LEAVES)
-    assert [each.leaf for each in calls] == sorted(each.leaf for each in calls)
+    assert all(len(call.sent) == 64 for call in calls)
+    assert len({call.sent for call in calls if call.kind == "grade"}) == len(LEAVES)
+    assert [call.kind for call in calls] == ["rank", "grade", "parse"] * len(LEAVES)
+    assert [call.leaf for call in calls] == sorted(call.leaf for call in calls)
 
 
 def test_a_backend_that_cannot_be_opened_says_why(attempt):

@@ -114,7 +114,7 @@ def test_a_log_that_came_with_the_submission_is_marked(tmp_path):
     with ScriptedEndpoint() as endpoint:
         output = judged(attempt, endpoint)
     assert "we did not run it" in endpoint.prompts[0]
-    assert any("reproduce.log came with the submission" in each for each in output.warnings)
+    assert any("reproduce.log came with the submission" in warning for warning in output.warnings)
     with ScriptedEndpoint() as endpoint:
         assert judged(attempt, endpoint, code_only=True).warnings == ()
 
@@ -133,7 +133,7 @@ def test_at_least_85_percent_of_a_full_context_are_used(tmp_path, context):
     room = endpoint.asked[0]["max_tokens"]
     assert 0.85 * context < len(text) / 4 + room < context
     assert "<paper-continued>\n" in text
-    assert any(each.startswith("Less than half of paper was shown") for each in output.warnings)
+    assert any(warning.startswith("Less than half of paper was shown") for warning in output.warnings)
 
 
 def test_below_32k_files_are_whole_in_the_order_of_their_rank_and_the_last_ends_at_a_line(tmp_path):
@@ -169,14 +169,14 @@ def test_an_endpoint_with_a_smaller_context_is_shown_less(tmp_path):
         output = judged(attempt, endpoint)
     assert output.num_invalid_leaf_nodes == 0
     assert len(endpoint.refused) <= 2
-    assert any("Less than half of paper" in each for each in output.warnings)
+    assert any("Less than half of paper" in warning for warning in output.warnings)
 
 
 def test_a_replay_gives_the_same_warnings(tmp_path):
     attempt, kept = write_attempt(tmp_path, paper=PAPER * 2), tmp_path / "kept.jsonl"
     with ScriptedEndpoint() as endpoint:
         first = judged(attempt, endpoint, context=8192, calls=CallFiles(log=None, export=kept))
-    assert any("Less than half" in each for each in first.warnings)
+    assert any("Less than half" in warning for warning in first.warnings)
     model = Model(backend="recorded", name="m", base_url=endpoint.base_url, digest=first.model_digest)
     again = judged(attempt, endpoint, context=8192, calls=CallFiles(log=None, recordings=(kept,)), model=model)
     assert to_json(again.to_json()) == to_json(first.to_json())
@@ -232,6 +232,8 @@ def test_what_neighbours_chose_too_is_shown_first(tmp_path, concurrency):
         assert backend.kinds == ["rank", "grade", "parse", *["rank"] * 4, *["grade", "parse"] * 4]
     shown = {
         prompt.rpartition("Do leaf-")[2][0]: re.findall(r"<file [0-9a-f]+>\n(\S+)", prompt)
-        for prompt in (each.messages[-1].content for each in backend.requests if kind_of(each.schema) == "grade")
+        for prompt in (
+            request.messages[-1].content for request in backend.requests if kind_of(request.schema) == "grade"
+        )
     }
     assert shown == {"0": ["part0.py", "wanted.py"], **{f"{at}": ["wanted.py", f"part{at}.py"] for at in range(1, 5)}}

@@ -69,7 +69,11 @@ def evaluate(data, judges, backend=None):
 
 def test_examples_are_found_and_their_leaves_pooled(data):
     examples = read_examples(data)
-    assert [(each.id, each.paper_id) for each in examples] == [("other", "other"), ("toy/0", "toy"), ("toy/1", "toy")]
+    assert [(example.id, example.paper_id) for example in examples] == [
+        ("other", "other"),
+        ("toy/0", "toy"),
+        ("toy/1", "toy"),
+    ]
     (figures,) = evaluate(data, {"dummy": settings("dummy")})
     found = figures.agreement
     assert found.overall.leaves == 14
@@ -207,7 +211,10 @@ def test_what_cannot_be_is_refused(data, words, advice, capsys):
 def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples = read_examples(PUBLISHED)
-    assert {each.id: len(each.expected.leaves) for each in examples} == {"rice": 361, "semantic-self-consistency": 79}
+    assert {example.id: len(example.expected.leaves) for example in examples} == {
+        "rice": 361,
+        "semantic-self-consistency": 79,
+    }
     figures, _ = evaluate_judges(examples, {each: settings(each) for each in ("random", "dummy")}, tmp_path / "out")
     found = figures.agreement
     assert (found.overall.leaves, found.uncompared.paths) == (440, ())

@@ -143,7 +143,7 @@ def test_a_name_with_a_line_end_or_without_an_encoding_is_quoted(tmp_path):
 )
 def test_each_category_has_its_kinds_of_files(tmp_path, category, expected):
     judge = judge_of(write_files(tmp_path))
-    leaf = next(each for each in RUBRIC.sub_tasks if each.task_category == CATEGORIES[category])
+    leaf = next(task for task in RUBRIC.sub_tasks if task.task_category == CATEGORIES[category])
     assert [file.name for file in judge.offered(leaf)] == expected
 
 

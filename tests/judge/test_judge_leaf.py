@@ -224,7 +224,7 @@ def test_continuous_votes_are_averaged(submission):
 
 def test_several_threads_may_judge(submission):
     judge = LeafJudge(submission, Scripted({"rank": "README.md\nresults.csv"}))
-    alone = [judge.verdict(each) for each in RUBRIC.sub_tasks]
+    alone = [judge.verdict(task) for task in RUBRIC.sub_tasks]
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(judge.verdict, RUBRIC.sub_tasks * 10))
     assert found == alone * 10
@@ -241,7 +241,7 @@ def test_it_costs_little_besides_the_model(tmp_path):
     write_files(tmp_path, {**FILES, **{f"src/{number}.py": "x = 1\n" * 5000 for number in range(50)}})
     tree = rubric(node("top", 1, *(leaf(f"leaf{number}") for number in range(400))))
     judge = judge_of(tmp_path, model := Scripted({"rank": "src/1.py"}), rubric=tree, paper="p " * 50_000)
-    assert all(judge.verdict(each).score == 1 for each in tree.sub_tasks)
+    assert all(judge.verdict(task).score == 1 for task in tree.sub_tasks)
     assert len({json.dumps(call.identity(), sort_keys=True) for call in model.calls}) == len(model.calls) == 1200
 
 

@@ -368,7 +368,7 @@ def test_results_older_than_a_run_of_paperbench_are_never_offered(attempt):
     output = simple(attempt, ScriptedModel())
     assert by_id(output)["figure"].judge_metadata.files.offered == ("README.md", "new.json", "now.csv")
     assert by_id(output)["code"].judge_metadata.files.offered == ("README.md", "new.json", "old.json")
-    assert any("came with the submission" in each for each in output.warnings)
+    assert any("came with the submission" in warning for warning in output.warnings)
     whole = simple(attempt, ScriptedModel(), max_depth=1).graded_task_tree
     assert "brought.csv" not in whole.judge_metadata.files.offered
     assert "now.csv" in whole.judge_metadata.files.offered
@@ -387,7 +387,7 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(attempt):
     os.utime(attempt / "reproduce.sh", (1_700_000_003, 1_700_000_003))  # as in a checkout
     checkout = simple(attempt, ScriptedModel())
     assert by_id(checkout)["figure"].judge_metadata.files.offered == ("README.md", "beside.json", "new.json")
-    assert any("There is no reproduce.log.creation_time" in each for each in output.warnings)
+    assert any("There is no reproduce.log.creation_time" in warning for warning in output.warnings)
 
 
 def test_a_run_whose_log_is_lost_was_a_run(attempt):
@@ -405,7 +405,7 @@ def test_a_time_that_is_none_is_not_used_and_told(attempt, text):
     else:
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
     output = simple(attempt, ScriptedModel())
-    assert any(each.startswith("reproduce.log.creation_time") for each in output.warnings)
+    assert any(warning.startswith("reproduce.log.creation_time") for warning in output.warnings)
     assert by_id(output)["figure"].judge_metadata.files.offered == ("README.md", "new.json")
 
 
@@ -420,7 +420,7 @@ def test_the_blacklist_is_looked_at_whoever_judges(attempt, judge):
     write_text(attempt / "get.sh", "git clone http://www.github.com/them/code.git")
     output = graded()
     assert output.blacklist == "'get.sh' names https://github.com/them/code"
-    assert any("blacklist.txt: 'get.sh' names" in each for each in output.warnings)
+    assert any("blacklist.txt: 'get.sh' names" in warning for warning in output.warnings)
     assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
 
 

@@ -73,11 +73,11 @@ def test_the_samples(endpoint):
     )
 
     leaf_grades = extract_leaf_grades(state["grade"]["graded_task_tree"])
-    assert [each["id"] for each in leaf_grades] == ["code", "table", "plot"]
-    assert all({"id", "requirements", "score", "explanation"} <= set(each) for each in leaf_grades)
+    assert [grade["id"] for grade in leaf_grades] == ["code", "table", "plot"]
+    assert all({"id", "requirements", "score", "explanation"} <= set(grade) for grade in leaf_grades)
     summary = get_grade_summary(state["grade"]["graded_task_tree"])
     assert summary["overall_score"] == output.score
-    assert summary["passed"] == output.num_passed == sum(each["score"] > 0.5 for each in leaf_grades)
+    assert summary["passed"] == output.num_passed == sum(grade["score"] > 0.5 for grade in leaf_grades)
     assert summary["passed"] + summary["failed"] == output.num_leaf_nodes
     assert set(summary["by_category"]) == {CODE, RESULT}
     assert isinstance(load_rubric(Path("data/papers/rice/rubric.json")), TaskNode)

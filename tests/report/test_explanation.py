@@ -39,7 +39,7 @@ def explained(capsys, *words, code=0):
 
 
 def test_the_figures_lead_exactly_to_the_total_in_the_ranking(capsys):
-    (row,) = [each for each in RankingFile.read(RANKING_JSON).teams if each.team == "builders"]
+    (row,) = [team for team in RankingFile.read(RANKING_JSON).teams if team.team == "builders"]
     for letter in "IT":
         figures = explained(capsys, "builders", "large", letter, "1")["arithmetic"]
         with exact_arithmetic():

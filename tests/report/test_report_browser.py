@@ -112,7 +112,7 @@ def shown_leaves(markup):
     """Return the ids of the leaves that are not hidden, with whether all around each stands open."""
     tree = html.fromstring(markup)
     return {
-        leaf.get("id"): all(each.get("open") is not None for each in leaf.iterancestors("details"))
+        leaf.get("id"): all(ancestor.get("open") is not None for ancestor in leaf.iterancestors("details"))
         for leaf in tree.find_class("leaf")
         if leaf.get("hidden") is None
     }

@@ -46,7 +46,7 @@ def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_remove
     assert {each.name for each in path.parent.iterdir()} == {"index.html", "letters", "plots", "tables", "teams"}
     assert sorted(each.name for each in (path.parent / "letters").iterdir()) == ["I.html", "T.html"]
     assert sorted(each.name for each in (path.parent / "teams").iterdir()) == sorted(
-        f"{each}.html" for each in PARAMS.teams
+        f"{team}.html" for team in PARAMS.teams
     )
 
 

@@ -44,7 +44,7 @@ def test_after_a_run_everything_is_evaluated():
     found = run_status(PARAMS)
     assert found.done
     assert (found.total("done"), found.total("trials"), found.seconds_left) == (24, 24, 0)
-    assert {each.state for each in found.teams} == {"evaluated"}
+    assert {team.state for team in found.teams} == {"evaluated"}
 
 
 def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
@@ -61,7 +61,7 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert row(found, "large", "builders").seconds_left is None
     assert "cheats" in found.unknown
     assert found.seconds_left == 24.0
-    assert {each.state for each in found.teams} == {"to do"}
+    assert {team.state for team in found.teams} == {"to do"}
     assert any("cheats" in note for note in found.notes)
     twins = run_status(LIVE.model_copy(update={"models": dict.fromkeys(("small", "twin"), LIVE.models["small"])}))
     assert row(twins, "small", "zero-shot").seconds_left == row(twins, "twin", "zero-shot").seconds_left == 4 * 3.0
@@ -157,7 +157,7 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
 
 def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):
     seconds = LIVE.model_copy(update={"limits": LIVE.limits.model_copy(update={"seconds": 60})})
-    assert {(each.done, each.repeated) for each in run_status(seconds).teams} == {(0, 4)}
+    assert {(team.done, team.repeated) for team in run_status(seconds).teams} == {(0, 4)}
     (workspace / SUBMISSIONS / "builders" / "prompt.txt").write_text("Another <OBJECT>, please.")
     found = run_status(LIVE)
     assert (row(found, "small", "builders").done, row(found, "small", "cheats").done) == (0, 4)

@@ -107,7 +107,7 @@ def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, wrapped):
 
 def test_the_public_functions_take_a_record_of_a_run():
     run = {"paperbench_result": {"judge_output": paperbench_output()}}
-    assert [each["score"] for each in pcgeval.extract_leaf_grades(run)] == [1.0, 0.0]
+    assert [grade["score"] for grade in pcgeval.extract_leaf_grades(run)] == [1.0, 0.0]
     assert pcgeval.get_grade_summary(run)["overall_score"] == 0.75
     with pytest.raises(GradeError, match="not graded"):
         pcgeval.get_grade_summary({"judge_output": None})

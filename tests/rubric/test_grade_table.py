@@ -105,7 +105,7 @@ def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
     write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
     (tmp_path / runs[2]).mkdir()
     grades = [RunGrade.read(run) for run in find_runs(tmp_path, ["rice"])]
-    assert [(each.score, each.problem) for each in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
+    assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))

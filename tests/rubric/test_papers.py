@@ -145,7 +145,7 @@ def test_each_fault(papers, name, content, part):
     path.unlink(missing_ok=True)
     if content is not None:
         path.write_bytes(content)
-    (found,) = [each for each in faults(papers) if part in each]
+    (found,) = [fault for fault in faults(papers) if part in fault]
     assert len(found) < 1000
 
 

@@ -163,7 +163,9 @@ def test_leaves_that_only_one_has_are_named():
     assert found.overall.leaves == 2
     assert found.uncompared.missing_in_b == ("root/2",)
     assert agreement([Pair("", b, a)]).uncompared.missing_in_a == ("root/2",)
-    assert [(each.path, each.a, each.b) for each in found.disagreements] == [("root/1", 0.0, 1.0)]
+    assert [(disagreement.path, disagreement.a, disagreement.b) for disagreement in found.disagreements] == [
+        ("root/1", 0.0, 1.0)
+    ]
 
 
 def test_a_leaf_with_another_criterion_is_not_compared():
@@ -251,7 +253,7 @@ def test_several_pairs_are_taken_together_and_their_leaves_named():
     pairs = [Pair("x", graded(1.0, 0.0), graded(1.0, 1.0)), Pair("y", graded(1.0), graded(None))]
     found = agreement(pairs)
     assert found.overall.leaves == 2
-    assert [each.path for each in found.disagreements] == ["x: root/1"]
+    assert [disagreement.path for disagreement in found.disagreements] == ["x: root/1"]
     assert found.uncompared.invalid_in_b == ("y: root/0",)
     assert found.root_difference.value is None
     assert agreement(pairs[:1]).root_difference.value == 0.5
@@ -275,4 +277,4 @@ def test_published_gradings_without_paths(name, leaves, passed):
 
 
 def all_passed(tree: GradedTaskNode) -> GradedTaskNode:
-    return replace(tree, score=1.0, sub_tasks=tuple(all_passed(each) for each in tree.sub_tasks))
+    return replace(tree, score=1.0, sub_tasks=tuple(all_passed(task) for task in tree.sub_tasks))

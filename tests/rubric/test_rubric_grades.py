@@ -140,7 +140,7 @@ def test_summary_counts_every_leaf_once(grading):
     assert summary["overall_score"] == graded.score
     assert get_grade_summary(JudgeOutput("test", graded)) == get_grade_summary(graded.to_json()) == summary
     assert extract_leaf_grades(JudgeOutput("test", graded).to_json()) == extract_leaf_grades(graded)
-    assert [each["path"] for each in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
+    assert [grade["path"] for grade in extract_leaf_grades(graded)] == [each.path for each in leaves(tree)]
 
 
 def test_a_worked_example():
@@ -172,7 +172,7 @@ def test_the_leaves_of_the_public_interface_are_values_of_json():
     grades = pcgeval.extract_leaf_grades(grade_tree(EXAMPLE, lambda _: Verdict(0.5, "half")))
     assert type(grades) is list
     assert json.loads(to_json(grades)) == grades
-    assert [(each["path"], each["score"], each["explanation"]) for each in grades][:2] == [
+    assert [(grade["path"], grade["score"], grade["explanation"]) for grade in grades][:2] == [
         ("root/a", 0.5, "half"),
         ("root/B/b1", 0.5, "half"),
     ]

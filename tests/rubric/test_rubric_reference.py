@@ -47,7 +47,7 @@ def depth(task):
 def published_leaves(task):
     """The leaves as they were before `prune` folded any of them into a node above."""
     below = task.sub_tasks or task.merged
-    return [each for node in below for each in published_leaves(node)] if below else [task]
+    return [leaf for node in below for leaf in published_leaves(node)] if below else [task]
 
 
 def duplicate_ids(task):
@@ -61,7 +61,7 @@ def test_every_figure_of_the_published_rubrics(paper):
     pruned = {number: prune(task, int(number)) for number in expected["subtree_by_max_depth"]}
     assert expected == {
         "by_category": {
-            category: sum(each.task_category == category for each in leaves(task)) for category in CATEGORIES
+            category: sum(leaf.task_category == category for leaf in leaves(task)) for category in CATEGORIES
         },
         "code_only_leaves": len(list(leaves(code_only(task)))),
         "code_only_nodes": len(list(walk(code_only(task)))),
@@ -71,9 +71,9 @@ def test_every_figure_of_the_published_rubrics(paper):
         "leaves": len(list(leaves(task))),
         "max_depth": depth(task),
         "nodes": len(list(walk(task))),
-        "passed_leaves": sum(bit(each) for each in leaves(task)),
+        "passed_leaves": sum(bit(leaf) for leaf in leaves(task)),
         "resources_provided_root_score": root_score(without_resources),
-        "resources_provided_zeroed_leaves": sum(each.weight == 0 for each in leaves(without_resources)),
+        "resources_provided_zeroed_leaves": sum(leaf.weight == 0 for leaf in leaves(without_resources)),
         "root_score": root_score(task),
         "root_score_exact": str(exact_score(task)),
         "subtree_by_max_depth": {number: root_score(cut) for number, cut in pruned.items()},
@@ -99,12 +99,12 @@ def test_human_gradings_come_out_exactly(name):
     tree = graded_task_from_json(json.loads((REFERENCE / "judge_eval" / name / "expected_result.json").read_text()))
     again = rescored(tree)
     assert tree.score == again.score == HUMAN[name]
-    assert [each.score for each in nodes(again)] == [each.score for each in nodes(tree)]
+    assert [node.score for node in nodes(again)] == [node.score for node in nodes(tree)]
     output = JudgeOutput("human", tree)
     assert output.score_bounds.low == output.score_bounds.high == output.score
-    assert output.num_passed == sum(each.score == 1 for each in tree.leaves)
+    assert output.num_passed == sum(leaf.score == 1 for leaf in tree.leaves)
     assert get_grade_summary(tree)["invalid"] == 0
 
 
 def nodes(tree):
-    return [tree, *[node for each in tree.sub_tasks for node in nodes(each)]]
+    return [tree, *[node for task in tree.sub_tasks for node in nodes(task)]]

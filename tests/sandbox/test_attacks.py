@@ -55,7 +55,7 @@ class Arena:
         self, source: str, arguments: tuple[object, ...], seconds: float, descriptors: tuple[int, ...]
     ) -> ExitStatus:
         (self.folder / "main.py").write_text(dedent(source))
-        command = [sys.executable, "main.py", *(str(each) for each in arguments)]
+        command = [sys.executable, "main.py", *(str(argument) for argument in arguments)]
         return self.sandbox.start(command, folder=self.folder, descriptors=descriptors).wait(seconds)
 
 

@@ -61,7 +61,7 @@ def contained() -> Sandbox:
 
 
 def run(sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS) -> ExitStatus:
-    command = [sys.executable, "-c", dedent(source), *(str(each) for each in arguments)]
+    command = [sys.executable, "-c", dedent(source), *(str(argument) for argument in arguments)]
     return sandbox.start(command, folder=folder).wait(seconds)
 
 

@@ -32,10 +32,10 @@ def test_scores_are_those_of_the_literal_formulas(results):
 @given(competitions())
 def test_normalised_totals_are_shares_of_a_hundred(results):
     scores = score_competition(results, RULES)
-    whole = sum(Fraction(each.total) for each in scores.totals)
-    for each in scores.totals:
-        expected = 100 * Fraction(each.total) / whole if whole else 0
-        assert abs(Fraction(each.normalised) - expected) <= Fraction(100, 10**20)
+    whole = sum(Fraction(total.total) for total in scores.totals)
+    for total in scores.totals:
+        expected = 100 * Fraction(total.total) / whole if whole else 0
+        assert abs(Fraction(total.normalised) - expected) <= Fraction(100, 10**20)
 
 
 @settings(deadline=None, max_examples=40)
@@ -72,7 +72,7 @@ def turn(letter):
 def test_a_renamed_team_keeps_its_scores():
     first = score_competition(one_model(a=(1, 0.5, 0.25), b=(0.5, 0.5, 0.5)), ScoringRules("A", 3))
     second = score_competition(one_model(z=(1, 0.5, 0.25), b=(0.5, 0.5, 0.5)), ScoringRules("A", 3))
-    assert {each.total for each in first.totals} == {each.total for each in second.totals}
+    assert {total.total for total in first.totals} == {total.total for total in second.totals}
 
 
 def test_a_worked_example():
@@ -80,7 +80,7 @@ def test_a_worked_example():
     letter = measured({1: 0.5, 2: 1.0}, {1: 0.2, 2: 0.1}, 0.5)
     scores = score_competition(CompetitionResults({"m": {"t": TeamResults({"A": letter})}}), ScoringRules("A", 2))
     prompt = scores.models[0].prompts[0]
-    assert [each.score for each in prompt.letters[0].trials] == [Decimal("0.1"), Decimal("0.1")]
+    assert [trial.score for trial in prompt.letters[0].trials] == [Decimal("0.1"), Decimal("0.1")]
     assert prompt.letters[0].score == prompt.score == Decimal("0.05")
     assert prompt.normalised == 100
 

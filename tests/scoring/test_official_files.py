@@ -44,8 +44,8 @@ def test_baselines_stand_unranked():
     rules = ScoringRules("A", 3)
     results = one_model(a=(1, 1, 0.9), base=(1, 1, 0.8), b=(1, 1, 0.7))
     scores = score_competition(results, rules).models[0]
-    assert [each.rank for each in ranked_prompts(scores, rules, {"base"})] == [1, -1, 2]
-    assert [each.rank for each in ranked_prompts(scores, ScoringRules("A", 3, official_quirks=True), {"base"})] == [
+    assert [prompt.rank for prompt in ranked_prompts(scores, rules, {"base"})] == [1, -1, 2]
+    assert [prompt.rank for prompt in ranked_prompts(scores, ScoringRules("A", 3, official_quirks=True), {"base"})] == [
         1,
         2,
         3,
@@ -57,7 +57,7 @@ def test_baselines_stand_unranked():
 def test_a_rank_is_one_more_than_the_number_of_better_teams(diversities):
     rules = ScoringRules("A", 3)
     results = one_model(**{f"t{place}": (0.5, 0.5, each) for place, each in enumerate(diversities)})
-    ranks = {each.team: each.rank for each in ranked_prompts(score_competition(results, rules).models[0], rules)}
+    ranks = {prompt.team: prompt.rank for prompt in ranked_prompts(score_competition(results, rules).models[0], rules)}
     for place, each in enumerate(diversities):
         assert ranks[f"t{place}"] == 1 + sum(other > each for other in diversities)
 

@@ -101,7 +101,7 @@ def test_totals_are_summed_over_the_models():
     found = rank(score_competition(CompetitionResults(models), RULES), [Entrant("a", 1), Entrant("b", 1)])
     assert [row.team for row in found.rows] == ["b", "a"]
     for row in found.rows:
-        assert row.total == sum(each.score for each in row.models.values())
+        assert row.total == sum(model.score for model in row.models.values())
     assert list(found.rows[0].models) == ["m1", "m2"]
 
 

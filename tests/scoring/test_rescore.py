@@ -57,7 +57,7 @@ def test_totals_over_models_and_no_order_of_the_folders(source, tmp_path):
     for name in ("ranking.csv", "ranking.json", "metrics.json", "gemma/trial_scores.csv", "phi/constants.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     row = first.ranking.rows[0]
-    assert row.total == sum(each.score for each in row.models.values())
+    assert row.total == sum(model.score for model in row.models.values())
     assert row.models["phi"].failed_trials > row.models["gemma"].failed_trials == 0
 
 
@@ -91,7 +91,7 @@ def test_folders_of_one_name_are_told_apart(source, tmp_path):
     other = source.parent.parent / "other" / "gemma"
     shutil.copytree(source, other)
     found = rescore([source, other], tmp_path / "out")
-    assert [each.model for each in found.scores.models] == ["other_gemma", "runs_gemma"]
+    assert [model.model for model in found.scores.models] == ["other_gemma", "runs_gemma"]
 
 
 def test_different_teams_do_not_meet(source, tmp_path):

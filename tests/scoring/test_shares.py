@@ -21,7 +21,9 @@ def results(draw):
     return CompetitionResults(
         {
             model: {
-                team: TeamResults({each: LetterResults(entries(), entries(), draw(VALUES)) for each in RULES.letters})
+                team: TeamResults(
+                    {letter: LetterResults(entries(), entries(), draw(VALUES)) for letter in RULES.letters}
+                )
                 for team in ("one", "two")
             }
             for model in ("m", "n")
@@ -39,11 +41,11 @@ def test_the_shares_of_all_trials_sum_up_to_the_total(results):
             for letter in RULES.letters
             for number in range(1, RULES.trials + 1)
         ]
-        assert abs(sum(each.share for each in shares) - total.total) < Decimal("1e-17")
+        assert abs(sum(share.share for share in shares) - total.total) < Decimal("1e-17")
         with exact_arithmetic():  # each figure follows from those before it, in all digits
-            for each in shares:
-                assert each.trial.score == each.weight.weight * each.trial.stability * each.trial.similarity
-                assert each.letter.score == each.mean * each.letter.diversity
-                assert each.prompt.score == divide(sum(letter.score for letter in each.prompt.letters), 3)
-                assert each.total.total == sum(each.prompts.values())
-                assert each.total.normalised == divide(each.total.total, each.all_totals or 1) * 100
+            for share in shares:
+                assert share.trial.score == share.weight.weight * share.trial.stability * share.trial.similarity
+                assert share.letter.score == share.mean * share.letter.diversity
+                assert share.prompt.score == divide(sum(letter.score for letter in share.prompt.letters), 3)
+                assert share.total.total == sum(share.prompts.values())
+                assert share.total.normalised == divide(share.total.total, share.all_totals or 1) * 100

@@ -183,7 +183,7 @@ def test_a_score_with_many_published_digits_is_compared(published):
 def test_another_published_rank_is_noticed(published):
     result_json(published, beta_rank=2)
     _, reproduction = reproduce(published, ScoringRules())
-    assert [each.split(":")[0] for each in reproduction.differences] == ["place gamma"]
+    assert [difference.split(":")[0] for difference in reproduction.differences] == ["place gamma"]
 
 
 @pytest.mark.parametrize(

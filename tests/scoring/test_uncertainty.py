@@ -43,7 +43,7 @@ def test_the_intervals_of_a_slow_bootstrap():
             for model, teams in results.models.items()
         }
         totals = score_competition(CompetitionResults(models), RULES).totals
-        normalised.append([float(each.normalised) for each in totals])
+        normalised.append([float(total.normalised) for total in totals])
     low, high = np.quantile(normalised, [0.05, 0.95], axis=0)
     found = bootstrap(results, RULES, resamples, 7)
     assert [each.low for each in found.values()] == pytest.approx(low, abs=1e-4)

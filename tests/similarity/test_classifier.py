@@ -96,7 +96,7 @@ def test_pictures_are_prepared_as_transformers_does(folder: Path | None, tiny_cl
     images = [Image.fromarray(noise).convert(mode), picture(1).convert(mode)]
     processor = AutoImageProcessor.from_pretrained(folder or tiny_classifier, backend="pil")
     settings = Preprocessing.of_folder(folder or tiny_classifier)
-    expected = processor(images=[each.convert("RGB") for each in images], return_tensors="np")["pixel_values"]
+    expected = processor(images=[image.convert("RGB") for image in images], return_tensors="np")["pixel_values"]
     assert settings is not None
     assert np.array_equal(settings.pixels(images), expected)
 
@@ -132,7 +132,7 @@ def test_batches_come_in_order(tiny_classifier: Path) -> None:
     classifier = Classifier.load(tiny_classifier)
     images = [picture(seed) for seed in range(11)]
     batches = [images[start : start + 2] for start in range(0, 11, 2)]
-    parts = list(classifier.predict_batches(batches, lambda each: each))
+    parts = list(classifier.predict_batches(batches, lambda batch: batch))
     assert [len(part.probabilities) for part in parts] == [2, 2, 2, 2, 2, 1]
     expected = classifier.predict(images)
     assert np.array_equal(np.concatenate([part.embeddings for part in parts]), expected.embeddings)

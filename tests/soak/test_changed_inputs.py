@@ -58,7 +58,7 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
         replace_submission(competition, other)
         competition.generate()
         assert first_words(competition) <= {"Construct"}
-        assert not {each.fingerprint for each in competition.records()} & {
+        assert not {record.fingerprint for record in competition.records()} & {
             word for content in before.values() for word in content.decode().split('"')
         }
     assert not [path for path in (tmp_path / ".pcgeval/snapshots").rglob("*") if path.is_file()]

@@ -28,7 +28,7 @@ def test_the_late_reply_to_a_prompt_counts(tmp_path: Path):
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="A", trials=2)
         competition.change_params("limits", seconds=0.5)
         competition.generate()
-    assert [each.reason for each in competition.records()] == [None, None]
+    assert [record.reason for record in competition.records()] == [None, None]
 
 
 ENDLESS = {"main.py": PROGRAM["main.py"].replace("return answer", "while True: pass")}
@@ -51,7 +51,7 @@ def test_the_hard_end_names_the_limit(tmp_path: Path, work: dict[str, str], seco
         competition = competition_folder(tmp_path, server.address, work, letters="A", trials=2)
         competition.change_params("limits", seconds=1, call_seconds=1.5)
         competition.generate()
-        reasons = {str(each.reason) for each in competition.records()}
+        reasons = {str(record.reason) for record in competition.records()}
         assert all(reason.startswith("took more than 1 s") for reason in reasons)
         asked = len(server.asked)
         competition.generate()  # it is the trial's own failure, and final

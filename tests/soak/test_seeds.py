@@ -29,13 +29,13 @@ def run(folder: Path, work: dict[str, str]) -> tuple[CompetitionFolder, int]:
 
 def test_the_branches_of_a_tree_get_replies_of_their_own(tmp_path: Path):
     competition, requests = run(tmp_path, BRANCHES)
-    different = [len({exchange.reply.text for exchange in each.exchanges}) for each in competition.records()]
+    different = [len({exchange.reply.text for exchange in record.exchanges}) for record in competition.records()]
     assert different == [4, 4]
     assert requests == 8
 
 
 def test_a_program_that_seeds_its_random_numbers_draws_others_in_each_trial_and_the_same_again(tmp_path: Path):
     first, second = (run(tmp_path / name, SEEDED)[0] for name in ("first", "second"))
-    drawn = [each.exchanges[0].messages[0].content.split()[2::2] for each in first.records()]  # type: ignore[index]
+    drawn = [record.exchanges[0].messages[0].content.split()[2::2] for record in first.records()]  # type: ignore[index]
     assert len({number for each in drawn for number in each}) == 4
     assert first.timeless_outputs() == second.timeless_outputs()

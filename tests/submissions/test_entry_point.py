@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_is_not_passed_over_for_an_old_copy(tmp_path:
     search = find_entry(tmp_path)
     assert search.entry is None
     assert ("main.py:9", "is not valid Python (invalid syntax)") in [
-        (each.place, each.fault) for each in search.candidates
+        (candidate.place, candidate.fault) for candidate in search.candidates
     ]
     (tmp_path / "README.md").write_text("python main_old.py")
     assert find_entry(tmp_path).entry == "main_old.py"

@@ -68,7 +68,7 @@ def test_a_flag(tmp_path: Path, source: str, wanted: str) -> None:
 def test_a_seed_in_another_file_counts_but_not_for_the_other_generator(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text("import random, numpy\nrandom.random(), numpy.random.rand()")
     (tmp_path / "setup_all.py").write_text("import random\nrandom.seed(6280)")
-    assert [each.split(" ")[2] for each in details(tmp_path)] == ["numpy.random,"]
+    assert [detail.split(" ")[2] for detail in details(tmp_path)] == ["numpy.random,"]
 
 
 def test_hostile_sources_are_read_in_bounded_time(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_hostile_sources_are_read_in_bounded_time(tmp_path: Path) -> None:
     (tmp_path / "nested.py").write_text("random" + "(" * 100_000)
     (tmp_path / "large.py").write_text("import random\nrandom.random()\n" + "#" * 10**6)
     (tmp_path / "linked.py").symlink_to("/dev/zero")
-    assert [each.split(" ")[0] for each in details(tmp_path)] == ["names.py:2"]
+    assert [detail.split(" ")[0] for detail in details(tmp_path)] == ["names.py:2"]

@@ -22,7 +22,7 @@ def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]
         found = validate(path)
         assert found.findings == ()
         assert found.passed
-        assert (found.files, found.size) == (len(files), sum(len(each) for each in files.values()))
+        assert (found.files, found.size) == (len(files), sum(len(file) for file in files.values()))
         assert (found.kind == "program") == ("main.py" in files)
 
 

@@ -120,7 +120,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
             if stage is None and (stable is None or similar is None):
                 raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
             prediction = predictions.get(trial.number)
-            probabilities = [each.probability for each in prediction.probabilities] if prediction else []
+            probabilities = [probability.probability for probability in prediction.probabilities] if prediction else []
             if similar and not probabilities:
                 raise FileError(f"{similarity}: {similar.name!r:.60} has no probabilities. Run `dvc repro`.")
             results.append(

@@ -106,7 +106,7 @@ def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
         return letter.diversity is not None and letter.diversity > above
 
     what = f"letters have a diversity above {above:g}"
-    return share_of(evidence.letters, diverse, what, lambda each: f"{each.model} {each.letter}")
+    return share_of(evidence.letters, diverse, what, lambda letter: f"{letter.model} {letter.letter}")
 
 
 def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:

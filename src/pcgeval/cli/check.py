@@ -261,10 +261,10 @@ def _trials_to_do(params: "Params") -> dict[str, int]:
 
     asked = {name: model for name, model in params.models.items() if model.backend != "recorded"}
     teams = run_status(params.model_copy(update={"models": asked})).teams if asked else ()
-    to_do = {model: sum(each.trials - each.done for each in teams if each.model == model) for model in asked}
+    to_do = {model: sum(team.trials - team.done for team in teams if team.model == model) for model in asked}
     for model in params.models.keys() - asked.keys():
         records = (
-            record_path(stage_dir("raw", model, team), team, each) for team in params.teams for each in trials(params)
+            record_path(stage_dir("raw", model, team), team, trial) for team in params.teams for trial in trials(params)
         )
         to_do[model] = sum(not record.exists() for record in records)
     return to_do
@@ -299,7 +299,7 @@ def _model_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[Chec
             print_stderr(f"asking for the model {model.name}")
             left_out: list[str] = []
             faults = _attempt("models", ask, model, left_out)
-            yield from faults if is_needed else (replace(each, severity="warning") for each in faults)
+            yield from faults if is_needed else (replace(fault, severity="warning") for fault in faults)
             if not faults:
                 yield from (CheckFinding("models", "warning", text) for text in left_out)
 

@@ -155,10 +155,10 @@ def rescore(
         print_json(read_json(out / RANKING_JSON.name))
     else:
         print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
-    for each in found.reproductions:
-        compared = ", ".join(f"{count} {kind}" for kind, count in each.compared.items())
-        print_stderr(f"{each.folder}: compared {compared}; {each.differing} differ")
-        for line in each.differences:
+    for reproduction in found.reproductions:
+        compared = ", ".join(f"{count} {kind}" for kind, count in reproduction.compared.items())
+        print_stderr(f"{reproduction.folder}: compared {compared}; {reproduction.differing} differ")
+        for line in reproduction.differences:
             print_stderr(f"  {line}")
     print_stderr(f"{found.ranking.reason}\nwrote {out}")
     if not found.reproduced:

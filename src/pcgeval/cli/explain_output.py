@@ -64,9 +64,9 @@ def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         messages = messages[max(0, last - 1) : last + 1]
     if found.trial.answer and messages[-1].text.startswith(found.trial.answer.rstrip()[:200]):
         messages = messages[:-1]  # it follows as the answer
-    for each in messages:
-        speaker = "" if each.speaker == "prompt" else f"{each.speaker}: "
-        yield from _message(speaker + each.text, width, long=long)
+    for message in messages:
+        speaker = "" if message.speaker == "prompt" else f"{message.speaker}: "
+        yield from _message(speaker + message.text, width, long=long)
 
 
 def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
@@ -109,21 +109,21 @@ def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         return
     if trial.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(found)
-    calls = [block_text(each) for each in blocks]
+    calls = [block_text(block) for block in blocks]
     if not long and len(blocks) > MOST_CALLS:
-        fell = [each for each in blocks if each.fate in {"moved", "broke"}]
+        fell = [block for block in blocks if block.fate in {"moved", "broke"}]
         first = sorted(
-            [*fell, *(each for each in blocks if each not in fell)][:MOST_CALLS], key=lambda each: each.number
+            [*fell, *(block for block in blocks if block not in fell)][:MOST_CALLS], key=lambda each: each.number
         )
         calls = [*(block_text(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
     picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
     across = max((len(each) for each in picture), default=0)
-    if picture and across + 3 + max(len(each) for each in calls) <= width - len(_INDENT):
+    if picture and across + 3 + max(len(call) for call in calls) <= width - len(_INDENT):
         yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
     else:
         yield from (*calls, *picture)
     if trial.stability is not None:
-        fallen = sum(each.fate in {"moved", "broke"} for each in blocks)
+        fallen = sum(block.fate in {"moved", "broke"} for block in blocks)
         which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
         yield f"{len(blocks) - fallen} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
 
@@ -135,7 +135,10 @@ def _seen(found: Explanation) -> Iterator[str]:
     if not found.probabilities or similarity is None:
         yield "nothing: there is no picture of a level"
         return
-    likeliest = ", ".join(f"{each.label} {100 * each.probability:.2f} %" for each in found.probabilities[:MOST_LETTERS])
+    likeliest = ", ".join(
+        f"{probability.label} {100 * probability.probability:.2f} %"
+        for probability in found.probabilities[:MOST_LETTERS]
+    )
     place = next(number for number, each in enumerate(found.probabilities, start=1) if each.label == letter)
     yield f"likeliest: {likeliest}"
     yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
@@ -183,8 +186,8 @@ def _figure(value: Decimal) -> str:
 
 
 def _files(files: Sequence[StepFile], *, long: bool) -> Iterator[str]:
-    for each in files:
-        yield f"{each.step:10}  {_hash(each.sha256, long=long) if each.sha256 else 'not there':{_HASH}}  {each.path}"
+    for file in files:
+        yield f"{file.step:10}  {_hash(file.sha256, long=long) if file.sha256 else 'not there':{_HASH}}  {file.path}"
 
 
 def _hash(value: str, *, long: bool) -> str:
@@ -193,7 +196,7 @@ def _hash(value: str, *, long: bool) -> str:
 
 def _verdict(found: Explanation) -> Iterator[str]:
     if found.differences:
-        yield from (f"DIFFERS: {printable_line(each)}" for each in found.differences)
+        yield from (f"DIFFERS: {printable_line(difference)}" for difference in found.differences)
         yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
     elif found.is_running:
         yield "A run is under way: results/ranking.json may be that of an earlier one."

@@ -27,7 +27,7 @@ def print_grade_table(
 
     rows = grade_table(grades)
     if json or form == "json":
-        print_json({"rows": [row.to_json() for row in rows], "gradings": [each.to_json() for each in grades]})
+        print_json({"rows": [row.to_json() for row in rows], "gradings": [grade.to_json() for grade in grades]})
         return
     cells = table_cells(rows, exact=form == "csv")
     if form is not None:
@@ -35,8 +35,8 @@ def print_grade_table(
         return
     print_table(COLUMNS[:-1], [row[:-1] for row in cells])
     by_problem: dict[str, list[str]] = {}
-    for each in grades:
-        if each.problem:
-            by_problem.setdefault(each.problem, []).append(printable_name(each.run.id))
+    for grade in grades:
+        if grade.problem:
+            by_problem.setdefault(grade.problem, []).append(printable_name(grade.run.id))
     for problem, names in by_problem.items():
         sys.stdout.write("".join(f"{name}\n" for name in names) + f"    {problem}\n")

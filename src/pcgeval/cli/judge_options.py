@@ -126,6 +126,6 @@ def _plan_row(plan: "GradingPlan") -> tuple[str, ...]:
         printable_name(plan.name),
         str(plan.calls),
         str(plan.known_calls),
-        *(each.replace(",", " ") for each in tokens),
+        *(token.replace(",", " ") for token in tokens),
         cost,
     )

@@ -48,11 +48,11 @@ def level_lines(found: LevelScore) -> list[str]:
     blocks = len(found.blocks)
     lines = ["", f"{'before':{COLUMNS + 4}}after"]
     height = max(len(before), len(after))
-    sides = ([""] * (height - len(each)) + each for each in (before, after))  # both stand on the ground
+    sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
     lines += [f"{left:{COLUMNS + 4}}{right}".rstrip() for left, right in zip_longest(*sides, fillvalue="")]
-    fallen = [each for each in found.blocks if each.fate != "stayed"]
+    fallen = [block for block in found.blocks if block.fate != "stayed"]
     lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
-    lines += [f"  {block_text(each)}" for each in fallen]
+    lines += [f"  {block_text(block)}" for block in fallen]
     if found.simulated and (starts := sorted(found.simulated.starts)):
         spread = f"{starts[0]:.3f} to {starts[-1]:.3f}, {fmean(starts):.3f} on average"
         lines.append(f"{len(starts)} starts up to {1000 * found.physics.jitter:g} mm beside: stability {spread}")
@@ -66,17 +66,17 @@ def engines_text(found: LevelScore, engines: Mapping[str, Stability]) -> str:
     lines = [f"{name:8} stability {end.score:.3f}, {end.moving_blocks} moved" for name, end in engines.items()]
     if len(engines) == 1:
         return f"{lines[0]}; no other engine is installed: `pip install 'pcgeval[box2d]'`"
-    for each, verdicts in zip(found.blocks, zip(*(end.moved for end in engines.values()), strict=True), strict=True):
+    for block, verdicts in zip(found.blocks, zip(*(end.moved for end in engines.values()), strict=True), strict=True):
         if len(set(verdicts)) > 1:
             moving = " and ".join(name for name, has_moved in zip(engines, verdicts, strict=True) if has_moved)
-            lines.append(f"  {each.number:2} {printable_line(each.call)}  moved with {moving} only")
+            lines.append(f"  {block.number:2} {printable_line(block.call)}  moved with {moving} only")
     return "\n".join(lines)
 
 
-def block_text(each: CalledBlock) -> str:
+def block_text(block: CalledBlock) -> str:
     """Return a call and what became of its block in a line."""
-    text = f"{each.number:2} {printable_line(each.call)}  {each.fate}"
-    if each.fate != "moved" or each.distance is None or each.fell is None or each.turned is None:
+    text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
+    if block.fate != "moved" or block.distance is None or block.fell is None or block.turned is None:
         return text
-    fell = f", {each.fell:.2f} m down" if each.fell >= _LEAST else ""
-    return f"{text} {each.distance:.2f} m{fell}{f', turned {each.turned:.0f}°' if each.turned >= 1 else ''}"
+    fell = f", {block.fell:.2f} m down" if block.fell >= _LEAST else ""
+    return f"{text} {block.distance:.2f} m{fell}{f', turned {block.turned:.0f}°' if block.turned >= 1 else ''}"

@@ -60,7 +60,7 @@ def level(
     try:
         network = Classifier.load(similarity.model, similarity.revision)
     except MissingPackageError as error:
-        if any(each.startswith("similarity.") for each in assignments or ()):
+        if any(assignment.startswith("similarity.") for assignment in assignments or ()):
             raise
         print_stderr(f"The level is only simulated: {error}")
 

@@ -71,13 +71,16 @@ def show(
         write_text(page, grade_page(output, str(grade)))
     tree = output.graded_task_tree
     if leaf is None:
-        values = {**output.to_json(), "parts": [_share_json(each) for each in NodeShare.of_root(tree).walk()]}
+        values = {**output.to_json(), "parts": [_share_json(share) for share in NodeShare.of_root(tree).walk()]}
         del values["graded_task_tree"]
         lines = share_lines(output)
     else:
         way = explain(tree, leaf)
-        node = {**way[-1].node.to_json(), "sub_tasks": [_share_json(each) for each in way[-1].below]}
-        values = {"way": [{**_share_json(each), "requirements": each.node.requirements} for each in way], "node": node}
+        node = {**way[-1].node.to_json(), "sub_tasks": [_share_json(share) for share in way[-1].below]}
+        values = {
+            "way": [{**_share_json(share), "requirements": share.node.requirements} for share in way],
+            "node": node,
+        }
         lines = explanation_lines(output, way)
     sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
 
@@ -224,17 +227,17 @@ def judge_eval(
             print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
         return
     found = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
-    people = {each.id: each.expected for each in examples}
+    people = {example.id: example.expected for example in examples}
     if json:
         print_json(judge_eval_json(people, found))
     else:
         sys.stdout.writelines(f"{line}\n" for line in judge_eval_lines(people, found))
-    for each in found:
-        for id_, output in each.outputs.items():
+    for evaluated in found:
+        for id_, output in evaluated.outputs.items():
             for warning in output.warnings:
-                print_stderr(f"{each.name}, {id_}: {warning}")
+                print_stderr(f"{evaluated.name}, {id_}: {warning}")
     print_stderr(f"the gradings and these tables stand in {out}")
-    if any(output.num_invalid_leaf_nodes > max_invalid for each in found for output in each.outputs.values()):
+    if any(output.num_invalid_leaf_nodes > max_invalid for evaluated in found for output in evaluated.outputs.values()):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -289,7 +292,7 @@ def table(
     runs = find_runs(folder, list_papers(papers_dir))
     grades = [RunGrade.read(run, max_invalid=max_invalid) for run in runs]
     print_grade_table(grades, form, json=json)
-    if any(each.problem for each in grades):
+    if any(grade.problem for grade in grades):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -314,7 +317,7 @@ def leaves(
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)
     tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
-    shares = {each.node.path: each.share for each in NodeShare.of_root(tree).walk()}
+    shares = {share.node.path: share.share for share in NodeShare.of_root(tree).walk()}
     values: list[dict[str, Any]] = []
     lines: list[str] = []
     for leaf in leaves_of(root):

@@ -55,20 +55,20 @@ def status(
 def _print_status(found: "RunStatus") -> None:
     columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
     rows = []
-    for each in found.teams:
-        left = "-" if not each.seconds_left else duration(each.seconds_left)
+    for team in found.teams:
+        left = "-" if not team.seconds_left else duration(team.seconds_left)
         rows.append(
             (
-                each.model,
-                each.team,
-                f"{each.done}/{each.trials}",
-                str(each.failed),
-                str(each.repeated or "-"),
-                str(each.flagged),
-                f"{each.tokens:,}",
-                "?" if each.trial_seconds is None else f"{each.trial_seconds:.1f}",
-                "?" if each.seconds_left is None else left,
-                each.state + (f", {each.per_minute:.1f} trials/min" if each.per_minute else ""),
+                team.model,
+                team.team,
+                f"{team.done}/{team.trials}",
+                str(team.failed),
+                str(team.repeated or "-"),
+                str(team.flagged),
+                f"{team.tokens:,}",
+                "?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}",
+                "?" if team.seconds_left is None else left,
+                team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else ""),
             )
         )
     print_table(columns, rows)

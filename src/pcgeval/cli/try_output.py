@@ -65,14 +65,14 @@ class TryDisplay:
         with self._lock:
             self._calls.pop(trial, None)
 
-    def scored(self, each: TriedTrial) -> None:
+    def scored(self, trial: TriedTrial) -> None:
         """Print a trial."""
-        self.tried.append(each)
+        self.tried.append(trial)
         self._status.clear()
         if self._json:
-            self._status.show(describe(each))
+            self._status.show(describe(trial))
         else:
-            sys.stdout.write(f"{printable_text(trial_text(each))}\n\n")
+            sys.stdout.write(f"{printable_text(trial_text(trial))}\n\n")
             sys.stdout.flush()
 
     def finish(self, own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int) -> None:
@@ -94,35 +94,36 @@ class TryDisplay:
             calls = {f"{trial.letter}{trial.number}": call for trial, call in self._calls.items()}
             pieces = self._pieces
         if calls:
-            each = [f"{name}, call {call}" if call > 1 else name for name, call in calls.items()]
+            names = [f"{name}, call {call}" if call > 1 else name for name, call in calls.items()]
             word = "asking" if any(calls.values()) else "starting"
             heard = f": {count(pieces, 'token')} so far" if pieces else ""
-            self._status.show(f"{word} {'; '.join(each)} ({len(self.tried)} of {self._total} trials done)", heard)
+            self._status.show(f"{word} {'; '.join(names)} ({len(self.tried)} of {self._total} trials done)", heard)
 
 
-def describe(each: TriedTrial) -> str:
+def describe(trial: TriedTrial) -> str:
     """Return a trial in a line: its scores, or why it has none."""
-    name = f"{each.trial.letter}{each.trial.number}"
-    cost = f"{count(len(each.record.exchanges), 'call')}, {each.record.tokens} tokens, {each.seconds:.1f} s"
-    cost += "" if each.is_new else ", done before"
-    return f"{name}: {each.level.verdict} ({cost})"
+    name = f"{trial.trial.letter}{trial.trial.number}"
+    cost = f"{count(len(trial.record.exchanges), 'call')}, {trial.record.tokens} tokens, {trial.seconds:.1f} s"
+    cost += "" if trial.is_new else ", done before"
+    return f"{name}: {trial.level.verdict} ({cost})"
 
 
-def trial_text(each: TriedTrial) -> str:
+def trial_text(trial: TriedTrial) -> str:
     """Return a trial in lines: its scores or its failure, the level before and after, and what its program printed."""
-    lines = [describe(each)]
-    if each.supplied.supplied:
-        lines.append(f"  {each.supplied}")
-    lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in each.record.flags]
-    if each.level.simulated:
-        lines += [f"    {line}".rstrip() for line in level_lines(each.level)]
-    elif each.record.reason is None:  # there is a response, and no level in it: its end shows why
-        lines += ["  the response ends:", *(f"  | {line}" for line in _last_lines(read_text(each.response), 6))]
-    if cut := [one.reply.output_tokens for one in each.record.exchanges if one.reply.done_reason == "length"]:
+    lines = [describe(trial)]
+    if trial.supplied.supplied:
+        lines.append(f"  {trial.supplied}")
+    lines += [f"  flagged: {flag.kind}: {flag.detail}" for flag in trial.record.flags]
+    if trial.level.simulated:
+        lines += [f"    {line}".rstrip() for line in level_lines(trial.level)]
+    elif trial.record.reason is None:  # there is a response, and no level in it: its end shows why
+        lines += ["  the response ends:", *(f"  | {line}" for line in _last_lines(read_text(trial.response), 6))]
+    if cut := [one.reply.output_tokens for one in trial.record.exchanges if one.reply.done_reason == "length"]:
         lines.append(f"  the model's reply was cut off after {cut[-1]} tokens, the model's num_predict or num_ctx")
-    if each.printed:
-        lines += [f"  printed, {each.printed}:", *(f"  | {line}" for line in _last_lines(read_text(each.printed), 20))]
-    lines += [f"  {path}" for path in (each.response, each.picture) if path and path.stat().st_size]
+    if trial.printed:
+        lines.append(f"  printed, {trial.printed}:")
+        lines += [f"  | {line}" for line in _last_lines(read_text(trial.printed), 20)]
+    lines += [f"  {path}" for path in (trial.response, trial.picture) if path and path.stat().st_size]
     return "\n".join(lines)
 
 
@@ -136,7 +137,7 @@ def _last_lines(text: str, most: int) -> list[str]:
 
 def _seconds_of_full_run(tried: Sequence[TriedTrial], full_trials: int) -> float:
     """Return the model's time for so many trials, at the mean of those that were tried."""
-    return full_trials * sum(each.seconds for each in tried) / len(tried)
+    return full_trials * sum(trial.seconds for trial in tried) / len(tried)
 
 
 def _print_summary(
@@ -154,12 +155,14 @@ def _print_summary(
         "diversity",
         "score x diversity",
     )
-    rows = [_row(each) for one in own for each in (one, *(other for other in baseline if other.letter == one.letter))]
+    rows: list[tuple[str, ...]] = []
+    for summary in own:
+        rows += map(_row, [summary, *(other for other in baseline if other.letter == summary.letter)])
     print_table(columns, rows)
     if not baseline:
         note = "the baseline's results with this model are shown in the folder of a competition that has evaluated them"
         sys.stdout.write(f"{note}\n")
-    failed = sum(each.level.reason is not None for each in tried)
+    failed = sum(trial.level.reason is not None for trial in tried)
     pace = ""
     if seconds := _seconds_of_full_run(tried, full_trials):
         pace = f"; a full run with this model, {full_trials} trials, takes about {duration(seconds)} at this pace"
@@ -169,19 +172,19 @@ def _print_summary(
     )
 
 
-def _row(each: LetterSummary) -> tuple[str, ...]:
+def _row(summary: LetterSummary) -> tuple[str, ...]:
     """Return a line of the table; what is not known is a dash."""
-    known = each.diversity is not None
+    known = summary.diversity is not None
     return (
-        each.letter,
-        printable_line(each.team),
-        str(each.trials),
-        "-" if each.failed is None else str(each.failed),
-        f"{each.stability:.3f}",
-        f"{each.similarity:.4f}",
-        f"{each.score:.4f}",
-        f"{each.diversity:.4f}" if known else "-",
-        f"{each.score * (each.diversity or 0):.6f}" if known else "-",
+        summary.letter,
+        printable_line(summary.team),
+        str(summary.trials),
+        "-" if summary.failed is None else str(summary.failed),
+        f"{summary.stability:.3f}",
+        f"{summary.similarity:.4f}",
+        f"{summary.score:.4f}",
+        f"{summary.diversity:.4f}" if known else "-",
+        f"{summary.score * (summary.diversity or 0):.6f}" if known else "-",
     )
 
 
@@ -192,25 +195,25 @@ def to_json(
     return {
         "trials": [
             {
-                "letter": each.trial.letter,
-                "trial": each.trial.number,
-                "score": each.level.score,
-                "stability": each.level.stability,
-                "similarity": each.level.similarity,
-                "failed_stage": each.level.failed_stage,
-                "reason": each.level.reason,
-                "likeliest": [list(one) for one in each.level.likeliest],
-                "picture": str(each.picture) if each.picture else None,
-                "printed": str(each.printed) if each.printed else None,
-                "calls": len(each.record.exchanges),
-                "tokens": each.record.tokens,
-                "supplied": asdict(each.supplied),
-                "seconds": round(each.seconds, 3),
-                "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in each.record.flags],
+                "letter": trial.trial.letter,
+                "trial": trial.trial.number,
+                "score": trial.level.score,
+                "stability": trial.level.stability,
+                "similarity": trial.level.similarity,
+                "failed_stage": trial.level.failed_stage,
+                "reason": trial.level.reason,
+                "likeliest": [list(one) for one in trial.level.likeliest],
+                "picture": str(trial.picture) if trial.picture else None,
+                "printed": str(trial.printed) if trial.printed else None,
+                "calls": len(trial.record.exchanges),
+                "tokens": trial.record.tokens,
+                "supplied": asdict(trial.supplied),
+                "seconds": round(trial.seconds, 3),
+                "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in trial.record.flags],
             }
-            for each in tried
+            for trial in tried
         ],
-        "letters": [asdict(each) for each in own],
-        "baseline": [asdict(each) for each in baseline],
+        "letters": [asdict(summary) for summary in own],
+        "baseline": [asdict(summary) for summary in baseline],
         "full_run": {"trials": full_trials, "seconds": round(_seconds_of_full_run(tried, full_trials), 1)},
     }

@@ -107,7 +107,7 @@ def _checked_submission(path: Path, params: Params, display: TryDisplay, stack: 
         findings = tuple(work_findings(submission.work, params.limits))
     for line in printable_findings(findings):
         display.message(line)
-    if submission is None or any(each.severity == "error" for each in findings):
+    if submission is None or any(finding.severity == "error" for finding in findings):
         display.message(f"{path.name}: fix the errors above; nothing was asked")
         raise typer.Exit(EXIT_CHECK_FAILED)
     return submission

@@ -207,17 +207,17 @@ def summary(team: str, tried: Iterable[TriedTrial], vectors: str) -> tuple[Lette
         vectors: What the diversity compares: `softmax` or `cls`.
     """
     by_letter: dict[str, list[TriedTrial]] = {}
-    for each in tried:
-        by_letter.setdefault(each.trial.letter, []).append(each)
+    for trial in tried:
+        by_letter.setdefault(trial.trial.letter, []).append(trial)
     return tuple(
         LetterSummary(
             team,
             letter,
             len(group),
-            sum(each.level.reason is not None for each in group),
-            _mean(each.level.stability for each in group),
-            _mean(each.level.similarity for each in group),
-            _mean(each.level.score for each in group),
+            sum(trial.level.reason is not None for trial in group),
+            _mean(trial.level.stability for trial in group),
+            _mean(trial.level.similarity for trial in group),
+            _mean(trial.level.score for trial in group),
             _diversity(group, vectors) if len(group) > 1 else None,
         )
         for letter, group in sorted(by_letter.items())
@@ -234,7 +234,7 @@ def baseline_summary(
     Raises:
         FileError: The results are there and cannot be read.
     """
-    keys = (key for key, each in params.models.items() if (each.name, each.options) == (model.name, model.options))
+    keys = (key for key, entry in params.models.items() if (entry.name, entry.options) == (model.name, model.options))
     tables = (results / key / TRIAL_SCORES for key in keys)
     table, team = next((path for path in tables if path.is_file()), None), params.scoring.baseline
     if table is None or team is None:
@@ -259,7 +259,7 @@ def baseline_summary(
 
 def _diversity(group: list[TriedTrial], vectors: str) -> float:
     levels = [each.level for each in group if each.level.simulated]
-    rows = [each.embedding if vectors == "cls" else tuple(each.probabilities.values()) for each in levels]
+    rows = [level.embedding if vectors == "cls" else tuple(level.probabilities.values()) for level in levels]
     return round(diversity(rows, len(group)), _DIGITS)
 
 

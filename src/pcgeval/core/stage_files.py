@@ -131,7 +131,7 @@ def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
 
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
     """Write `trials.json` into the stability folder of a model and a team."""
-    ordered = sorted(outcomes, key=lambda each: each.key)
+    ordered = sorted(outcomes, key=lambda outcome: outcome.key)
     write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in ordered])
 
 
@@ -217,7 +217,7 @@ class PicturePrediction(TrialEntry):
     @property
     def likeliest(self) -> tuple[LabelProbability, ...]:
         """The probabilities, the highest first."""
-        return tuple(sorted(self.probabilities, key=lambda each: (-each.probability, each.label)))
+        return tuple(sorted(self.probabilities, key=lambda probability: (-probability.probability, probability.label)))
 
 
 class SimilarityFile(StageFile):

@@ -132,7 +132,7 @@ class TrialUsage:
 
     def flag(self, kind: FlagKind) -> Flag | None:
         """Return the first flag of a kind, or None."""
-        return next((each for each in self.flags if each.kind == kind), None)
+        return next((flag for flag in self.flags if flag.kind == kind), None)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class TrialRecord:
     @property
     def tokens(self) -> int:
         """Prompt and output tokens of all calls."""
-        return sum(each.reply.prompt_tokens + each.reply.output_tokens for each in self.exchanges)
+        return sum(exchange.reply.prompt_tokens + exchange.reply.output_tokens for exchange in self.exchanges)
 
     @property
     def calls(self) -> tuple[Exchange | FailedCall, ...]:
@@ -179,7 +179,7 @@ class TrialRecord:
     @property
     def call_outcomes(self) -> tuple[tuple[str, ChatReply | str], ...]:
         """The key of each call with its reply, or the reason why there is none, in the order of `calls`."""
-        return tuple((each.key, each.reason if isinstance(each, FailedCall) else each.reply) for each in self.calls)
+        return tuple((call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in self.calls)
 
     def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
         """Return cost and flags of the trial for later stages; long details and many flags of a kind are cut."""

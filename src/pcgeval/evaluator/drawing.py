@@ -126,7 +126,7 @@ def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
 
 def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
     """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
-    corner, side = square_around([point for each in blocks for point in corners(COLLIDERS[each.kind], *each.place)])
+    corner, side = square_around([point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)])
     return corner, VIEW / side
 
 

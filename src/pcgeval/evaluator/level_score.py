@@ -136,7 +136,7 @@ class LevelScore(Walk):
             "probabilities": dict(self.probabilities),
             "code": self.code,
             "grid": list(self.grid),
-            "blocks": [asdict(each) for each in self.blocks],
+            "blocks": [asdict(block) for block in self.blocks],
             "before": [asdict(each) for each in self.before],
             "after": None if end is None else end.positions.tolist(),
             "best_of": None if end is None else end.trial,

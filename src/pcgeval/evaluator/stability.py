@@ -74,4 +74,4 @@ def stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> Stabilit
         )
         for trial, of_level in sorted(moved.items())
     )
-    return StabilityFile(count=len(levels), rate=rate([each.score for each in levels]), levels=levels)
+    return StabilityFile(count=len(levels), rate=rate([level.score for level in levels]), levels=levels)

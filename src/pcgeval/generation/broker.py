@@ -182,13 +182,13 @@ def conversation(messages: object) -> tuple[Message, ...]:
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
     found = []
-    for each in messages:
-        if not isinstance(each, dict):
+    for message in messages:
+        if not isinstance(message, dict):
             raise ValueError("a message must be a dict with role and content")  # noqa: TRY004 - as the program sees it
-        role = next((role for role in ROLES if role == each.get("role")), None)
+        role = next((role for role in ROLES if role == message.get("role")), None)
         if role is None:
             raise ValueError(f"the role of a message must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
-        found.append(Message(role, well_formed(_content(each.get("content")))))
+        found.append(Message(role, well_formed(_content(message.get("content")))))
     return tuple(found)
 
 

@@ -93,10 +93,10 @@ def parse_verdict(text: str, *, continuous: bool, stated: float | None = None) -
     denied = False
     verdicts = [each for each in _objects(text) if _value(each, ("score", *_VALID_KEYS)) is not None]
     if verdicts:
-        denied = any(str(_value(each, _VALID_KEYS)).strip().casefold() == "false" for each in verdicts)
+        denied = any(str(_value(verdict, _VALID_KEYS)).strip().casefold() == "false" for verdict in verdicts)
         if denied and stated is None:
             raise UnparsableAnswer(_NO_SCORE)
-        score = _one_score([_checked_score(_value(each, ("score",)), continuous=continuous) for each in verdicts])
+        score = _one_score([_checked_score(_value(verdict, ("score",)), continuous=continuous) for verdict in verdicts])
         reasons = [each for verdict in verdicts if isinstance(each := _value(verdict, _REASON_KEYS), str)]
         # JSON's escapes may stand for control characters and half characters
         explanation = clean(well_formed(reasons[0])).strip() if reasons else ""

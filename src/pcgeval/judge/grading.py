@@ -201,7 +201,7 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
     records = [record_of(leaf.judge_metadata) for leaf in graded if leaf.valid_score]
     output = JudgeOutput(settings.judge, tree)
     # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
-    if len(records) < len(graded) and not any(each.usage.grade.calls or each.check for each in records):
+    if len(records) < len(graded) and not any(record.usage.grade.calls or record.check for record in records):
         has_run = task.run is not None and task.run.exit_code == 0
         output = heuristic_output(tree, has_reproduced=has_run and (task.folder / REPRODUCE_SCRIPT).is_file())
     partial = _partial(tree, client)

@@ -120,7 +120,7 @@ class CallLimits:
 
     def _fits(self, *calls: tuple[float, int]) -> bool:
         """Whether the budget covers what was paid and these calls, each by its price and its tokens."""
-        cost, tokens = math.fsum(each[0] for each in calls), sum(each[1] for each in calls)
+        cost, tokens = math.fsum(call[0] for call in calls), sum(call[1] for call in calls)
         return (self._max_cost is None or self._cost + cost <= self._max_cost) and (
             self._max_tokens is None or self._tokens + tokens <= self._max_tokens
         )

@@ -130,7 +130,7 @@ class ManyGradings:
                 max_invalid=max_invalid,
             )
             ends = map(work, runs) if threads == 1 else map_in_threads(work, runs, threads, stopping)
-            return sorted(ends, key=lambda each: each.run)
+            return sorted(ends, key=lambda end: end.run)
 
     def _graded(
         self,

@@ -239,7 +239,7 @@ class ContextFitter:
     def _cut(self, call: JudgeCall, parts: Sequence[PromptPart], room: int) -> dict[str, Cut]:
         texts = [self._text(call, part) for part in parts]
         tags = [self._tag_tokens(call, part.name) for part in parts]
-        allotments = _shown(room, [each.tokens for each in texts], tags, [part.weight for part in parts])
+        allotments = _shown(room, [text.tokens for text in texts], tags, [part.weight for part in parts])
         cut = {parts[place].name: texts[place].cut(most, parts[place].tail) for place, most in allotments.items()}
         return {name: found for name, found in cut.items() if found.tokens or found.share == 1}
 
@@ -259,7 +259,7 @@ class ContextFitter:
         parts = [call.parts[place] for place in places]
         texts = [self._text(call, part) for part in parts]
         tags = [self._tag_tokens(call, part.name) for part in parts]
-        needs = [each.tokens for each in texts]
+        needs = [text.tokens for text in texts]
         if self.context >= SMALL_CONTEXT:
             allotments = _shown(left, needs, tags, [part.weight for part in parts])
         else:

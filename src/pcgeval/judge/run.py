@@ -240,7 +240,9 @@ def state_of(submission: Path) -> list[tuple[str, int, int] | tuple[str, str]]:
     """
     entries = walk(submission, depth=_MAX_DEPTH, enter=lambda name: name.rpartition("/")[2] != STATE.name)
     return [
-        (each.name, each.fault) if each.status is None else (each.name, each.status.st_size, each.status.st_mtime_ns)
-        for each in entries
-        if not each.is_folder
+        (entry.name, entry.fault)
+        if entry.status is None
+        else (entry.name, entry.status.st_size, entry.status.st_mtime_ns)
+        for entry in entries
+        if not entry.is_folder
     ]

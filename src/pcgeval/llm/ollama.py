@@ -88,7 +88,7 @@ class OllamaServer(HttpServer):
                         "Update the server."
                     )
                 return found[1]
-        names = [each.model for each in listing.models if each.model]
+        names = [model.model for model in listing.models if model.model]
         raise self._missing_model(f"it has {listed(names, _MOST_NAMED)}" if names else "it has none")
 
     def ask(self, request: ChatRequest, deadline: float) -> ChatReply:

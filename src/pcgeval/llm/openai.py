@@ -325,7 +325,7 @@ def _text(content: Any) -> str:
     """Return the text of a message's content: itself, or its parts that are no thoughts."""
     if isinstance(content, list):
         parts = [each for each in content if isinstance(each, Mapping) and each.get("type", "text") == "text"]
-        return "".join(str(each.get("text") or "") for each in parts)
+        return "".join(str(part.get("text") or "") for part in parts)
     return content or ""
 
 

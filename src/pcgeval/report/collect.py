@@ -89,7 +89,7 @@ class _OfficialResults:
         """Read the files of a folder such as `results/official/MODEL`."""
         return cls(
             folder,
-            {each.letter: each for each in ConstantsFile.read(folder / CONSTANTS).weights},
+            {weight.letter: weight for weight in ConstantsFile.read(folder / CONSTANTS).weights},
             {(each.team, each.letter): each for each in read_csv(LetterRow, folder / CHARACTER_SCORES)},
             {(each.team, each.letter, each.trial): each for each in read_csv(TrialRow, folder / TRIAL_SCORES)},
         )
@@ -121,10 +121,10 @@ def _conversations(
     """Yield the conversations of the flagged trials that the page names."""
     for flag in evaluation.flagged:
         team, model = flag.team, flag.model.name
-        for each in flag.details.values():
-            record = read_record(record_path(root / stage_dir("raw", model, team.name), team.name, each.trial))
-            messages = conversation(team.submission, each.trial, record, MOST_MESSAGES)
-            yield (team.name, model, each.trial), tuple(messages)
+        for detail in flag.details.values():
+            record = read_record(record_path(root / stage_dir("raw", model, team.name), team.name, detail.trial))
+            messages = conversation(team.submission, detail.trial, record, MOST_MESSAGES)
+            yield (team.name, model, detail.trial), tuple(messages)
 
 
 def _check_same(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:

@@ -157,16 +157,16 @@ class Explanation:
         return {
             **values,
             **self.trial.to_json(),
-            "blocks": [asdict(each) for each in self.blocks],
+            "blocks": [asdict(block) for block in self.blocks],
             "best_of": None if self.best_of is None else {"simulation": self.best_of[0], "of": self.best_of[1]},
-            "probabilities": {each.label: each.probability for each in self.probabilities},
+            "probabilities": {probability.label: probability.probability for probability in self.probabilities},
             "rank": self.row and self.row.rank,
             "status": self.row and self.row.status,
             "arithmetic": None if self.share is None else _figures(self.share),
             "unscored": self.unscored,
             "is_running": self.is_running,
             "differences": list(self.differences),
-            "files": [asdict(each) for each in self.files],
+            "files": [asdict(file) for file in self.files],
         }
 
 
@@ -316,7 +316,7 @@ def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | Non
             f"{code}, {level}: {len(calls)} calls and {len(blocks)} blocks, of which {len(simulated.types)} were "
             "simulated: the files do not belong together. Run `make final-eval` to make them again."
         )
-    yield from called_blocks([each.text for each in calls], blocks, simulated)
+    yield from called_blocks([call.text for call in calls], blocks, simulated)
 
 
 def _probabilities(model: str, team: str, trial: Trial) -> tuple[LabelProbability, ...]:
@@ -366,11 +366,11 @@ def _figures(share: TrialShare) -> dict[str, Any]:
             "product": plain(weight.weight),
         },
         "trial_score": plain(share.trial.score),
-        "trials": {each.trial: plain(each.score) for each in share.letter.trials},
+        "trials": {trial.trial: plain(trial.score) for trial in share.letter.trials},
         "mean": plain(share.mean),
         "diversity": plain(share.letter.diversity),
         "letter_score": plain(share.letter.score),
-        "letters": {each.letter: plain(each.score) for each in share.prompt.letters},
+        "letters": {letter.letter: plain(letter.score) for letter in share.prompt.letters},
         "model_score": plain(share.prompt.score),
         "models": {model: plain(score) for model, score in share.prompts.items()},
         "total": plain(share.total.total),

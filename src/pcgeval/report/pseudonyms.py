@@ -29,11 +29,13 @@ class Pseudonyms:
         """Derive them; a team's title stands for the same pseudonym as its name."""
         self.of_team: dict[str, str] = {}
         self._hidden: dict[str, str] = {}
-        for each in submissions:
-            code = hmac.new(key, each.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
-            self.of_team[each.team] = f"team-{code}" if each.notes.role == "participant" else each.team
-            for name in (each.team, each.title):
-                self._hidden.setdefault(name.casefold(), self.of_team[each.team])
+        for submission in submissions:
+            code = hmac.new(key, submission.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
+            self.of_team[submission.team] = (
+                f"team-{code}" if submission.notes.role == "participant" else submission.team
+            )
+            for name in (submission.team, submission.title):
+                self._hidden.setdefault(name.casefold(), self.of_team[submission.team])
         names = sorted(map(re.escape, filter(None, self._hidden)), key=len, reverse=True)
         self._names = re.compile(f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])", re.IGNORECASE)
 
@@ -67,13 +69,13 @@ def read_pseudonyms(teams: Iterable[str]) -> Pseudonyms:
 def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
     """Return a ranking with the teams' pseudonyms, without its result hash, by which guessed names could be tried."""
     rows = [
-        each.model_copy(
+        team.model_copy(
             update={
-                "team": names.of_team[each.team],
-                "disqualified": each.disqualified and names.hide(each.disqualified),
+                "team": names.of_team[team.team],
+                "disqualified": team.disqualified and names.hide(team.disqualified),
             }
         )
-        for each in ranking.teams
+        for team in ranking.teams
     ]
     winners = tuple(names.of_team[team] for team in ranking.winners)
     reason = names.hide(ranking.reason, shortest=1)  # a sentence of ours

@@ -262,7 +262,7 @@ class Evaluation:
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
         """The teams that are not disqualified."""
-        return tuple(each for each in self.teams if not each.disqualified)
+        return tuple(team for team in self.teams if not team.disqualified)
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:

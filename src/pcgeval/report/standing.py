@@ -62,13 +62,13 @@ def standings(evaluation: Evaluation) -> dict[str, Standing]:
                 Comparison(
                     name,
                     own,
-                    median(each[name] for each in figures.values()),
+                    median(figure[name] for figure in figures.values()),
                     figures[other.name][name] if other else None,
                 )
                 for name, own in figures[team.name].items()
             ),
-            best=_first(shares, lambda each: each.points),
-            lost=_first(shares, lambda each: each.other_points - each.points),
+            best=_first(shares, lambda share: share.points),
+            lost=_first(shares, lambda share: share.other_points - share.points),
         )
     return standing
 
@@ -105,4 +105,4 @@ def _shares(team: TeamResult, other: TeamResult | None, whole: Decimal) -> Itera
 
 def _first(shares: list[LetterShare], key: Callable[[LetterShare], float]) -> tuple[LetterShare, ...]:
     """Return the letters with the highest figures above 0."""
-    return tuple(each for each in sorted(shares, key=key, reverse=True)[:MOST_LETTERS] if key(each) > 0)
+    return tuple(share for share in sorted(shares, key=key, reverse=True)[:MOST_LETTERS] if key(share) > 0)

@@ -95,11 +95,11 @@ class RunStatus:
     @property
     def done(self) -> bool:
         """Whether every trial is done and measured."""
-        return all(each.state == "evaluated" for each in self.teams)
+        return all(team.state == "evaluated" for team in self.teams)
 
     def total(self, figure: str) -> int:
         """Return the sum of one of the figures of `TeamProgress` over all teams and models."""
-        return sum(getattr(each, figure) for each in self.teams)
+        return sum(getattr(team, figure) for team in self.teams)
 
     @property
     def seconds_left(self) -> float | None:
@@ -108,17 +108,17 @@ class RunStatus:
         A lower bound if nothing is known of some teams; None if nothing is known of any.
         """
         left: dict[str, float] = {}
-        for each in self.teams:
-            if each.seconds_left is not None:
-                left[each.model] = left.get(each.model, 0.0) + each.seconds_left
-        at_once = {each.model for each in self.teams if each.running}
+        for team in self.teams:
+            if team.seconds_left is not None:
+                left[team.model] = left.get(team.model, 0.0) + team.seconds_left
+        at_once = {team.model for team in self.teams if team.running}
         parallel = max((seconds for model, seconds in left.items() if model in at_once), default=0.0)
         return parallel + sum(seconds for model, seconds in left.items() if model not in at_once) if left else None
 
     @property
     def unknown(self) -> list[str]:
         """The teams of which nothing is known that tells how long a trial takes."""
-        return sorted({each.team for each in self.teams if each.seconds_left is None})
+        return sorted({team.team for team in self.teams if team.seconds_left is None})
 
     @property
     def summary(self) -> str:
@@ -146,7 +146,7 @@ class RunStatus:
             "tokens": self.total("tokens"),
             "seconds_left": self.seconds_left,
             "seconds_left_unknown_for": self.unknown,
-            "teams": [{**asdict(each), "state": each.state} for each in self.teams],
+            "teams": [{**asdict(team), "state": team.state} for team in self.teams],
             "notes": self.notes,
         }
 
@@ -288,7 +288,7 @@ def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  #
         record = read_record(path)
     except FileError:
         return None
-    seconds = math.fsum(each.reply.seconds for each in record.exchanges)
+    seconds = math.fsum(exchange.reply.seconds for exchange in record.exchanges)
     return _KnownTrial(
         fingerprint=record.fingerprint,
         digest=record.digest,

@@ -37,7 +37,7 @@ def table_text(
     """Return a table; the columns in `texts` stand to the left and all others, which are numbers, to the right."""
     if form == "csv":
         return _csv(columns, rows)
-    return {"latex": _latex, "markdown": _markdown}[form](columns, rows, [each in texts for each in columns])
+    return {"latex": _latex, "markdown": _markdown}[form](columns, rows, [column in texts for column in columns])
 
 
 def levels_parquet(evaluation: Evaluation) -> bytes:
@@ -52,18 +52,21 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
     for team in evaluation.teams:
         for model in team.models:
             table = level_table(
-                [_level_row(team, model, each) for each in model.trials], model.engine_sha256, model.classifier_sha256
+                [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
             )
-            usages = [each.usage for each in model.trials]
+            usages = [trial.usage for trial in model.trials]
             columns: dict[str, tuple[Any, list[Any]]] = {
                 "model": (text, [model.name for _ in model.trials]),
                 "team": (text, [team.name for _ in model.trials]),
-                "trial": (count, [each.trial.number for each in model.trials]),
-                "score": (pa.float64(), [None if each.score is None else float(each.score) for each in model.trials]),
+                "trial": (count, [trial.trial.number for trial in model.trials]),
+                "score": (
+                    pa.float64(),
+                    [None if trial.score is None else float(trial.score) for trial in model.trials],
+                ),
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
-                "flags": (pa.list_(text), [list(each.flag_kinds) for each in model.trials]),
+                "flags": (pa.list_(text), [list(trial.flag_kinds) for trial in model.trials]),
             }
             for name, (kind, values) in columns.items():
                 table = table.append_column(name, pa.array(values, kind))
@@ -73,7 +76,7 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
 
 def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> LevelRow:
     letter, level = result.trial.letter, result.level
-    by_label = {each.label: each.probability for each in result.probabilities}
+    by_label = {probability.label: probability.probability for probability in result.probabilities}
     return LevelRow(
         id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
         letter=letter,
@@ -108,7 +111,7 @@ def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
         figures[0],
         *ends,
         *figures[1:],
-        str(sum(each.failed_trials for each in team.models.values())) if team.models else "",
+        str(sum(model.failed_trials for model in team.models.values())) if team.models else "",
     ]
 
 

@@ -196,7 +196,7 @@ def agreement_lines(found: Agreement) -> Iterator[str]:
     yield ""
     yield f"{'':28} {'leaves':>6}  {'accuracy':22} {'macro F1':22} {'kappa':22} {'pass: both, A, B, none':>22}  |A - B|"
     for name, figures in {"all": found.overall, **found.by_category}.items():
-        cells = ", ".join(str(each) for each in vars(figures.confusion).values())
+        cells = ", ".join(str(var) for var in vars(figures.confusion).values())
         measures = " ".join(f"{_interval(each):22}" for each in (figures.accuracy, figures.macro_f1, figures.kappa))
         difference = _value(figures.score_difference)
         yield f"{name:28} {figures.leaves:6}  {measures} {cells:>22}  {difference:>7}"
@@ -207,7 +207,10 @@ def agreement_lines(found: Agreement) -> Iterator[str]:
     if found.disagreements:
         yield f"disagreements: {len(found.disagreements)}"
         yield from first_lines(
-            [f"  A {each.a:.2f}  B {each.b:.2f}  {one_line(each.path)}" for each in found.disagreements]
+            [
+                f"  A {disagreement.a:.2f}  B {disagreement.b:.2f}  {one_line(disagreement.path)}"
+                for disagreement in found.disagreements
+            ]
         )
 
 

@@ -117,7 +117,7 @@ def agreement_figures(
     counts = _cell_counts(cells[None, :])
     confusion = Confusion(*(int(each) for each in counts[0]))
     drawn_counts, drawn_differences = _resampled(cells, differences, bootstrap if a.size > 1 else 0, seed)
-    values = [float(each[0]) for each in _measures(counts)]
+    values = [float(measure[0]) for measure in _measures(counts)]
     notes = (_accuracy_note(confusion), "", "", "", _kappa_note(confusion))
     accuracy, precision, recall, macro_f1, kappa = (
         Measure(None if np.isnan(value) else value, _interval(drawn), note if a.size else _NOTHING)

@@ -33,10 +33,10 @@ class NodeShare:
     def below(self) -> tuple["NodeShare", ...]:
         """The sub-tasks with their shares."""
         weights = 0.0
-        for each in self.node.sub_tasks:
-            weights += each.weight
+        for task in self.node.sub_tasks:
+            weights += task.weight
         return tuple(
-            NodeShare(each, self.share * each.weight / weights if weights else 0.0) for each in self.node.sub_tasks
+            NodeShare(task, self.share * task.weight / weights if weights else 0.0) for task in self.node.sub_tasks
         )
 
     def walk(self) -> Iterator["NodeShare"]:
@@ -60,7 +60,7 @@ def explain(tree: GradedTaskNode, path: str) -> tuple[NodeShare, ...]:
     ways = {way[-1].node.path: way for way in _ways((NodeShare.of_root(tree),))}
     if path in ways:
         return ways[path]
-    ends = [each for each in ways if each.endswith(f"/{path}")]
+    ends = [way for way in ways if way.endswith(f"/{path}")]
     if len(ends) > 1:
         raise GradeError(f"{path!r:.200} is the end of several paths: {', '.join(ends[:5])}. Give more of the path.")
     if not ends:

@@ -141,7 +141,7 @@ def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
 
 
 def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
-    below = [_paperbench_node(each, model) for each in node.sub_tasks]
+    below = [_paperbench_node(task, model) for task in node.sub_tasks]
     return {
         "id": node.id,
         "requirements": node.requirements,

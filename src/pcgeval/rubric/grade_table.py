@@ -113,12 +113,12 @@ class TableRow:
     @property
     def invalid(self) -> int:
         """How many leaves have no grade, of the gradings that there are."""
-        return sum(each.invalid for each in self.grades)
+        return sum(grade.invalid for grade in self.grades)
 
     @property
     def cost(self) -> float | None:
         """The price of the calls in US dollars; None where it is not known."""
-        costs = [each.cost for each in self.grades if each.cost is not None]
+        costs = [grade.cost for grade in self.grades if grade.cost is not None]
         return math.fsum(costs) if costs else None
 
     @property
@@ -126,7 +126,7 @@ class TableRow:
         """Why attempts do not count; over all papers, why there is no mean."""
         if self.paper == ALL_PAPERS:
             return "" if self.scores else "no seed has a score for each paper of the table"
-        return "; ".join(f"{printable_name(each.run.name)}: {each.problem}" for each in self.grades if each.problem)
+        return "; ".join(f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem)
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as JSON values."""
@@ -144,14 +144,14 @@ class TableRow:
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
-    grades = sorted(grades, key=lambda each: each.run)
-    papers = {each.run.paper_id for each in grades}
+    grades = sorted(grades, key=lambda grade: grade.run)
+    papers = {grade.run.paper_id for grade in grades}
     rows: list[TableRow] = []
-    for agent, of_agent in groupby(grades, key=lambda each: each.run.agent):
+    for agent, of_agent in groupby(grades, key=lambda grade: grade.run.agent):
         own = tuple(of_agent)
         for paper, of_paper in groupby(own, key=lambda each: each.run.paper_id):
             attempts = tuple(of_paper)
-            scores = tuple(each.score for each in attempts if each.score is not None)
+            scores = tuple(attempt.score for attempt in attempts if attempt.score is not None)
             rows.append(TableRow(agent, paper, scores, len(attempts), attempts))
         if len(papers) > 1:
             seeds = list(_seeds(own))
@@ -163,13 +163,13 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
 
 def _seeds(grades: Sequence[RunGrade]) -> Iterator[list[RunGrade]]:
     """Yield the k-th attempts of each group at each paper, for each k."""
-    for group in sorted({each.run.group for each in grades}):
+    for group in sorted({grade.run.group for grade in grades}):
         attempts: dict[str, list[RunGrade]] = {}
-        for each in grades:
-            if each.run.group == group:
-                attempts.setdefault(each.run.paper_id, []).append(each)
+        for grade in grades:
+            if grade.run.group == group:
+                attempts.setdefault(grade.run.paper_id, []).append(grade)
         for number in range(max(map(len, attempts.values()))):
-            yield [each[number] for each in attempts.values() if number < len(each)]
+            yield [attempt[number] for attempt in attempts.values() if number < len(attempt)]
 
 
 def table_cells(rows: Sequence[TableRow], *, exact: bool = False) -> list[list[str]]:

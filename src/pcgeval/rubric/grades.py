@@ -89,7 +89,7 @@ class GradedTaskNode:
     @property
     def leaves(self) -> tuple["GradedTaskNode", ...]:
         """The graded leaves in the order of the rubric."""
-        return tuple(leaf for each in self.sub_tasks for leaf in each.leaves) or (self,)
+        return tuple(leaf for task in self.sub_tasks for leaf in task.leaves) or (self,)
 
     @property
     def score_bounds(self) -> "ScoreBounds":
@@ -100,7 +100,7 @@ class GradedTaskNode:
         """Return the node and all below it as JSON values, with PaperBench's key names."""
         noted = self.judge_metadata
         noted = noted.model_dump(mode="json", exclude_unset=True) if isinstance(noted, JudgeRecord) else noted
-        return {**vars(self), "sub_tasks": [each.to_json() for each in self.sub_tasks], "judge_metadata": noted}
+        return {**vars(self), "sub_tasks": [task.to_json() for task in self.sub_tasks], "judge_metadata": noted}
 
 
 class ScoreBounds(NamedTuple):
@@ -301,7 +301,7 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
 
 def rescored(tree: GradedTaskNode) -> GradedTaskNode:
     """Compute the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
-    return _aggregated(replace(tree, sub_tasks=tuple(rescored(each) for each in tree.sub_tasks)))
+    return _aggregated(replace(tree, sub_tasks=tuple(rescored(task) for task in tree.sub_tasks)))
 
 
 def extract_leaf_grades(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> list[dict[str, Any]]:
@@ -345,7 +345,7 @@ def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     """Return an inner node with the score that its sub-tasks give it; a leaf as it is."""
     if node.is_leaf:
         return node
-    weighing = [each for each in node.sub_tasks if each.weight > 0]
+    weighing = [task for task in node.sub_tasks if task.weight > 0]
     ungraded = sum(not each.valid_score for each in weighing)
     explanation = f"weighted mean of {len(weighing)} sub-tasks"
     if ungraded:
@@ -360,8 +360,8 @@ def _score_with_invalid(node: GradedTaskNode, invalid: float) -> float:
     """Return a node's score with every invalid leaf counted as `invalid`."""
     if node.is_leaf:
         return invalid if node.graded_score is None else node.graded_score
-    scores = [_score_with_invalid(each, invalid) for each in node.sub_tasks]
-    return weighted_mean([each.weight for each in node.sub_tasks], scores)
+    scores = [_score_with_invalid(task, invalid) for task in node.sub_tasks]
+    return weighted_mean([task.weight for task in node.sub_tasks], scores)
 
 
 def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
@@ -378,7 +378,7 @@ def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
 def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
     if node.is_leaf:
         return node if node.task_category == category else None
-    kept = tuple(cut for each in node.sub_tasks if (cut := _only_category(each, category)))
+    kept = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
     return replace(node, sub_tasks=kept) if kept else None
 
 

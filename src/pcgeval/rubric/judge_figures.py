@@ -42,7 +42,7 @@ class JudgeFigures:
     def cost(self) -> float | None:
         """The price of all gradings in US dollars; None where it is unknown, and without a model."""
         costs = [output.cost for output in self.outputs.values()]
-        known = [each for each in costs if each is not None]
+        known = [cost for cost in costs if cost is not None]
         return round(sum(known), 6) if known and len(known) == len(costs) else None
 
     @property

@@ -57,8 +57,8 @@ def tree_lines(node: GradedTaskNode, width: int = WIDTH, level: int = 0) -> Iter
     for line in lines:
         shown = one_line("  " * level + line)
         yield shown if len(shown) <= width else f"{shown[: width - 3]}..."
-    for each in node.sub_tasks:
-        yield from tree_lines(each, width, level + 1)
+    for task in node.sub_tasks:
+        yield from tree_lines(task, width, level + 1)
 
 
 def share_lines(output: JudgeOutput) -> Iterator[str]:

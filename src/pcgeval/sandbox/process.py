@@ -237,15 +237,15 @@ class SandboxedProcess:
             first = psutil.Process(self._first)
             processes = [first, *first.children(recursive=True)]
         tasks = memory = 0
-        for each in processes:
+        for process in processes:
             with contextlib.suppress(psutil.Error):
-                tasks += _threads(each)
-                memory += each.memory_info().rss
+                tasks += _threads(process)
+                memory += process.memory_info().rss
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_own_memory, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and any(scratch_files(each.pid) > MAX_SCRATCH_FILES for each in processes):
+        elif self._reports is not None and any(scratch_files(process.pid) > MAX_SCRATCH_FILES for process in processes):
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
     def _reported(self, name: str) -> int | None:

@@ -120,7 +120,7 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
             _score_model(model, results.models[model], rules) for model in sorted(results.models, key=byte_order)
         )
         totals = _totals(models)
-    made = [each.provenance for teams in results.models.values() for each in teams.values()]
+    made = [team.provenance for teams in results.models.values() for team in teams.values()]
     packages = frozenset[tuple[str, str]]().union(*(each.packages for each in made))
     return CompetitionScores(rules, replace(made[0], packages=packages), models, totals)
 
@@ -130,7 +130,7 @@ def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRul
     weights = tuple(
         _weight(letter, [_letter(teams[name], letter) for name in names], rules) for letter in rules.letters
     )
-    letters = {name: tuple(score_letter(each, teams[name], rules) for each in weights) for name in names}
+    letters = {name: tuple(score_letter(weight, teams[name], rules) for weight in weights) for name in names}
     scores = {name: divide(_sum(each.score for each in letters[name]), len(rules.letters)) for name in names}
     total = _sum(scores.values())
     prompts = tuple(
@@ -146,9 +146,9 @@ def _letter(team: TeamResults, letter: str) -> LetterResults:
 
 def _weight(letter: str, programs: list[LetterResults], rules: ScoringRules) -> LetterWeight:
     attempts = len(programs) * rules.trials
-    stability = _one_weight(_sum(_counted(each.stability, rules) for each in programs), attempts, rules)
-    similarity = _one_weight(_sum(_counted(each.similarity, rules) for each in programs), attempts, rules)
-    diversity = _one_weight(_sum(each.diversity or ZERO for each in programs), len(programs), rules)
+    stability = _one_weight(_sum(_counted(program.stability, rules) for program in programs), attempts, rules)
+    similarity = _one_weight(_sum(_counted(program.similarity, rules) for program in programs), attempts, rules)
+    diversity = _one_weight(_sum(program.diversity or ZERO for program in programs), len(programs), rules)
     return LetterWeight(letter, stability, similarity, diversity, stability * similarity * diversity)
 
 
@@ -178,9 +178,9 @@ def score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -
         letter=weight.letter,
         trials=trials,
         diversity=diversity,
-        mean_stability=divide(_sum(each.stability for each in trials), rules.trials),
-        mean_similarity=divide(_sum(each.similarity for each in trials), rules.trials),
-        score=divide(_sum(each.score for each in trials), rules.trials) * diversity,
+        mean_stability=divide(_sum(trial.stability for trial in trials), rules.trials),
+        mean_similarity=divide(_sum(trial.similarity for trial in trials), rules.trials),
+        score=divide(_sum(trial.score for trial in trials), rules.trials) * diversity,
     )
 
 

@@ -144,7 +144,7 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
         ScoringError: There is no model or team, a team is missing under a model, a file count stops the official
             script, or engines or classifiers differ.
     """
-    teams = sorted({team for each in results.models.values() for team in each}, key=byte_order)
+    teams = sorted({team for model in results.models.values() for team in model}, key=byte_order)
     if not teams:
         raise ScoringError(
             "there are no teams to score. Add at least one model with one team that is not disqualified."
@@ -227,8 +227,8 @@ def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
     letters = {letter: _read_letter(folders, letter, rules) for letter in rules.letters}
     done = [
         trial
-        for each in letters.values()
-        for trial in first_by_trial(each.stability).keys() & first_by_trial(each.similarity).keys()
+        for letter in letters.values()
+        for trial in first_by_trial(letter.stability).keys() & first_by_trial(letter.similarity).keys()
         if 1 <= trial <= rules.trials
     ]
     simulations = _if_there(SimulationsFile, folders["stability"] / SIMULATIONS_FILE)
@@ -252,10 +252,10 @@ def _read_letter(folders: StageFolders, letter: str, rules: ScoringRules) -> Let
 
     results = LetterResults(diversity=from_float(diversity.rate) if diversity else None)
     if stability:
-        values = entries(paths["stability"], ((each.name, each.score) for each in stability.levels))
+        values = entries(paths["stability"], ((level.name, level.score) for level in stability.levels))
         results = replace(results, stability=values)
     if similarity:
-        values = entries(paths["similarity"], ((each.name, each.similarity) for each in similarity.trials))
+        values = entries(paths["similarity"], ((trial.name, trial.similarity) for trial in similarity.trials))
         results = replace(results, similarity=values)
     return results
 

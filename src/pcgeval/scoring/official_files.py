@@ -39,25 +39,25 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
     return OfficialFiles(
         constants=ConstantsFile(
             total=scores.total,
-            weights=tuple(OfficialWeight(**vars(each)) for each in scores.weights),
+            weights=tuple(OfficialWeight(**vars(weight)) for weight in scores.weights),
         ),
         trials=tuple(
-            TrialRow(team=prompt.team, letter=letter.letter, diversity=letter.diversity, **vars(each))
+            TrialRow(team=prompt.team, letter=letter.letter, diversity=letter.diversity, **vars(trial))
             for prompt in scores.prompts
             for letter in prompt.letters
-            for each in letter.trials
+            for trial in letter.trials
         ),
         letters=tuple(
             LetterRow(
                 team=prompt.team,
-                letter=each.letter,
-                score=each.score,
-                stability=each.mean_stability,
-                similarity=each.mean_similarity,
-                diversity=each.diversity,
+                letter=letter.letter,
+                score=letter.score,
+                stability=letter.mean_stability,
+                similarity=letter.mean_similarity,
+                diversity=letter.diversity,
             )
             for prompt in scores.prompts
-            for each in prompt.letters
+            for letter in prompt.letters
         ),
         prompts=ranked_prompts(scores, rules, baselines),
     )
@@ -69,7 +69,7 @@ def ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collecti
     By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script counts 1, 2, 3, 4
     through all of them.
     """
-    ordered = sorted(scores.prompts, key=lambda each: each.normalised, reverse=True)  # equals stay in byte order
+    ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
     ranked = [each.normalised for each in ordered if each.team not in baselines]
     rows = []
     for place, each in enumerate(ordered, start=1):

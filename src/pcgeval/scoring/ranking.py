@@ -102,12 +102,12 @@ def rank(
         ScoringError: Scores and submissions are not of the same teams, or the baseline is not among the scored.
     """
     teams = list(submissions)
-    entrants = {each.team: each for each in teams}
+    entrants = {team.team: team for team in teams}
     if len(entrants) < len(teams):
         raise ScoringError("a team is among the submissions twice. Give every team once.")
-    totals = {each.team: each for each in scores.totals}
+    totals = {total.team: total for total in scores.totals}
     _check(entrants, totals, scores.rules.baseline)
-    rows = [_row(each, scores, (intervals or {}).get(each.team)) for each in teams]
+    rows = [_row(team, scores, (intervals or {}).get(team.team)) for team in teams]
     ranked = [row for row in rows if row.status == "ranked"]
     ranks = {row.team: _rank_among(ranked, row) for row in ranked}
     bar = totals[scores.rules.baseline] if scores.rules.baseline else None
@@ -205,7 +205,7 @@ def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, fil
 
 def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     """Return the table, one team a line: totals and normalised scores exact, empty where there is none."""
-    models = [each.model for each in scores.models]
+    models = [model.model for model in scores.models]
     columns = ["rank", "team", "status", "winner", "normalised", "total"]
     columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
     text = io.StringIO()
@@ -214,9 +214,9 @@ def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
     for row in ranking.rows:  # the writer leaves None empty
         fields = [row.rank, row.team, row.status, "yes" if row.winner else "no"]
         fields += [None if each is None else plain(each) for each in (row.normalised, row.total)]
-        fields += [plain(each.score) for each in row.models.values()]
-        fields += [each.failed_trials for each in row.models.values()]
-        fields += [each.flagged_trials for each in row.models.values()]
+        fields += [plain(model.score) for model in row.models.values()]
+        fields += [model.failed_trials for model in row.models.values()]
+        fields += [model.flagged_trials for model in row.models.values()]
         writer.writerow(fields + [None] * (len(columns) - len(fields)))
     return text.getvalue()
 
@@ -248,11 +248,11 @@ def metrics(ranking: Ranking) -> dict[str, float | int]:
     """Return flat figures for `dvc metrics show`: each team's normalised score, failed and flagged trials."""
     found: dict[str, float | int] = {}
     for row in ranking.rows:
-        failed = sum(each.failed_trials for each in row.models.values())
+        failed = sum(model.failed_trials for model in row.models.values())
         if row.normalised is not None:
             found[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
             found[f"failed_trials.{row.team}"] = failed
-            flagged = [each.flagged_trials for each in row.models.values() if each.flagged_trials is not None]
+            flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
             if flagged:
                 found[f"flagged_trials.{row.team}"] = sum(flagged)
         if row.winner and row.total is not None:

@@ -79,7 +79,7 @@ class Tables:
     @property
     def disqualified(self) -> frozenset[str]:
         """The teams that the published ranking marks as disqualified."""
-        return frozenset(each.team for each in self.published if each.rank == DISQUALIFIED)
+        return frozenset(row.team for row in self.published if row.rank == DISQUALIFIED)
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Rescored:
     @property
     def reproduced(self) -> bool:
         """Whether every published number came out the same (true if none was given)."""
-        return not any(each.differing for each in self.reproductions)
+        return not any(reproduction.differing for reproduction in self.reproductions)
 
 
 def rescore(
@@ -155,21 +155,24 @@ def rescore(
         if missing := sorted(set(named) - set(present)):
             listed = ", ".join(present[:20]) + (" ..." if len(present) > 20 else "")
             raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {listed}.")
-    excluded = {*disqualified, *(team for each in tables.values() for team in each.disqualified)}
+    excluded = {*disqualified, *(team for table in tables.values() for team in table.disqualified)}
     results = results.without(excluded)
     scores = score_competition(results, rules)
     unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
     unranked |= {
-        team for each in scores.models if each.model in tables for team in published_baselines(tables[each.model], each)
+        team
+        for model in scores.models
+        if model.model in tables
+        for team in published_baselines(tables[model.model], model)
     }
     entrants = [
-        *(Entrant(each.team, role="baseline" if each.team in unranked else "participant") for each in scores.totals),
+        *(Entrant(total.team, role="baseline" if total.team in unranked else "participant") for total in scores.totals),
         *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
     ]
     ranking = rank(scores, entrants)
-    files = {each.model: official_files(each, rules, unranked) for each in scores.models}
+    files = {model.model: official_files(model, rules, unranked) for model in scores.models}
     reproductions = tuple(
-        compare(tables[each.model], each, files[each.model]) for each in scores.models if each.model in tables
+        compare(tables[model.model], model, files[model.model]) for model in scores.models if model.model in tables
     )
     for model, content in files.items():
         content.write(out / model)
@@ -226,21 +229,21 @@ def read_tables(folder: Path, rules: ScoringRules) -> Tables:
             fault = None
             if letter not in rules.letters:
                 fault = f"the letter {letter[:20]!r} is not among {rules.letters}"
-            elif sorted(each.trial for each in found) != list(range(1, rules.trials + 1)):
+            elif sorted(row.trial for row in found) != list(range(1, rules.trials + 1)):
                 fault = f"letter {letter}: has {len(found)} lines, not trials 1 to {rules.trials}"
-            elif len({each.diversity for each in found}) > 1:
+            elif len({row.diversity for row in found}) > 1:
                 fault = f"letter {letter}: a trial has another diversity than the first"
             if fault is not None:
                 raise ScoringError(f"{path}: team {team!r}, {fault}. Take the table from its source again.")
         results = {
             letter: LetterResults(
-                tuple(Entry(each.trial, each.stability) for each in found),
-                tuple(Entry(each.trial, each.similarity) for each in found),
+                tuple(Entry(row.trial, row.stability) for row in found),
+                tuple(Entry(row.trial, row.similarity) for row in found),
                 found[0].diversity,
             )
             for letter, found in letters.items()
         }
-        teams[team] = TeamResults(results, sum(not each.similarity for found in letters.values() for each in found))
+        teams[team] = TeamResults(results, sum(not row.similarity for found in letters.values() for row in found))
     return Tables(folder, teams, _read_published(folder / RESULT))
 
 
@@ -263,24 +266,24 @@ def table_names(tables: Tables, scores: ModelScores) -> dict[str, str]:
     The web page calls some teams otherwise; such a team is the one that has exactly its published digits, if only one
     has. A team that is in the tables under no name is left out.
     """
-    names = {each.team: each.team for each in tables.published if each.team in tables.teams}
-    for each in tables.published:
+    names = {row.team: row.team for row in tables.published if row.team in tables.teams}
+    for row in tables.published:
         same = [
             prompt.team
             for prompt in scores.prompts
             if prompt.team not in names.values()
-            and _to_digits(prompt.normalised, each.normalised) == each.normalised
-            and _to_digits(prompt.score, each.score) == each.score
+            and _to_digits(prompt.normalised, row.normalised) == row.normalised
+            and _to_digits(prompt.score, row.score) == row.score
         ]
-        if each.team not in names and len(same) == 1:
-            names[each.team] = same[0]
+        if row.team not in names and len(same) == 1:
+            names[row.team] = same[0]
     return names
 
 
 def published_baselines(tables: Tables, scores: ModelScores) -> frozenset[str]:
     """Return the teams, as the tables name them, that the published ranking marks as baselines."""
     names = table_names(tables, scores)
-    return frozenset(names[each.team] for each in tables.published if each.rank == UNRANKED and each.team in names)
+    return frozenset(names[row.team] for row in tables.published if row.rank == UNRANKED and row.team in names)
 
 
 def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Reproduction:
@@ -295,14 +298,14 @@ def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Rep
     comparison.add("weight", _texts(constants.weights, 1), _texts(computed.constants.weights, 1))
     comparison.add("sum", {"of the scores": plain(constants.total)}, {"of the scores": plain(computed.constants.total)})
     if tables.published:
-        names, prompts = table_names(tables, scores), {each.team: each for each in computed.prompts}
+        names, prompts = table_names(tables, scores), {prompt.team: prompt for prompt in computed.prompts}
         published, found = {}, {}
-        for each in (each for each in tables.published if each.rank != DISQUALIFIED):
-            published[each.team] = f"rank {each.rank}, {plain(each.normalised)}, {plain(each.score)}"
-            if prompt := prompts.pop(names.get(each.team, each.team), None):
-                normalised, score = _to_digits(prompt.normalised, each.normalised), _to_digits(prompt.score, each.score)
-                found[each.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
-        comparison.add("place", published, found | {team: f"rank {each.rank}" for team, each in prompts.items()})
+        for row in (row for row in tables.published if row.rank != DISQUALIFIED):
+            published[row.team] = f"rank {row.rank}, {plain(row.normalised)}, {plain(row.score)}"
+            if prompt := prompts.pop(names.get(row.team, row.team), None):
+                normalised, score = _to_digits(prompt.normalised, row.normalised), _to_digits(prompt.score, row.score)
+                found[row.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
+        comparison.add("place", published, found | {team: f"rank {prompt.rank}" for team, prompt in prompts.items()})
     return comparison
 
 

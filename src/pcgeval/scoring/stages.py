@@ -107,7 +107,7 @@ def read_measured(
         ScoringError: One of a letter's three files is missing, or all teams are disqualified.
     """
     rules = rules_of(params)
-    teams = [each.team for each in submissions if each.notes.disqualified is None]
+    teams = [submission.team for submission in submissions if submission.notes.disqualified is None]
     if not teams:
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
     results: dict[str, dict[str, TeamResults]] = {}

@@ -130,7 +130,7 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
 
 
 def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
-    rows = [each.vector for each in trials]
+    rows = [trial.vector for trial in trials]
     pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
     return DiversityFile(
         count=len(trials),
@@ -150,8 +150,8 @@ def _read_vectors(path: Path, vectors: Vectors) -> tuple[TrialVector, ...]:
         raise FileError(f"{path}: count is {content.count} of {len(content.predictions)} trials. Classify again.")
     predictions = content.predictions[: content.count]
     if vectors == "cls":
-        return tuple(TrialVector(trial=_tag(each), vector=each.embedding) for each in predictions)
-    ordered = [sorted(each.probabilities, key=lambda one: one.label) for each in predictions]
+        return tuple(TrialVector(trial=_tag(prediction), vector=prediction.embedding) for prediction in predictions)
+    ordered = [sorted(prediction.probabilities, key=lambda one: one.label) for prediction in predictions]
     if len({tuple(one.label for one in each) for each in ordered}) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
     return tuple(

@@ -183,7 +183,7 @@ def _classify_there(contents: Sequence[bytes], folder: Path, sha256: str, settin
     """Classify pictures on a worker of a cluster, which loads the classifier once."""
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    return _predictions(classifier.predict([_opened(each) for each in contents]))
+    return _predictions(classifier.predict([_opened(content) for content in contents]))
 
 
 def _opened(content: bytes) -> Image.Image:
@@ -215,5 +215,5 @@ def similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> Simi
         )
         for name, prediction in rows
     )
-    mean = rate([each.similarity for each in trials])
+    mean = rate([trial.similarity for trial in trials])
     return SimilarityFile(count=len(rows), rate=mean, trials=trials, predictions=predictions)

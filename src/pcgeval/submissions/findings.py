@@ -45,7 +45,7 @@ def note(place: str, text: str) -> SubmissionFinding:
 
 def in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
     """Return each finding once, errors first, then warnings, then notes."""
-    return sorted(dict.fromkeys(findings), key=lambda each: get_args(Severity).index(each.severity))
+    return sorted(dict.fromkeys(findings), key=lambda fromkey: get_args(Severity).index(fromkey.severity))
 
 
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:

@@ -209,7 +209,7 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         raise _unclear_start(folder, search, has_prompt=has_prompt)
     if has_prompt and notes.kind is None:
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    if alike := [each for each in names if notes.kind is None and _PROMPT_LIKE.fullmatch(each)]:
+    if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
         text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
         raise SubmissionError(f"{folder / alike[0]}: {text}.", alike[0], "prompt-name")
     if broken := next((file for file in files if file.fault), None):
@@ -237,7 +237,7 @@ def _unclear_start(folder: Path, search: EntrySearch, *, has_prompt: bool) -> Su
     if len(candidates) == 1:  # it was not taken because it cannot be read
         fault = candidates[0]
         return SubmissionError(f"{folder / fault.place}: {fault.fault}.{otherwise}", fault.place, "syntax")
-    named = [f"{each.place} {each.fault}" if each.fault else each.name for each in candidates]
+    named = [f"{candidate.place} {candidate.fault}" if candidate.fault else candidate.name for candidate in candidates]
     return SubmissionError(
         f"{folder}: it is not clear which file starts the program: {listed(named, 10)}. Name it in {notes}, such as "
         f"`entry: {candidates[0].name}`.{otherwise}"
