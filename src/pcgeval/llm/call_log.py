@@ -108,7 +108,8 @@ class CallLog:
         Raises:
             FileError: A recording cannot be read, or a line of it is no call; the message names it.
         """
-        self._folder, self._kept_in = folder, None if read_only else folder
+        self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
+        self._kept_in = None if read_only else self._folder
         self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
         self._calls: dict[str, LoggedCall] = {}
         self._recorded_failures: dict[str, LoggedCall] = {}
