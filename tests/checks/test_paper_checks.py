@@ -47,7 +47,7 @@ def value(evidence, key, path="out/results.json", **bounds):
 
 
 def test_every_paper_check_is_registered():
-    defined = {name for name, each in vars(paper_checks).items() if callable(each) and "evidence" in _parameters(each)}
+    defined = {name for name, var in vars(paper_checks).items() if callable(var) and "evidence" in _parameters(var)}
     registered = {name for name, check in CHECKS.items() if check.__module__ == paper_checks.__name__}
     assert {name for name in defined if not name.startswith("_")} == registered
 

@@ -25,9 +25,9 @@ def test_a_team_is_compared_with_the_median_and_the_best_other(evaluation):
     assert set(found) == {"builders", "zero-shot"}  # not the disqualified
     assert found["builders"].other.name == "zero-shot"
     assert found["zero-shot"].other.name == "builders"
-    for each, mirrored in zip(found["builders"].comparisons, found["zero-shot"].comparisons, strict=True):
-        assert (each.own, each.other) == (mirrored.other, mirrored.own)
-        assert each.median == mirrored.median == pytest.approx((each.own + each.other) / 2)
+    for comparison, mirrored in zip(found["builders"].comparisons, found["zero-shot"].comparisons, strict=True):
+        assert (comparison.own, comparison.other) == (mirrored.other, mirrored.own)
+        assert comparison.median == mirrored.median == pytest.approx((comparison.own + comparison.other) / 2)
     assert found["builders"].comparisons[-1].own == 3 / 8  # of its trials failed
 
 

@@ -56,10 +56,10 @@ def test_baselines_stand_unranked():
 @given(st.lists(st.sampled_from([0.0, 0.25, 0.5]), min_size=1, max_size=6))
 def test_a_rank_is_one_more_than_the_number_of_better_teams(diversities):
     rules = ScoringRules("A", 3)
-    results = one_model(**{f"t{place}": (0.5, 0.5, each) for place, each in enumerate(diversities)})
+    results = one_model(**{f"t{place}": (0.5, 0.5, diversity) for place, diversity in enumerate(diversities)})
     ranks = {prompt.team: prompt.rank for prompt in ranked_prompts(score_competition(results, rules).models[0], rules)}
-    for place, each in enumerate(diversities):
-        assert ranks[f"t{place}"] == 1 + sum(other > each for other in diversities)
+    for place, diversity in enumerate(diversities):
+        assert ranks[f"t{place}"] == 1 + sum(other > diversity for other in diversities)
 
 
 def test_quotes_in_names_are_doubled(tmp_path):

@@ -16,7 +16,7 @@ WITH_BAR = replace(RULES, baseline="base")
 
 def ranking_of(diversities, entrants, rules=RULES):
     """Rank teams that differ in their diversity alone: their totals are in the order of it."""
-    results = one_model(**{team: (0.5, 0.5, each) for team, each in diversities.items()})
+    results = one_model(**{team: (0.5, 0.5, diversity) for team, diversity in diversities.items()})
     return rank(score_competition(results, rules), entrants)
 
 

@@ -132,7 +132,9 @@ def _all_findings(params: "Params", *, full: bool) -> Iterator[CheckFinding]:
     yield from _attempt("rubric", JudgeSettings.checked, dict(params.rubric))
     to_do = _trials_to_do(params)
     yield from _disk_findings(params, to_do)
-    programs = {team: each.work for team, each in submissions.items() if isinstance(each.work, Program)}
+    programs = {
+        team: submission.work for team, submission in submissions.items() if isinstance(submission.work, Program)
+    }
     yield from _model_findings(params, to_do)
     if full or any(model.backend != "recorded" for model in params.models.values()):
         yield from _classifier_findings(params)

@@ -139,7 +139,9 @@ def _seen(found: Explanation) -> Iterator[str]:
         f"{probability.label} {100 * probability.probability:.2f} %"
         for probability in found.probabilities[:MOST_LETTERS]
     )
-    place = next(number for number, each in enumerate(found.probabilities, start=1) if each.label == letter)
+    place = next(
+        number for number, probability in enumerate(found.probabilities, start=1) if probability.label == letter
+    )
     yield f"likeliest: {likeliest}"
     yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
 

@@ -195,7 +195,7 @@ def _level_files(team: str, trial: Trial, level: LevelScore | None) -> Mapping[s
         "levels": level.xml.encode() if level and level.xml is not None else None,
         "images": png_bytes(level.image()) if level and level.simulated else None,
     }
-    return {trial_file(Path(stage), stage, team, trial).as_posix(): each for stage, each in contents.items()}
+    return {trial_file(Path(stage), stage, team, trial).as_posix(): content for stage, content in contents.items()}
 
 
 def summary(team: str, tried: Iterable[TriedTrial], vectors: str) -> tuple[LetterSummary, ...]:

@@ -31,7 +31,7 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
         FileError: A trial has no record, or is to be done again; run the generate stage first.
     """
     written = []
-    work = {team: each.work for team, each in load_submissions(params.teams, submissions).items()}
+    work = {team: submission.work for team, submission in load_submissions(params.teams, submissions).items()}
     for model in params.models:
         for team in params.teams:
             folder = stage_dir("raw", model, team)

@@ -56,7 +56,8 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
     model = Model(backend="recorded", name="none")
     runners = {
-        team: ProgramRunner(each, sandbox, limits, interpreter_for(each.folder)) for team, each in programs.items()
+        team: ProgramRunner(program, sandbox, limits, interpreter_for(program.folder))
+        for team, program in programs.items()
     }
 
     def start(team: str) -> tuple[str, str | None]:

@@ -37,9 +37,9 @@ def conversation(
     """
     messages = list(_messages(submission, trial, record))
     half = most // 2
-    for number, each in enumerate(messages):
+    for number, message in enumerate(messages):
         if len(messages) <= most or not half <= number < len(messages) - half:
-            yield ConversationMessage(each.speaker, shortened(each.text, LONGEST_MESSAGE))
+            yield ConversationMessage(message.speaker, shortened(message.text, LONGEST_MESSAGE))
         elif number == half:
             yield ConversationMessage("pcgeval", f"{len(messages) - 2 * half} messages are left out here")
 

@@ -307,7 +307,7 @@ def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | Non
     code = trial_file(stage_dir("intermediate", model, team), "intermediate", team, trial)
     calls: list[Call] = list(read_calls(read_text(code))) if code.exists() else []
     if simulated is None:
-        yield from (CalledBlock(number, each.text, "not simulated") for number, each in enumerate(calls, start=1))
+        yield from (CalledBlock(number, call.text, "not simulated") for number, call in enumerate(calls, start=1))
         return
     level = trial_file(stage_dir("levels", model, team), "levels", team, trial)
     blocks: tuple[Block, ...] = level_blocks(read_text(level)) if level.exists() else ()

@@ -96,7 +96,9 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     )
     for team in evaluation.teams:
         answers = len(team.leaves) * team.grade.votes
-        messages = sum(len(each) for key, each in evaluation.conversations.items() if key[0] == team.name)
+        messages = sum(
+            len(conversation) for key, conversation in evaluation.conversations.items() if key[0] == team.name
+        )
         yield (
             f"{TEAMS}/{team.name}.html",
             render_template(

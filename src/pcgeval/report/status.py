@@ -347,8 +347,8 @@ def _trial_seconds(
     """Return what a trial takes: as the team's own did, else the model's mean call times the calls that it makes."""
     if own := costs.get((model, team)):
         return own.seconds / own.trials
-    of_model = [each for (name, _), each in costs.items() if name == model]
-    of_team = [each for (_, name), each in costs.items() if name == team]
+    of_model = [cost for (name, _), cost in costs.items() if name == model]
+    of_team = [cost for (_, name), cost in costs.items() if name == team]
     if not of_model or not (of_team or (submission and isinstance(submission.work, Prompt))):
         return None
     calls = sum(each.calls for each in of_team) / sum(each.trials for each in of_team) if of_team else 1.0

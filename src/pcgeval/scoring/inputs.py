@@ -117,7 +117,7 @@ class CompetitionResults:
     def without(self, teams: Collection[str]) -> "CompetitionResults":
         """Return the results without some teams, which then take no part in the weights either."""
         kept = {
-            model: {team: each for team, each in results.items() if team not in teams}
+            model: {team: result for team, result in results.items() if team not in teams}
             for model, results in self.models.items()
         }
         return replace(self, models=kept)

@@ -155,8 +155,8 @@ def _read_vectors(path: Path, vectors: Vectors) -> tuple[TrialVector, ...]:
     if len({tuple(one.label for one in each) for each in ordered}) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
     return tuple(
-        TrialVector(trial=_tag(each), vector=tuple(one.probability for one in probabilities))
-        for each, probabilities in zip(predictions, ordered, strict=True)
+        TrialVector(trial=_tag(prediction), vector=tuple(one.probability for one in probabilities))
+        for prediction, probabilities in zip(predictions, ordered, strict=True)
     )
 
 
