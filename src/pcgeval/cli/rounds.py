@@ -42,7 +42,7 @@ def run_round(name: str, scheduler: str | None) -> None:
         FileError: An input is missing, or the folder exists and pcgeval did not make it.
         Exit: The evaluation ended before its end.
     """
-    with lock_folder(ROUNDS / name, STATE / "locks" / f"round-{state_name(ROUNDS / name)}.lock"):
+    with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
         with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")

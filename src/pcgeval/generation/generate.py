@@ -52,7 +52,6 @@ from pcgeval.core.trials import (
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.attempt import Attempt, Runner, TrialBackend, attempt, opened_runner
 from pcgeval.generation.environments import lock_requirements
-from pcgeval.generation.runners import PromptRunner
 from pcgeval.generation.snapshot import submission_snapshot
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
@@ -61,7 +60,7 @@ from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
-from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
+from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.requirements import RequirementsError
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
@@ -357,24 +356,6 @@ class _Generation:
                     "kept."
                 )
         return trial, record
-
-
-def replay_prompt(task: GenerationTask, trial: Trial, backend: Backend, log: CallLog) -> RecordedTrial:
-    """Return a prompt's trial as the stage makes it from a reply that was given before.
-
-    Args:
-        task: The prompt and the model.
-        trial: The trial.
-        backend: The recorded model; or any, whose reply to this request is in the log.
-        log: The calls that were made before.
-
-    Raises:
-        LlmError: The reply is not recorded.
-    """
-    assert isinstance(task.submission.work, Prompt)  # noqa: S101 - the caller knows
-    calls = TrialBackend(backend, log, task.submission.team, trial)
-    made = attempt(task, trial, PromptRunner(task.submission.work, task.limits), calls, contained=True)
-    return RecordedTrial(trial.letter, trial.number, *_response_and_record(task, trial, made))
 
 
 def _response_and_record(task: GenerationTask, trial: Trial, made: Attempt) -> tuple[str, TrialRecord]:

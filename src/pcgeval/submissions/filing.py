@@ -27,7 +27,7 @@ from pcgeval.submissions.team_names import name_findings, possible
 from pcgeval.submissions.validate import SubmissionCheck, check
 
 PARAMS = Path("params.yaml")
-LOCK = STATE / "locks" / "submit.lock"
+LOCK = STATE / "submit.lock"
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
 
