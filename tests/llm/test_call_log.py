@@ -114,12 +114,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         CallLog(tmp_path).find("k")
 
 
-def test_a_failed_call_is_kept_apart_and_answers_nothing(tmp_path: Path):
+def test_a_failed_call_is_kept_and_answers_nothing(tmp_path: Path):
     log = CallLog(tmp_path)
     log.append(failed("k"))
     assert log.find("k") is None
     assert CallLog(tmp_path).find("k", failed_too=True) is None
-    assert [path.parent.name for path in tmp_path.rglob("*.jsonl")] == ["failed"]
+    (path,) = tmp_path.rglob("*.jsonl")
+    assert list(read_recording(path)) == [failed("k")]
     assert log.used == (failed("k"),)
     log.append(answered("k"))
     assert CallLog(tmp_path).find("k") == answered("k")

@@ -16,8 +16,9 @@ again. A key answers for ever: removing the folder is the only way to forget a r
     log.used  # all calls that were found or appended, for `write_recording`
 
 Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
-copying files. A call that failed is kept apart, in `failed/`, and answers nothing. A recording is one file of the same
-lines, the failed calls among them, which replays a run: `RecordedModel` in llm/recorded.py, or `CallLog(None, [path])`.
+copying files. A call that failed is kept, too, but answers nothing: the next run makes it again. A recording is one
+file of the same lines, which replays a run, its failed calls too: see `RecordedModel` in llm/recorded.py, or
+`CallLog(None, [path])`.
 """
 
 import os
@@ -203,9 +204,8 @@ class CallLog:
         call = LoggedCall.model_validate_json(line)  # without what a file cannot hold, so that a replay is the same
         with self._lock:
             if self._kept_in is not None:
-                folder = self._kept_in if call.reply else self._kept_in / "failed"
                 try:
-                    _append(folder / self._name, line.encode())
+                    _append(self._kept_in / self._name, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
             call = self._calls.setdefault(call.key, call) if call.reply else self._calls.get(call.key, call)

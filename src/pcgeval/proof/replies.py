@@ -42,7 +42,7 @@ class KnownReplies(RecordedModel):
 
 
 def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
-    """Return the calls of a model in the call log; of a recorded model its recordings alone count.
+    """Return the answered calls of a model in the call log; of a recorded model its recordings alone count.
 
     Raises:
         OSError: A file of the log cannot be read.
@@ -52,7 +52,7 @@ def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
         for line in path.read_bytes().split(b"\n"):
             with suppress(ValidationError):  # a torn line, as of a run that was killed
                 calls.append(LoggedCall.model_validate_json(line))
-    return [call for call in calls if call.model == model.name]
+    return [call for call in calls if call.reply and call.model == model.name]
 
 
 def repeat_trials(
