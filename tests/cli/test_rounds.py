@@ -97,7 +97,7 @@ def test_a_round_is_not_made_again_while_it_is_evaluated(
 ):
     with_round(competition_folder(tmp_path, "http://127.0.0.1:9", PROMPT, letters="AB", trials=2), "AB")
     monkeypatch.chdir(tmp_path)
-    with lock_folder(ROUNDS / "midterm", STATE / "locks" / f"round-{state_name(ROUNDS / 'midterm')}.lock"):
+    with lock_folder(ROUNDS / "midterm", STATE / f"round-{state_name(ROUNDS / 'midterm')}.lock"):
         assert main(["run", "--round", "midterm"]) == 2
     assert f"process {os.getpid()}" in capsys.readouterr().err
     with lock_folder(SUBMISSIONS, LOCK):  # as `pcgeval submit` holds it

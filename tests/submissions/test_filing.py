@@ -187,7 +187,7 @@ def test_what_is_no_folder_is_not_replaced(competition, submit):
 
 
 def test_two_at_once_exclude_each_other(competition, submit):
-    with lock_folder(SUBMISSIONS, Path(".pcgeval/locks/submit.lock")):
+    with lock_folder(SUBMISSIONS, Path(".pcgeval/submit.lock")):
         assert f"process {os.getpid()}" in submit(competition / "alpha", code=2)
     assert submit(competition / "alpha")["folder"]
 
