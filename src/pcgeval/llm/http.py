@@ -26,6 +26,8 @@ from pcgeval.llm.retry import RetryPolicy, TransientError, UnreachableError
 
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
 TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the rest is bounded by the deadline
+# servers close a connection that is idle for 5 s (llama.cpp, uvicorn, Node): ours must not be about to be used then
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _T = TypeVar("_T")
 
 
@@ -50,7 +52,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self, silence: float) -> None:
         """Set the longest silence within an answer in seconds; the time until it begins is not bounded here."""
-        super().__init__(verify=certificates())
+        super().__init__(verify=certificates(), limits=_LIMITS)
         self._silence = silence
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

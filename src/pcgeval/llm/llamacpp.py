@@ -60,7 +60,7 @@ class LlamaCpp:
         self._digest: str | None = None
         self._server: Any = _start(path, context, threads or THREADS)
         endpoint = OpenAiServer(path.stem, f"{self._address}/v1", on_text=on_text)
-        self._model = ServedModel(path.stem, endpoint, RetryPolicy(requests=1))
+        self._model = ServedModel(path.stem, endpoint, RetryPolicy(requests=2, pause=0.1))
 
     def close(self) -> None:
         """Free the model's memory; it cannot be asked any more."""
