@@ -83,7 +83,7 @@ def test_what_a_program_prints_is_kept_and_shown(here: Path, capsys: pytest.Capt
         "print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')"
     )
     write_folder(here / "mine", prints)
-    with SlowOllama(0) as server:
+    with SlowOllama(0.3) as server:  # what is printed before the call is read before what follows it, on the other pipe
         assert main(words(server)) == 0
         first = capsys.readouterr().out
         assert main(words(server)) == 0

@@ -82,7 +82,7 @@ class ChatRequest:
         return sha256_json(values)
 
 
-OnText = Callable[[str], None]  # is given the pieces of replies while they come, from the threads that ask
+OnText = Callable[[str], None]  # is given the pieces of replies while they come, in a thread in the background
 
 
 class Backend(Protocol):
