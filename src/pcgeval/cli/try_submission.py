@@ -121,8 +121,9 @@ def try_submission(
 
     def score(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         response = trial_file(raw, "raw", team, trial)
+        text = read_text(response)
         if record.reason is None:
-            level = score_level(read_text(response), trial.letter, classifier, params.physics, read_as="response")
+            level = score_level(text, trial.letter, classifier, params.physics, read_as="response")
         else:
             level = LevelScore(
                 letter=trial.letter,
@@ -134,7 +135,7 @@ def try_submission(
         output.put(_level_files(team, trial, level))
         picture = trial_file(folder / "images", "images", team, trial) if level.simulated else None
         printed = folder / printed_name(team, trial)
-        supplied = supplied_blocks(submission.work, trial.letter, read_text(response), record)
+        supplied = supplied_blocks(submission.work, trial.letter, text, record)
         report(
             TriedTrial(
                 trial, record, response, level, picture, printed if printed.is_file() else None, supplied, is_new

@@ -119,9 +119,8 @@ def _end_with_dvc() -> None:
     """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
     with contextlib.suppress(psutil.NoSuchProcess):
         parents = psutil.Process().parents()
-        dvc = next(
-            parent for parent in parents if parent.name() not in _SHELLS
-        )  # most shells make way for what they start
+        # most shells make way for what they start
+        dvc = next(parent for parent in parents if parent.name() not in _SHELLS)
         while dvc.is_running() and dvc.status() != psutil.STATUS_ZOMBIE:
             time.sleep(_PARENT_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

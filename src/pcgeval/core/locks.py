@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -102,10 +102,12 @@ def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
 
 def _locked_file(lock: Path) -> int | None:
     """Return the lock's file, locked; None if another one holds it, or has removed it since it was opened."""
-    file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    with suppress(BlockingIOError, FileNotFoundError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(file), lock.stat()):
-            return file
-    os.close(file)
+    with ExitStack() as stack:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        stack.callback(os.close, file)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file), lock.stat()):
+                stack.pop_all()
+                return file
     return None

@@ -15,7 +15,7 @@ from pcgeval.sandbox.sandbox import Sandbox, SandboxedProcess
 from pcgeval.submissions.lint import unseeded_random
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.requirements import REQUIREMENTS
-from pcgeval.submissions.sources import python_files
+from pcgeval.submissions.sources import RANDOM, python_files
 
 GUEST = Path(__file__).parent / "guest"  # the interface packages that the program imports
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
@@ -76,7 +76,7 @@ class ProgramRunner:
         """
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
-        self._flags = unseeded_random(list(python_files(program.folder)))
+        self._flags = unseeded_random(list(python_files(program.folder, RANDOM)))
         self._keep_output = keep_output
 
     def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:

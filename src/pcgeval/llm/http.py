@@ -32,7 +32,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class Exchange:
+class HttpExchange:
     """What one exchange saw of its answers.
 
     Attributes:
@@ -44,7 +44,7 @@ class Exchange:
     has_begun: bool = False
 
 
-_exchange: ContextVar[Exchange] = ContextVar("_exchange")
+_exchange: ContextVar[HttpExchange] = ContextVar("_exchange")
 
 
 class BoundedTransport(httpx.AsyncHTTPTransport):
@@ -71,7 +71,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
 
 
 class _LimitedStream(httpx.AsyncByteStream):
-    def __init__(self, stream: httpx.AsyncByteStream, exchange: Exchange) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, exchange: HttpExchange) -> None:
         self._stream, self._exchange = stream, exchange
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -111,14 +111,14 @@ class HttpServer:
         self.name, self.address = name, address
         self._stream, self._silence = stream, silence
 
-    def _run(self, deadline: float, work: Callable[[Exchange], Awaitable[_T]]) -> _T:
+    def _run(self, deadline: float, work: Callable[[HttpExchange], Awaitable[_T]]) -> _T:
         """Run one exchange until the deadline, a time of the monotonic clock.
 
         Raises:
             UnreachableError: Nobody listens.
             TransientError: The deadline passed, the exchange broke off, or the answer is not the interface's.
         """
-        exchange = Exchange()
+        exchange = HttpExchange()
 
         async def run() -> _T:
             _exchange.set(exchange)

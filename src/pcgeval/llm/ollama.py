@@ -12,7 +12,7 @@ import httpx
 import ollama
 
 from pcgeval.core.untrusted import listed
-from pcgeval.llm.http import TIMEOUT, BoundedTransport, Exchange, HttpServer, each_part
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpExchange, HttpServer, each_part
 from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, OnText, Option, ServerFaultError
 from pcgeval.llm.retry import RetryPolicy, TransientError
@@ -137,7 +137,7 @@ class OllamaServer(HttpServer):
         return reply
 
     def _asked(self, deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
-        async def answered(exchange: Exchange) -> _T:
+        async def answered(exchange: HttpExchange) -> _T:
             try:
                 return await work()
             except ollama.ResponseError as error:

@@ -23,7 +23,7 @@ import httpx
 from pcgeval.core.console import print_stderr
 from pcgeval.core.packages import packages_for
 from pcgeval.core.profiles import TOKEN_FIELDS
-from pcgeval.llm.http import TIMEOUT, BoundedTransport, Exchange, HttpServer, each_part
+from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpExchange, HttpServer, each_part
 from pcgeval.llm.protocol import (
     CallError,
     ChatReply,
@@ -251,7 +251,7 @@ class OpenAiServer(HttpServer):
             ) from error
 
     def _asked(self, deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
-        async def answered(exchange: Exchange) -> _T:
+        async def answered(exchange: HttpExchange) -> _T:
             try:
                 return await work()
             except openai.APIStatusError as error:

@@ -68,7 +68,7 @@ def find_entry(folder: Path, files: Sequence[PythonFile]) -> EntrySearch:
     elif len(candidates) > 1 and any(file.fault for file in candidates):
         best = []
     else:
-        best = next((files for files in by_rank if files), [])
+        best = next((group for group in by_rank if group), [])
     entry = best[0].name if len(best) == 1 and not best[0].fault else None
     idle = tuple(file for file in files if file.loop and not candidates)
     return EntrySearch(entry, candidates, idle)

@@ -30,7 +30,7 @@ from pcgeval.core.untrusted import (
 from pcgeval.submissions.lint import EntrySearch, find_entry
 from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
-from pcgeval.submissions.sources import PythonFile, python_files
+from pcgeval.submissions.sources import ENTRY, PythonFile, python_files
 
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
@@ -190,7 +190,7 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
     Args:
         folder: The submission's folder.
         notes: What its submission.yaml says.
-        files: Its Python files, if they are known already.
+        files: All its Python files, if they are known already.
 
     Raises:
         SubmissionError: There is neither, or it is not clear which file starts the program.
@@ -199,8 +199,7 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         return Program(folder, _checked_entry(folder, notes.entry))
     if notes.kind == "prompt":
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    files = list(python_files(folder)) if files is None else files
-    search = find_entry(folder, files)
+    search = find_entry(folder, list(python_files(folder, ENTRY)) if files is None else files)
     if search.entry is not None:
         return Program(folder, _checked_entry(folder, search.entry))
     names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not
@@ -212,7 +211,7 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
     if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
         text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
         raise SubmissionError(f"{folder / alike[0]}: {text}.", alike[0], "prompt-name")
-    if broken := next((file for file in files if file.fault), None):
+    if broken := next((file for file in files or python_files(folder) if file.fault), None):
         text = f"{broken.fault}. Correct it: no other file here starts a program."
         raise SubmissionError(f"{folder / broken.place}: {text}", broken.place, "syntax")
     missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"

@@ -28,6 +28,9 @@ _MAX_DOTTED = 200  # characters of a dotted name
 _README_NAMES = ("readme.md", "readme.txt", "readme.rst", "readme")  # in lower case, the best first
 _FOREIGN_FOLDERS = {"__pycache__", "__MACOSX", "site-packages", "node_modules", *INTERFACE_PACKAGES}
 _INTERFACE = re.compile(rb"TrialLoop|run_evaluation")
+ANY = re.compile(rb"")
+ENTRY = re.compile(rb"TrialLoop|run_evaluation|__main__")  # stands in every file that may start a program
+RANDOM = re.compile(rb"random|secrets|uuid")  # stands in every file that draws random numbers
 _PLAIN_ENCODINGS = {
     codecs.lookup(name).name
     for name in (
@@ -102,10 +105,14 @@ def readme_among(names: Iterable[str]) -> str | None:
     return next((spelt[name] for name in _README_NAMES if name in spelt), None)
 
 
-def python_files(folder: Path) -> Iterator[PythonFile]:
+def python_files(folder: Path, telltale: re.Pattern[bytes] = ANY) -> Iterator[PythonFile]:
     """Yield a program's own Python files, those at the top first; links and the interface's packages are left out.
 
     The first file beyond MAX_PARSED_BYTES has a fault and is the last.
+
+    Args:
+        folder: The program's folder.
+        telltale: Only files in which it is found are parsed, counted and yielded, and those that cannot be read.
     """
 
     def is_own(path: str) -> bool:
@@ -119,6 +126,8 @@ def python_files(folder: Path) -> Iterator[PythonFile]:
             content = read_bounded(folder / name, MAX_SOURCE_BYTES)
         except UntrustedFileError as error:
             yield PythonFile(name, error.reason, name, is_read=False)
+            continue
+        if not telltale.search(content.replace(b"\0", b"")):  # without its NULs, UTF-16 text shows its words, too
             continue
         budget -= len(content)
         if budget < 0:

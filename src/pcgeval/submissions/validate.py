@@ -131,20 +131,18 @@ def _check_contents(
             text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
             findings.append(warning(PROMPT_FILE, text))
     if work is not None:
-        findings += _work_findings(work, limits, files)
+        findings += work_findings(work, limits, files)
     elif files:
         findings += [finding for finding in _program_findings(folder, None, files) if finding.place != place]
     return work
 
 
-def work_findings(work: Prompt | Program, limits: Limits) -> list[SubmissionFinding]:
-    """Return what is wrong with a prompt, or with a program's files and packages."""
-    files = list(python_files(work.folder)) if isinstance(work, Program) else []
-    return _work_findings(work, limits, files)
-
-
-def _work_findings(work: Prompt | Program, limits: Limits, files: Sequence[PythonFile]) -> list[SubmissionFinding]:
+def work_findings(
+    work: Prompt | Program, limits: Limits, files: Sequence[PythonFile] | None = None
+) -> list[SubmissionFinding]:
+    """Return what is wrong with a prompt, or with a program's packages and its files, which may be known already."""
     if isinstance(work, Program):
+        files = list(python_files(work.folder)) if files is None else files
         return _program_findings(work.folder, work.entry, files)
     faults = prompt_findings(work.text, limits.prompt_words)
     return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
