@@ -220,7 +220,7 @@ def test_a_file_that_would_be_an_option_of_python_is_no_entry(folder: Path):
         ("[1, 2]", "Known keys"),
         ("0", "Known keys"),
         ("kind: poem", "kind: Input should be 'prompt' or 'program'"),
-        ("title: 9" + "9" * 5000, "Exceeds the limit"),
+        ("title: 9" + "9" * 5000, "digits"),
     ],
 )
 def test_hostile_notes_are_refused(folder: Path, notes: str, words: str):

@@ -15,8 +15,8 @@ from pathlib import Path
 from distributed import CancelledError, Client, Future, KilledWorker, Worker, WorkerPlugin
 from distributed.comm.core import CommClosedError
 
-from pcgeval.core.files import sha256_file, sha256_json, write_bytes
-from pcgeval.core.packages import installed_versions
+from pcgeval.core.files import write_bytes
+from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.parallel import AHEAD, RECEIVED, ClusterError, Item, Result, Work
 
 ROOM_SECONDS = 1.0  # between two looks at how many workers there are
@@ -29,11 +29,9 @@ PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetenso
 @cache
 def environment() -> dict[str, str]:
     """Return what a result is computed with: the versions of Python and packages, and a hash of pcgeval's modules."""
-    package = Path(__file__).parents[1]
-    modules = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
     return {
         "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "pcgeval": sha256_json([[name, sha256_file(package / name)] for name in modules])[:12],
+        "pcgeval": source_sha256("")[:12],
         **installed_versions(*PACKAGES),
     }
 

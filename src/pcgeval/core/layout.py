@@ -49,10 +49,7 @@ SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
 # the rules of .dvcignore
-DVC_IGNORED = (
-    *("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore"),
-    ".DS_Store",
-)
+DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 # pcgeval's own classifier, rubric and example paper: inside the package if it is installed, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
 PACKAGED_DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parents[1] / "data"

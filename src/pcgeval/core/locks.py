@@ -1,12 +1,10 @@
 """Lock a folder, so that two runs never work on it at once, or one thing, so that nothing is done twice."""
 
 import errno
-import fcntl
 import json
 import os
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -88,26 +86,13 @@ def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
         TimeoutError: The lock was held all that time.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
-    ends = time.monotonic() + seconds
-    while (file := _locked_file(lock)) is None:
-        if time.monotonic() >= ends:
-            raise TimeoutError(errno.ETIMEDOUT, f"was locked for {seconds:g} s", str(lock))
-        time.sleep(_POLL_SECONDS)
+    file = FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS)
+    try:
+        file.acquire()
+    except Timeout:
+        raise TimeoutError(errno.ETIMEDOUT, f"was locked for {seconds:g} s", str(lock)) from None
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
-        os.close(file)
-
-
-def _locked_file(lock: Path) -> int | None:
-    """Return the lock's file, locked; None if another one holds it, or has removed it since it was opened."""
-    with ExitStack() as stack:
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        stack.callback(os.close, file)
-        with suppress(BlockingIOError, FileNotFoundError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(file), lock.stat()):
-                stack.pop_all()
-                return file
-    return None
+        lock.unlink(missing_ok=True)  # while it is held: who opened the removed file notices and opens a new one
+        file.release()

@@ -68,7 +68,7 @@ def installed_versions(*names: str) -> dict[str, str]:
 
 @functools.cache
 def source_sha256(*packages: str) -> str:
-    """Return one SHA-256 over the modules of some packages of pcgeval, such as `evaluator`."""
+    """Return one SHA-256 over the modules of some packages of pcgeval, such as `evaluator`; "" is all of it."""
     source = Path(__file__).parents[1]
     modules = sorted(path for package in packages for path in (source / package).rglob("*.py"))
     return sha256_json([[path.relative_to(source).as_posix(), sha256_file(path)] for path in modules])

@@ -3,7 +3,6 @@
 import difflib
 import re
 import string
-from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -14,14 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, f
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
 from pcgeval.core.profiles import ModelProfile, known_profile
-from pcgeval.core.untrusted import printable_line, read_bounded
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text
 
 PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
 _MAX_BYTES = 2**18
-_MAX_VALUE = 1000  # characters; of longer numbers not even a message can be made
-_MAX_DEPTH = 20  # mappings and lists in one another
+_SHOWN = 200  # characters of a refused value in a message
 _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
@@ -280,7 +278,6 @@ class Params(_Section):
         self._check_endpoints()
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
-        self._check_stage_names()
         if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
             raise ValueError(
                 f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
@@ -288,7 +285,7 @@ class Params(_Section):
         return self
 
     def _check_endpoints(self) -> None:
-        """Refuse two endpoints under one name: nothing but the name identifies a model that reports no digest."""
+        """Refuse two endpoints under one name: only the name identifies a model that reports no digest."""
         owners: dict[str, str] = {}
         for key, model in self.models.items():
             other = owners.setdefault(model.name, key) if model.backend == "openai" else key
@@ -297,18 +294,6 @@ class Params(_Section):
                     f"models {other!r} and {key!r}: both are named {model.name!r}, but have different base_url, "
                     "so their replies could not be told apart; give the models different names"
                 )
-
-    def _check_stage_names(self) -> None:
-        """DVC names a stage `<model>-<team>` and silently drops one of two that come out alike."""
-        owners: dict[str, str] = {}
-        for team in self.teams:
-            for model in self.models:
-                other = owners.setdefault(f"{model}-{team}", team)
-                if other != team:
-                    raise ValueError(
-                        f"teams {other!r} and {team!r}: with the models' names both give the stage {model}-{team}; "
-                        "rename one of them"
-                    )
 
 
 def team_name_fault(name: str) -> str | None:
@@ -326,65 +311,26 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
     Raises:
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
-    loader_class = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        with path.open("rb") as file:  # YAML names the file in its messages
-            loader = loader_class(file)
-            root = loader.get_single_node()
-            repeated = sorted(_repeated_keys(root))
-            values = None if root is None else loader.construct_document(root)
-    except OSError as error:
-        raise ParamsError(
-            f"{path}: cannot be read ({error.strerror}). Run this in a competition's folder, which is a clone of "
-            "pcgeval's repository."
-        ) from error
-    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:  # all of them PyYAML's
-        raise ParamsError(f"{path}: not valid YAML: {' '.join(str(error).split())}. Correct that line.") from error
-    if repeated:
-        raise ParamsError("\n".join(f"{path}: line {line}: {fault}" for line, fault in repeated))
-    return parse_params(values, str(path))
+    return _load(path, allow_aliases=True)
 
 
 def load_untrusted_params(path: Path) -> Params:
-    """Read and check the params.yaml of a stranger; raises ParamsError, also for what takes memory or hours to read."""
-    if not path.exists():
-        return load_params(path)  # which says what to do
-    depth = 0
+    """Read and check the params.yaml of a stranger, in which aliases are refused; raises ParamsError."""
+    return _load(path, allow_aliases=False)
+
+
+def _load(path: Path, *, allow_aliases: bool) -> Params:
     try:
-        for event in yaml.parse(read_bounded(path, _MAX_BYTES, follow_link=True), yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                raise ParamsError(f"{path}: has an alias (*name), which is not read. Write out what it stands for.")
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > _MAX_VALUE:
-                raise ParamsError(f"{path}: has a value of over {_MAX_VALUE} characters. Shorten it.")
-            if depth > _MAX_DEPTH:
-                raise ParamsError(f"{path}: is nested more than {_MAX_DEPTH} deep. Correct it.")
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ParamsError(f"{path}: is not YAML ({printable_line(str(error))}). Correct it.") from error
-    return load_params(path)
-
-
-def _repeated_keys(root: yaml.Node | None) -> Iterator[tuple[int, str]]:
-    """Yield the line and the fault of each key that stands again in its mapping: PyYAML would take the last one."""
-    nodes = [("", root)]
-    visited: set[int] = set()  # an alias can lead back to a node above it
-    while nodes:
-        prefix, node = nodes.pop()
-        if id(node) in visited:
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            nodes += [(f"{prefix}{index}.", value) for index, value in enumerate(node.value)]
-        elif isinstance(node, yaml.MappingNode):
-            first_lines: dict[tuple[str, str], int] = {}
-            for key, value in node.value:
-                name, line = f"{prefix}{key.value}", key.start_mark.line + 1
-                nodes.append((f"{name}.", value))
-                first_line = first_lines.get((key.tag, name))
-                if first_line is None:
-                    first_lines[key.tag, name] = line
-                else:
-                    yield line, f"{name!r} is given twice, first in line {first_line}. Remove one of them."
+        text = read_bounded_text(path, _MAX_BYTES, follow_link=True)
+    except UntrustedFileError as error:
+        raise ParamsError(
+            f"{path}: {error.reason}. Run this in a competition's folder, which is a clone of pcgeval's repository."
+        ) from error
+    try:
+        values = parse_yaml(text, allow_aliases=allow_aliases)
+    except ValueError as error:
+        raise ParamsError(f"{path}: not valid YAML: {printable_line(str(error))}. Correct it.") from error
+    return parse_params(values, str(path))
 
 
 def add_team(team: str, path: Path = Path("params.yaml")) -> None:
@@ -440,7 +386,7 @@ def _explain(fault: dict[str, Any]) -> str:
     if fault["type"] == "missing":
         return f"{place!r} is missing. Add it."
     message = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message} (found {fault['input']!r})." if place else f"{message}."
+    return f"{place}: {message} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{message}."
 
 
 def _known_keys(place: tuple[Any, ...]) -> list[str]:
@@ -455,5 +401,5 @@ def _known_keys(place: tuple[Any, ...]) -> list[str]:
         if names_follow:
             section = get_args(annotation)[1]
         else:  # a section, or one that may be missing
-            section = next((each for each in get_args(annotation) if each is not NoneType), annotation)
+            section = next((part for part in get_args(annotation) if part is not NoneType), annotation)
     return sorted(section.model_fields)

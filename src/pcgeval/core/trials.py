@@ -13,7 +13,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_bytes, to_json, write_json
+from pcgeval.core.files import sha256_bytes, to_json, unsynced, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import read_stage_file, refusal
 from pcgeval.core.untrusted import well_formed
@@ -253,9 +253,9 @@ def write_trial(folder: Path, team: str, trial: Trial, response: str, record: Tr
     path = trial_file(folder, "raw", team, trial)
     values = _RECORD.dump_python(record, exclude_defaults=True)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_unsynced(path, response)
-        _write_unsynced(record_path(folder, team, trial), to_json(values) + "\n")
+        with unsynced():
+            write_text(path, response)
+            write_json(record_path(folder, team, trial), values)
     except OSError as error:
         raise FileError(
             f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
@@ -342,14 +342,3 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
                 raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
             trials[Trial(each.letter, each.trial)] = each
     return trials
-
-
-def _write_unsynced(path: Path, text: str) -> None:
-    """Write a file whole or not at all, but let the system choose when it reaches the disk."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(well_formed(text).encode("utf-8"))
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

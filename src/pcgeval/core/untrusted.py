@@ -22,6 +22,7 @@ FaultKind = Literal["missing", "not regular", "too large", "malformed", "system"
 MAX_ENTRIES = 100_000  # files and folders in a tree
 MAX_DEPTH = 40  # folders in one another
 MAX_LINE = 300  # characters of a name or a message that is shown
+_MAX_DIGITS = 100  # of a number in YAML
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # control characters but tab and line ends, and what changes the direction of the text or cannot be seen: with these, a
 # page could be made to say something else than it does
@@ -137,31 +138,41 @@ def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> A
         raise UntrustedFileError(path, "malformed", reason, "Correct it.") from error
 
 
-def parse_yaml(text: str, *, refuse_repeats: bool = False) -> Any:
+def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
     """Return the value of a YAML document; None for an empty one.
 
-    Aliases are refused: a few of them can stand for more text than there is memory.
+    A key that stands twice in a mapping is refused, and so is a number of more digits than a message could show.
 
     Args:
         text: The document.
-        refuse_repeats: Whether a key may not stand twice in a mapping; else the last one counts.
+        allow_aliases: Whether `*name` may stand for a value. A few aliases can stand for more text than there is
+            memory, so a stranger's document has none.
 
     Raises:
-        ValueError: It is no such document; the message says why.
+        ValueError: It is no such document; the message says why, with the line where that is known.
     """
     import yaml  # noqa: PLC0415 - only a few commands read any
 
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            if self.check_event(yaml.AliasEvent):
+            if not allow_aliases and self.check_event(yaml.AliasEvent):
                 raise yaml.YAMLError("an alias (`*name`) is not read; write it out")
             return super().compose_node(parent, index)
 
         def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
             node = super().compose_mapping_node(anchor)
-            keys = [str(key.value)[:200] for key, _ in node.value]
-            if refuse_repeats and len(set(keys)) < len(keys):
-                raise yaml.YAMLError(f"{max(keys, key=keys.count)!r} stands twice; keep one")
+            lines: dict[str, int] = {}
+            for key, _ in node.value:
+                name, line = str(key.value)[:200], key.start_mark.line + 1
+                if name in lines:
+                    raise yaml.YAMLError(f"line {line}: {name!r} stands twice, first in line {lines[name]}; keep one")
+                lines[name] = line
+            return node
+
+        def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+            node = super().compose_scalar_node(anchor)
+            if node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS:
+                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a number has over {_MAX_DIGITS} digits")
             return node
 
     try:

@@ -84,7 +84,7 @@ def _faults(name: str, check: LeafCheck, named: _Named, taken: Container[str], l
 
 def _read_checks(path: Path, text: str) -> dict[str, LeafCheck]:
     try:
-        values = parse_yaml(text, refuse_repeats=True)
+        values = parse_yaml(text)
         return _CHECKS.validate_python({} if values is None else values)
     except ValidationError as error:
         faults = [
