@@ -3,21 +3,24 @@
 import contextlib
 import gc
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import psutil
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import unsynced
 from pcgeval.core.packages import missing_package
-from pcgeval.core.untrusted import printable_text
+from pcgeval.core.untrusted import printable_line, printable_text
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
@@ -29,9 +32,9 @@ _GARBAGE = 100_000  # new objects between two searches for cycles, which took a 
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
 
 
-def print_stderr(text: str, end: str = "\n") -> None:
+def print_stderr(text: str) -> None:
     """Print a message for people; control characters, which may quote a hostile text, become U+FFFD."""
-    sys.stderr.write(printable_text(text) + end)
+    sys.stderr.write(f"{printable_text(text)}\n")
 
 
 def exit_code_of(action: Callable[[], int | None], command: str) -> int:
@@ -127,16 +130,17 @@ def _end_with_dvc() -> None:
 
 
 class StatusLine:
-    """Show on stderr what is under way: on a terminal in one line that is rewritten, elsewhere in lines now and then.
+    """Show on stderr what is under way: on a terminal in a line that changes, elsewhere in lines now and then.
 
     Several threads may use it. As a context manager, it removes its line at the end, and threads that still run show
-    nothing more.
+    no more.
     """
 
     def __init__(self, *, every: float = 5.0) -> None:
-        """Show nothing yet; `every` is the shortest time between lines about the same activity, in seconds."""
+        """Show no activity yet; `every` is the shortest time between lines about the same activity, in seconds."""
         self.every = every
-        self._activity, self._printed, self._is_open, self._has_ended = "", 0.0, False, False
+        self._activity, self._printed, self._has_ended = "", 0.0, False
+        self._line: Status | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -144,41 +148,44 @@ class StatusLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show nothing more."""
-        with self._lock:
-            self._has_ended = True
+        """End the line."""
+        self._has_ended = True
         self.clear()
 
     def show(self, activity: str, detail: str = "") -> None:
         """Show an activity, and how far it is; other words for the activity are shown at once."""
-        is_terminal, now = sys.stderr.isatty(), time.monotonic()
+        text, now = printable_line(f"{activity}{detail}"), time.monotonic()
         with self._lock:
             if self._has_ended:
                 return
-            if activity == self._activity and now - self._printed < (0.1 if is_terminal else self.every):
-                return
-            self._activity, self._printed, self._is_open = activity, now, is_terminal
-            _print_over(f"{activity}{detail}", end="\r" if is_terminal else "\n")
+            if sys.stderr.isatty():
+                self._show_line(text)
+            elif activity != self._activity or now - self._printed >= self.every:
+                print_stderr(text)
+                self._activity, self._printed = activity, now
 
     def clear(self) -> None:
         """Make room for other output: the line on a terminal is removed."""
         with self._lock:
-            if self._is_open:
-                _print_over("", end="\r")
-            self._activity, self._is_open = "", False
+            if self._line is not None:
+                self._line.stop()
+            self._line, self._activity = None, ""
 
+    def _show_line(self, text: str) -> None:
+        from rich.console import Console  # noqa: PLC0415 - rich takes a while to import, and only a terminal shows it
+        from rich.text import Text  # noqa: PLC0415
 
-def _print_over(line: str, end: str) -> None:
-    """Print a line; on a terminal it is cut to its width and covers the line before, also a longer one."""
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns - 1
-        line = line[:width].ljust(width)
-    print_stderr(line, end=end)
-    sys.stderr.flush()
+        if self._line is None:
+            self._line = Console(stderr=True).status("")
+            self._line.start()
+        self._line.update(Text(text))
 
 
 class Progress:
-    """Count finished items on stderr: on a terminal in one line that is rewritten, elsewhere every few seconds."""
+    """Count finished items on stderr: on a terminal in a bar, elsewhere in a line every few seconds.
+
+    It is a context manager; the bar ends with it.
+    """
 
     def __init__(self, title: str, total: int | None, *, every: float = 5.0, failed_as: str = "failed") -> None:
         """Start counting to `total`, if that is known.
@@ -189,9 +196,30 @@ class Progress:
             every: The shortest time between plain lines, in seconds.
             failed_as: The word for items that failed.
         """
-        self.title, self.total, self.every, self.failed_as = title, total, every, failed_as
-        self.done = self.failed = self.tokens = self._kept = 0
+        self.title, self.total, self.every, self.failed_as = printable_line(title), total, every, failed_as
+        self.done = self.failed = self.tokens = self._repeated = 0
         self._started = self._printed = time.monotonic()
+        self._show: Callable[..., None] | None = None  # changes the bar, while there is one
+        self._end: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        """Show the bar on a terminal."""
+        if sys.stderr.isatty():
+            from rich.console import Console  # noqa: PLC0415 - as above
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
+            from rich.progress import Progress as Bar  # noqa: PLC0415
+
+            title = TextColumn("{task.description}", markup=False)
+            note = TextColumn("{task.fields[note]}", markup=False)
+            bar = Bar(title, BarColumn(bar_width=20), MofNCompleteColumn(), note, console=Console(stderr=True))
+            task = bar.add_task(self.title, total=self.total, note="")
+            self._show, self._end = partial(bar.update, task), bar.stop
+            bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the bar."""
+        self._end()
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, kept: bool = False) -> None:
         """Count one finished item.
@@ -205,30 +233,30 @@ class Progress:
         self.done += 1
         self.tokens += tokens
         self.failed += failed
-        self._kept += kept
-        now = time.monotonic()
-        is_terminal, is_last = sys.stderr.isatty(), self.done == self.total
-        if not is_last and now - self._printed < (0.2 if is_terminal else self.every):
+        self._repeated += kept
+        if self._show is not None:
+            self._show(completed=self.done, note=self._figures(note))
             return
-        self._printed = now
-        goal = "" if self.total is None else f"/{self.total}"
-        parts = [f"{self.title}: {self.done}{goal}", *self._rate(now - self._started)]
-        if self.tokens:
-            parts.append(f"{self.tokens} tokens")
-        if self.failed:
-            parts.append(f"{self.failed} {self.failed_as}")
-        line = f"{', '.join(parts)}{f' ({note})' if note else ''}".replace("\n", " ")
-        _print_over(line, end="\n" if is_last or not is_terminal else "\r")
+        now, is_last = time.monotonic(), self.done == self.total
+        if is_last or now - self._printed >= self.every:
+            self._printed = now
+            goal = "" if self.total is None else f"/{self.total}"
+            figures = self._figures(note)
+            print_stderr(f"{self.title}: {self.done}{goal}{', ' if figures else ''}{figures}")
 
-    def _rate(self, seconds: float) -> list[str]:
-        new = self.done - self._kept
-        if not new:
-            return []
-        rate = new / max(seconds, 1e-9)
-        words = [f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"]
-        if self.total is not None and self.done < self.total:
-            words.append(f"about {duration((self.total - self.done) / rate)} left")
-        return words
+    def _figures(self, note: str) -> str:
+        """Return pace, time left, tokens, failures and the note on one line."""
+        figures = []
+        if new := self.done - self._repeated:
+            rate = new / max(time.monotonic() - self._started, 1e-9)
+            figures.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
+            if self.total is not None and self.done < self.total:
+                figures.append(f"about {duration((self.total - self.done) / rate)} left")
+        if self.tokens:
+            figures.append(f"{self.tokens} tokens")
+        if self.failed:
+            figures.append(f"{self.failed} {self.failed_as}")
+        return printable_line(", ".join(figures) + (f" ({note})" if note else ""))
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
