@@ -55,14 +55,6 @@ def test_lone_surrogates_become_replacement_characters(tmp_path: Path):
     assert files.read_text(tmp_path / "text") == "a\ufffdb\r\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000, b"1" * 10_000])
-def test_what_is_no_json_is_named(tmp_path: Path, content: bytes):
-    path = tmp_path / "value.json"
-    path.write_bytes(content)
-    with pytest.raises(files.FileError, match=r"value\.json"):
-        files.read_json(path)
-
-
 def test_a_file_with_the_same_content_is_not_written_again(tmp_path: Path):
     path = tmp_path / "folder" / "file"
     files.write_bytes(path, b"one")

@@ -52,15 +52,6 @@ def test_the_number_of_a_killed_process_that_another_one_has_now_is_no_holder(tm
     assert lock_holder(lock) is None
 
 
-def test_a_lock_is_given_back(tmp_path: Path):
-    lock = tmp_path / "alpha.lock"
-    for _ in range(2):
-        with lock_folder(Path("a"), lock), pytest.raises(FolderBusyError), lock_folder(Path("a"), lock):
-            pytest.fail("both hold the lock")
-    with lock_folder(Path("a"), lock), lock_folder(Path("b"), tmp_path / "beta.lock"):
-        pass
-
-
 def test_a_lock_is_not_inherited_by_what_is_started(tmp_path: Path):
     """A program that outlives its run must not keep the next run out."""
     lock = tmp_path / "alpha.lock"

@@ -57,10 +57,6 @@ def test_everything_is_done_once(threads: int):
     assert sorted(map_in_threads(lambda item: item * 2, range(20), threads, threading.Event())) == list(range(0, 40, 2))
 
 
-def test_nothing_to_do():
-    assert list(map_in_threads(str, [], 3, threading.Event())) == []
-
-
 def test_as_many_at_once_as_told():
     all_in = threading.Barrier(3, timeout=30)
     assert sorted(map_in_threads(lambda item: (all_in.wait(), item)[1], range(6), 3, threading.Event())) == list(
@@ -111,23 +107,6 @@ def test_the_error_that_stopped_all_is_raised_and_not_one_that_follows_from_it()
         list(map_in_threads(work, range(8), 8, stopping))
 
 
-def test_the_work_beside_a_fault_is_yielded():
-    both_in = threading.Barrier(2, timeout=30)
-
-    def work(item: int) -> int:
-        both_in.wait()
-        if item == 0:
-            raise PcgevalError("x")
-        stopping.wait(30)
-        return item
-
-    stopping = threading.Event()
-    results = map_in_threads(work, range(10), 2, stopping)
-    assert next(results) == 1
-    with pytest.raises(PcgevalError):
-        next(results)
-
-
 def test_an_interruption_does_not_wait():
     def work(item: int) -> int:
         if item:
@@ -143,11 +122,3 @@ def test_an_interruption_does_not_wait():
     assert stopping.is_set()
     assert time.monotonic() - started < 30
     forever.set()
-
-
-def test_a_mistake_of_ours_is_not_taken_for_the_end():
-    def work(item: int) -> int:
-        return 1 // item
-
-    with pytest.raises(ZeroDivisionError):
-        list(map_in_threads(work, [1, 0, 1], 1, threading.Event()))

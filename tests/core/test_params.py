@@ -131,20 +131,6 @@ def test_a_model_that_cannot_be_meant_is_refused(changes: dict[str, Any], words:
     assert all(word in str(fault.value) for word in ["params.yaml: ", "models.m", *words])
 
 
-def test_all_faults_are_told_at_once():
-    with pytest.raises(ParamsError) as fault:
-        parse(physcs={}, teams=[])
-    assert len(str(fault.value).splitlines()) == 2
-
-
-@pytest.mark.parametrize("content", [b"a: [", b"\xff\xfe\x00", b"- 1", b""])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: bytes):
-    path = tmp_path / "params.yaml"
-    path.write_bytes(content)
-    with pytest.raises(ParamsError, match=r"params\.yaml"):
-        load_params(path)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -186,10 +172,6 @@ def test_a_stranger_s_params_have_no_aliases(tmp_path: Path):
         load_untrusted_params(path)
 
 
-def test_letters_are_sorted():
-    assert parse(competition={**COMPETITION, "characters": "TA"}).competition.characters == "AT"
-
-
 def test_the_params_of_this_repository_are_valid():
     root = Path(__file__).parents[2]
     files = [root / "params.yaml", *sorted((root / "data" / "competitions").glob("*.yaml"))]
@@ -199,9 +181,10 @@ def test_the_params_of_this_repository_are_valid():
 
 
 @pytest.mark.parametrize(
-    "text", ["teams: [", "teams: 2024-13-40", "teams: !!bool x", "teams: !!int ''", "teams: !!timestamp x", "[" * 5000]
+    "text",
+    ["", "- 1", "teams: [", "\x00", "teams: 2024-13-40", "teams: !!bool x", "teams: !!int ''", "[" * 5000],
 )
-def test_what_yaml_cannot_read_is_told_with_the_name_of_the_file(tmp_path, text):
+def test_what_is_no_yaml_or_no_mapping_is_told_with_the_name_of_the_file(tmp_path, text):
     (tmp_path / "params.yaml").write_text(text)
-    with pytest.raises(ParamsError, match=r"params\.yaml: not valid YAML"):
+    with pytest.raises(ParamsError, match=r"params\.yaml: "):
         load_params(tmp_path / "params.yaml")

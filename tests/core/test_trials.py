@@ -156,12 +156,6 @@ def test_a_broken_record_is_named(tmp_path, content):
     assert len(str(caught.value)) < 1000
 
 
-def test_a_record_that_is_a_folder_is_named(tmp_path):
-    record_path(tmp_path, "team", TRIAL).mkdir(parents=True)
-    with pytest.raises(FileError, match=r"team_A_1\.json: "):
-        read_record(record_path(tmp_path, "team", TRIAL))
-
-
 def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Path) -> None:
     assert MAX_RECORD_BYTES >= 8 * TRIAL_BYTES
     message = Message("user", "x" * (LINE_BYTES - 100))

@@ -92,12 +92,9 @@ class Model(_Section):
     def known_profile(self) -> ModelProfile:
         """The known profile of the model's name, with the fields given here instead."""
         known = known_profile(self.name, is_hosted=self.base_url is not None)
-        own = (
-            {}
-            if self.profile is None
-            else {name: getattr(self.profile, name) for name in self.profile.model_fields_set}
-        )
-        return known.model_copy(update=own)
+        if self.profile is None:
+            return known
+        return known.model_copy(update={name: getattr(self.profile, name) for name in self.profile.model_fields_set})
 
     @field_validator("keep_alive")
     @classmethod

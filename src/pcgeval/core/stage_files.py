@@ -132,7 +132,7 @@ def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
     """Write `trials.json` into the stability folder of a model and a team."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.key)
-    write_json(folder / TRIALS_FILE, [each.model_dump(by_alias=True) for each in ordered])
+    write_json(folder / TRIALS_FILE, [outcome.model_dump(by_alias=True) for outcome in ordered])
 
 
 def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
@@ -160,11 +160,11 @@ Entry = TypeVar("Entry", bound=TrialEntry)
 
 def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
     """Return the entry of each trial; of several the first counts, as in the official script."""
-    found: dict[int, Entry] = {}
+    first: dict[int, Entry] = {}
     for entry in entries:
         if (number := trial_number(entry.name)) is not None:
-            found.setdefault(number, entry)
-    return found
+            first.setdefault(number, entry)
+    return first
 
 
 def rate(values: Sequence[float]) -> float:
@@ -414,12 +414,11 @@ def csv_columns(kind: type[BaseModel]) -> tuple[str, ...]:
 
 def csv_text(kind: type[Row], rows: Sequence[Row]) -> str:
     """Return an official table byte for byte: texts quoted, whole numbers not, and no line feed after the last line."""
-    lines = [csv_columns(kind), *(tuple(row.model_dump().values()) for row in rows)]
-    return "\n".join(",".join(_csv_field(value) for value in line) for line in lines)
-
-
-def _csv_field(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else '"' + value.replace('"', '""') + '"'
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(csv_columns(kind))
+    writer.writerows(row.model_dump().values() for row in rows)
+    return text.getvalue().removesuffix("\n")
 
 
 def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:

@@ -335,10 +335,10 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
     for number, line in enumerate(lines, start=1):
         if line:
             try:
-                each = _RECORDED.validate_json(line)
+                recorded = _RECORDED.validate_json(line)
             except ValidationError as error:
                 raise refusal(Path(f"{path}:{number}"), error) from error
-            if each.record.response_sha256 != sha256_bytes(well_formed(each.response).encode()):
+            if recorded.record.response_sha256 != sha256_bytes(well_formed(recorded.response).encode()):
                 raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
-            trials[Trial(each.letter, each.trial)] = each
+            trials[Trial(recorded.letter, recorded.trial)] = recorded
     return trials

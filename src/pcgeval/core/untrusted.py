@@ -301,7 +301,7 @@ def well_formed(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return the text on one line, with a space for each character that cannot be printed."""
-    return "".join(each if each.isprintable() else " " for each in text)
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def printable_line(text: str, limit: int = MAX_LINE) -> str:
@@ -312,7 +312,10 @@ def printable_line(text: str, limit: int = MAX_LINE) -> str:
 
 def printable_name(text: str, limit: int = MAX_LINE) -> str:
     """Return a name or a quotation on one line, with escapes for what cannot be printed, cut to `limit` characters."""
-    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text[:limit])
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[:limit]
+    )
     return f"{shown}..." if len(text) > limit else shown
 
 

@@ -106,6 +106,6 @@ def _number(element: etree._Element, name: str) -> float:
     text = _attribute(element, name)
     number = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not abs(number) <= MAX_NUMBER:
-        found = f"{name}={text[:_SHOWN]!r}"
-        raise LevelError(f"line {element.sourceline}: {found} is no number from -{MAX_NUMBER:g} to {MAX_NUMBER:g}.")
+        field = f"{name}={text[:_SHOWN]!r}"
+        raise LevelError(f"line {element.sourceline}: {field} is no number from -{MAX_NUMBER:g} to {MAX_NUMBER:g}.")
     return number
