@@ -188,3 +188,7 @@ def test_what_is_no_yaml_or_no_mapping_is_told_with_the_name_of_the_file(tmp_pat
     (tmp_path / "params.yaml").write_text(text)
     with pytest.raises(ParamsError, match=r"params\.yaml: "):
         load_params(tmp_path / "params.yaml")
+
+
+def test_letters_are_sorted():
+    assert parse(competition={**COMPETITION, "characters": "TA"}).competition.characters == "AT"
