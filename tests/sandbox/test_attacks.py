@@ -17,7 +17,12 @@ from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, open_sa
 pytestmark = pytest.mark.needs_sandbox
 
 LIMITS = ResourceLimits(
-    memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, open_files=64
+    memory_bytes=200_000_000,
+    processes=24,
+    scratch_bytes=16_000_000,
+    file_bytes=4_000_000,
+    output_bytes=4_000_000,
+    open_files=64,
 )
 SECONDS = 20.0  # for programs that end by themselves
 
