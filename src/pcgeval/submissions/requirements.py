@@ -108,28 +108,27 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _parsed(line: str) -> str | None:
     """Return a line in its usual form, None for an interface package; raise ValueError with the reason otherwise."""
-    if line.startswith("-"):
-        raise ValueError(
-            "is an option for pip; where packages come from is the organiser's decision. "
-            "Name packages of the package index only."
-        )
     named, *options = line.split(" --")
-    if len(named) > MAX_LINE_CHARACTERS or not all(map(_HASH.fullmatch, options)):
-        raise ValueError("is too long or has options. Name the package only.")
-    if "${" in named:  # pip would put the organiser's environment there, and its messages are told to the team
-        raise ValueError("has a variable of the environment. Write the version itself.")
+    if len(named) > MAX_LINE_CHARACTERS:
+        raise ValueError("is too long. Name the package only.")
+    fault = None
     try:
         requirement = Requirement(named)
-        fault = "the name of a file" if requirement.name.endswith(_ARCHIVES) else None
+        if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
+            return None
+        if requirement.url is not None:
+            fault = "it has an address"
+        elif requirement.name.endswith(_ARCHIVES):
+            fault = "the name of a file"
+        elif "${" in named:  # uv would put the organiser's environment there, and its messages are told to the team
+            fault = "a variable of the environment"
+        elif not all(map(_HASH.fullmatch, options)):
+            fault = "it has options"
     except InvalidRequirement as invalid:
         fault = printable_name(str(invalid).splitlines()[0])
     if fault is not None:
         raise ValueError(
             f"is no package of the package index, such as `numpy>=2` ({fault}). "
-            "Files, folders and addresses are not installed."
+            "Files, folders, addresses and options are not read. Name the package only."
         )
-    if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
-        return None
-    if requirement.url is not None:
-        raise ValueError("comes from an address. Name the package by its version instead.")
     return " ".join([str(requirement), *(f"--{option.strip()}" for option in options)])

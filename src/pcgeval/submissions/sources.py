@@ -272,10 +272,8 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
 def _is_main_test(test: ast.expr) -> bool:
     for node in ast.walk(test):
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
-            sides = (node.left, node.comparators[0])
-            names = [side.id for side in sides if isinstance(side, ast.Name)]
-            values = [side.value for side in sides if isinstance(side, ast.Constant)]
-            if (names, values) == (["__name__"], ["__main__"]):
+            sides = [getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0])]
+            if sides in (["__name__", "__main__"], ["__main__", "__name__"]):
                 return True
     return False
 
