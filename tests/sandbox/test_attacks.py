@@ -388,8 +388,8 @@ def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
 def test_nothing_can_be_written_but_what_is_gone_afterwards(arena: Arena) -> None:
     said = arena.prints(
         """
-        for folder in ("/", "/submission", "/usr", "/usr/bin", "/etc", "/dev", "/proc", sys.prefix, sys.base_prefix,
-                       sys.argv[1], "/tmp", os.path.expanduser("~"), "/dev/shm"):
+        for folder in ("/", "/submission", "/usr", "/usr/bin", "/etc", "/dev", "/proc", "/proc/sys/kernel", sys.prefix,
+                       sys.base_prefix, sys.argv[1], "/tmp", os.path.expanduser("~"), "/dev/shm"):
             attempt(folder, lambda: (pathlib.Path(folder) / "marker").write_text("x"))
         """,
         arena.root,

@@ -128,7 +128,7 @@ def test_a_readme_that_names_another_team_is_a_warning(competition, submit):
     for name, is_other in {"Team: *Omega*": True, "Team name: TEAM-Alphá": False}.items():
         write_folder(competition / "alpha", {"README.md": f"# {name}\n\nIt is a prompt.\n"})
         warnings = [finding["text"] for finding in submit(competition / "alpha", "--replace")["findings"]]
-        assert any("Omega" in text and "alpha" in text for text in warnings) == is_other
+        assert any("names the team" in text and "alpha" in text for text in warnings) == is_other
 
 
 def test_the_organisers_notes_are_the_organisers(competition, submit):

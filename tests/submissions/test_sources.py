@@ -97,6 +97,7 @@ IMPORT = "from llm4pcg.competition import TrialLoop, run_evaluation\n"
                 "start.py": "from src.solver import main\nif __name__ == '__main__':\n    main()\n",
             },
         ),
+        ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
         ("only.py", {"only.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
     ],
 )

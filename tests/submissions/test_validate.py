@@ -115,7 +115,9 @@ WITHOUT_START = PROGRAM.partition("if __name__")[0]
     ],
 )
 def test_errors_of_programs(tmp_path: Path, changes: dict[str, str | bytes], words: str):
-    assert words in texts(validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes})).findings)[0]
+    result = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes}))
+    assert words in texts(result.findings)[0]
+    assert not any(words in line for line in texts(result.findings, "warning"))
 
 
 @pytest.mark.parametrize(
