@@ -80,7 +80,7 @@ SLOW = {
     "similarity/test_classify_stage.py",
     "soak",
     "submissions/test_filing.py",
-    "submissions/test_unseeded_random.py",
+    "submissions/test_sources.py",
     "test_docs.py",
     "test_package.py",
 }

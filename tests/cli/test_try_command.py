@@ -14,7 +14,7 @@ from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_INTERRUPTED
-from pcgeval.sandbox.process import OUTPUT_BYTES
+from pcgeval.sandbox.process import ResourceLimits
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """\
@@ -109,7 +109,7 @@ def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
     assert "\x07" not in out
     kept = (here / "rehearsals/mine/m-1/printed/I/mine_I_1.txt").read_text()
     assert "bytes left out]" in kept
-    assert len(kept) < 2 * OUTPUT_BYTES + 100
+    assert len(kept) < 2 * ResourceLimits().kept_output_bytes + 100
 
 
 @pytest.mark.needs_sandbox

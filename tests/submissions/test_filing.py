@@ -42,8 +42,8 @@ def submit(capsys: pytest.CaptureFixture[str]):
 
     def run(*words: object, code: int = 0):
         assert main(["submit", *map(str, words), "--json"]) == code
-        said = capsys.readouterr()
-        return json.loads(said.out) if said.out else said.err
+        printed = capsys.readouterr()
+        return json.loads(printed.out) if printed.out else printed.err
 
     return run
 
@@ -56,24 +56,19 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def errors(filed) -> list[str]:
-    return [f"{each['place']}: {each['text']}" for each in filed["findings"] if each["severity"] == "error"]
-
-
 def test_a_folder_is_filed_as_it_is_and_its_team_takes_part(competition, submit):
     filed = submit(competition / "program")
     folder = SUBMISSIONS / "program"
     assert (filed["status"], filed["folder"]) == ("filed", str(folder))
     assert contents(folder) == contents(competition / "program")
     assert tree(SUBMISSIONS) == ["program", *(f"program/{name}" for name in tree(competition / "program"))]
-    assert teams() == ["a", "base", "program"]
     assert any("no recordings of this team with b, b-c" in line for line in filed["to_do"])
     assert submit(competition / "program")["status"] == submit(folder)["status"] == "unchanged"
     assert teams() == ["a", "base", "program"]
 
 
 def test_a_zip_file_gives_the_same_bytes_and_the_same_hash(competition, submit):
-    archive = write_zip(competition / "beta.zip", {f"wrapped/{name}": each for name, each in PROGRAM_FILES.items()})
+    archive = write_zip(competition / "beta.zip", {f"wrapped/{name}": text for name, text in PROGRAM_FILES.items()})
     filed = submit(archive)
     assert contents(SUBMISSIONS / "beta") == contents(competition / "program")
     write_folder(competition / "program", {"__pycache__/main.cpython-311.pyc": "x", "submission.yaml": "title: P\n"})
@@ -82,10 +77,10 @@ def test_a_zip_file_gives_the_same_bytes_and_the_same_hash(competition, submit):
 
 def test_the_command_for_people(competition, capsys):
     assert main(["submit", str(competition / "alpha")]) == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == "data/submissions/alpha"
-    assert "SHA-256 of the submission: " in said.err
-    assert "git add data/submissions/alpha params.yaml" in said.err
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == "data/submissions/alpha"
+    assert "SHA-256 of the submission: " in printed.err
+    assert "git add data/submissions/alpha params.yaml" in printed.err
 
 
 def test_another_submission_is_replaced_on_request_and_kept(competition, submit):
@@ -101,36 +96,17 @@ def test_another_submission_is_replaced_on_request_and_kept(competition, submit)
 
 
 def test_a_submission_with_errors_is_not_filed(competition, submit):
-    (competition / "alpha" / "README.md").unlink()
+    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT> " + "word " * 30})
     filed = submit(competition / "alpha", code=1)
     assert (filed["folder"], filed["status"]) == (None, "refused")
-    assert errors(filed)
-    write_folder(competition / "alpha", {**PROMPT_FILES, "prompt.txt": "<OBJECT> " + "word " * 30})
-    assert errors(submit(competition / "alpha", code=1)) == ["prompt.txt: the prompt has 31 words; 30 are allowed"]
+    assert [finding["text"] for finding in filed["findings"]] == ["the prompt has 31 words; 30 are allowed"]
     assert tree(SUBMISSIONS) == []
     assert teams() == ["a", "base"]
 
 
-NAMES = [
-    "",
-    ".",
-    "..",
-    "../alpha",
-    "a/b",
-    "/etc/x",
-    "logs",
-    "result",
-    "Result",
-    "é",
-    "a b",
-    "_a",
-    "x" * 65,
-    "CON",
-    "a\n",
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result", "é", "a b", "_a", "x" * 65, "CON", "a\n"]
+)
 def test_odd_and_reserved_names_are_refused(competition, submit, name):
     assert "Give the name with --team" in submit(competition / "alpha", "--team", name, code=2)
     assert not SUBMISSIONS.exists()
@@ -149,9 +125,10 @@ def test_names_that_cannot_stand_beside_others_are_refused(competition, submit):
 
 
 def test_a_readme_that_names_another_team_is_a_warning(competition, submit):
-    write_folder(competition / "alpha", {"README.md": "# Team: Omega\n\nIt is a prompt.\n"})
-    warnings = [each["text"] for each in submit(competition / "alpha")["findings"] if each["severity"] == "warning"]
-    assert any("Omega" in text and "alpha" in text for text in warnings)
+    for name, is_other in {"Team: *Omega*": True, "Team name: TEAM-Alphá": False}.items():
+        write_folder(competition / "alpha", {"README.md": f"# {name}\n\nIt is a prompt.\n"})
+        warnings = [finding["text"] for finding in submit(competition / "alpha", "--replace")["findings"]]
+        assert any("names the team" in text and "alpha" in text for text in warnings) == is_other
 
 
 def test_the_organisers_notes_are_the_organisers(competition, submit):

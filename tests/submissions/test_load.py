@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from handed_in_for_tests import PROGRAM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,20 +58,26 @@ def test_the_hash_of_a_submission_covers_what_was_handed_in(folder: Path):
     files = [["prompt.txt", b"Draw <OBJECT>, please.\n"], ["z/é.txt", "é".encode()]]
     listed = json.dumps([[name, sha256(content).hexdigest()] for name, content in files], ensure_ascii=False)
     assert submission_sha256(folder) == sha256(listed.replace(", ", ",").encode()).hexdigest()
+    with pytest.raises(FileError, match="nobody"):
+        submission_sha256(folder / "nobody")
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "counts"),
     [
-        "submission.yaml",
-        "requirements-lock.txt",
-        "__pycache__/main.cpython-311.pyc",
-        "z/a.pyc",
-        ".gitignore",
-        "a.link",
+        ("submission.yaml", False),
+        ("requirements-lock.txt", False),
+        ("__pycache__/main.cpython-311.pyc", False),
+        ("z/a.pyc", False),
+        (".gitignore", False),
+        ("a.link", False),
+        ("prompt.txt", True),
+        ("README.md", True),
+        ("z/submission.yaml", True),
+        ("z/requirements-lock.txt", True),
     ],
 )
-def test_the_hash_of_a_submission_leaves_out_what_was_not_handed_in(folder: Path, name: str):
+def test_files_that_the_hash_of_a_submission_covers(folder: Path, name: str, counts: bool):
     before = submission_sha256(folder)
     path = folder / name
     path.parent.mkdir(exist_ok=True)
@@ -78,21 +85,7 @@ def test_the_hash_of_a_submission_leaves_out_what_was_not_handed_in(folder: Path
         path.symlink_to("prompt.txt")
     else:
         path.write_text("title: Alpha\n")
-    assert submission_sha256(folder) == before
-
-
-@pytest.mark.parametrize("name", ["prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt"])
-def test_the_hash_of_a_submission_changes_with_each_file(folder: Path, name: str):
-    before = submission_sha256(folder)
-    path = folder / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("Build <OBJECT>.")
-    assert submission_sha256(folder) != before
-
-
-def test_a_submission_that_is_not_there_has_no_hash(tmp_path: Path):
-    with pytest.raises(FileError, match="nobody"):
-        submission_sha256(tmp_path / "nobody")
+    assert (submission_sha256(folder) != before) == counts
 
 
 @pytest.mark.parametrize(
@@ -106,6 +99,16 @@ def test_a_submission_that_is_not_there_has_no_hash(tmp_path: Path):
         ("submission.yaml", b"rol: baseline", "Known keys"),
         ("submission.yaml", b"a: [", "submission.yaml"),
         ("submission.yaml", b"\xff", "not UTF-8"),
+        ("submission.yaml", b"a: &a [x, x]\nb: &b [*a, *a]\ntitle: [*b, *b]", "alias"),
+        ("submission.yaml", b"title: " + b"[" * 5000, "submission.yaml: "),
+        ("submission.yaml", b"title: " + b"x" * MAX_NOTES_BYTES, "larger than 16384"),
+        ("submission.yaml", b"title: 2001-99-99", "submission.yaml: "),
+        ("submission.yaml", b"title: !!bool x", "not what its tag"),
+        ("submission.yaml", b"title: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("submission.yaml", b"[1, 2]", "Known keys"),
+        ("submission.yaml", b"0", "Known keys"),
+        ("submission.yaml", b"kind: poem", "kind: Input should be 'prompt' or 'program'"),
+        ("submission.yaml", b"title: 9" + b"9" * 5000, "digits"),
     ],
 )
 def test_faults_are_named(folder: Path, name: str, content: bytes | None, words: str):
@@ -116,23 +119,14 @@ def test_faults_are_named(folder: Path, name: str, content: bytes | None, words:
         load_submission(folder)
 
 
-MAIN = """
-from llms4pcg.competition import TrialLoop, run_evaluation
-class Mine(TrialLoop):
-    pass
-if __name__ == "__main__":
-    run_evaluation("team", Mine)
-"""
-
-
 def program(folder: Path, name: str = "main.py", notes: str = "") -> Program:
     (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text(MAIN)
+    (folder / name).write_text(PROGRAM)
     (folder / "submission.yaml").write_text(notes)
-    found = load_submission(folder)
-    assert isinstance(found.work, Program)
-    assert found.prompt_length is None
-    return found.work
+    submission = load_submission(folder)
+    assert isinstance(submission.work, Program)
+    assert submission.prompt_length is None
+    return submission.work
 
 
 def test_a_program_may_have_a_file_prompt_txt(folder: Path):
@@ -157,14 +151,12 @@ def test_the_notes_name_the_entry(folder: Path):
 
 def test_several_entries_are_listed(folder: Path):
     for number in range(12):
-        (folder / f"m{number:02}.py").write_text(MAIN if number else "TrialLoop = = 1")
-    words = (
-        r"m00.py:1 is not valid Python.*, m01.py, .* and 2 more.*`entry: m00.py`. Or write `kind: prompt` .*prompt.txt"
-    )
-    with pytest.raises(SubmissionError, match=words):
+        (folder / f"m{number:02}.py").write_text(PROGRAM if number else "TrialLoop = = 1")
+    words = r"m00.py:1 is not valid Python.*, m01.py, .* and 2 more.*`entry: m00.py`"
+    with pytest.raises(SubmissionError, match=words + r". Or write `kind: prompt` .*prompt.txt"):
         load_submission(folder)
     (folder / "prompt.txt").unlink()
-    with pytest.raises(SubmissionError, match=r"`entry: m00.py`\.$"):
+    with pytest.raises(SubmissionError, match=words + r"\.$"):
         load_submission(folder)
 
 
@@ -180,6 +172,7 @@ def test_several_entries_are_listed(folder: Path):
         ("src\\main.py", "not the name of a .py file"),
         ("prompt.txt", "not the name of a .py file"),
         ("-c.py", "not the name of a .py file"),
+        (None, r"'-c\.py' is not the name"),  # it would be an option of python
         ("a\0.py", "is missing"),
         ("\ud800.py", "submission.yaml"),
         ("x" * 300 + ".py", "cannot be read"),
@@ -187,44 +180,17 @@ def test_several_entries_are_listed(folder: Path):
         ("huge.py", "larger than 4194304"),
     ],
 )
-def test_odd_entries_are_refused(folder: Path, entry: str, words: str):
+def test_odd_entries_are_refused(folder: Path, entry: str | None, words: str):
     (folder / "folder.py").mkdir()
     (folder / "real").mkdir()
-    (folder / "real" / "main.py").write_text(MAIN)
+    (folder / "real" / "main.py").write_text("")
     (folder / "linked").symlink_to("real")
     (folder / "link.py").symlink_to("real/main.py")
-    (folder / "-c.py").write_text(MAIN)
+    (folder / "-c.py").write_text(PROGRAM)
     with (folder / "huge.py").open("wb") as file:
         file.truncate(MAX_ENTRY_BYTES + 1)
-    (folder / "submission.yaml").write_text(f"entry: {json.dumps(entry)}\n")
-    with pytest.raises(SubmissionError, match=words):
-        load_submission(folder)
-
-
-def test_a_file_that_would_be_an_option_of_python_is_no_entry(folder: Path):
-    (folder / "-c.py").write_text(MAIN)
-    with pytest.raises(SubmissionError, match=r"'-c\.py' is not the name"):
-        load_submission(folder)
-
-
-@pytest.mark.parametrize(
-    ("notes", "words"),
-    [
-        ("a: &a [x, x]\nb: &b [*a, *a]\ntitle: [*b, *b]", "alias"),
-        ("title: " + "[" * 5000, "submission.yaml: "),
-        ("title: " + "x" * MAX_NOTES_BYTES, "larger than 16384"),
-        ("title: 2001-99-99", "submission.yaml: "),
-        ("title: !!bool x", "not what its tag"),
-        ("title: !!int ''", "not what its tag"),
-        ("title: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("[1, 2]", "Known keys"),
-        ("0", "Known keys"),
-        ("kind: poem", "kind: Input should be 'prompt' or 'program'"),
-        ("title: 9" + "9" * 5000, "digits"),
-    ],
-)
-def test_hostile_notes_are_refused(folder: Path, notes: str, words: str):
-    (folder / "submission.yaml").write_text(notes)
+    if entry is not None:
+        (folder / "submission.yaml").write_text(f"entry: {json.dumps(entry)}\n")
     with pytest.raises(SubmissionError, match=words):
         load_submission(folder)
 
@@ -244,13 +210,6 @@ def test_a_missing_folder_and_a_link_are_refused(folder: Path, tmp_path: Path):
     (folder / "prompt.txt").symlink_to("/etc/hostname")
     with pytest.raises(SubmissionError, match="is a link"):
         load_submission(folder)
-
-
-def test_qualification_rules():
-    assert prompt_findings("one two <OBJECT>", words=3) == {}
-    assert "4 words; 3 are allowed" in prompt_findings("one two three <OBJECT>", words=3)["prompt-too-long"]
-    assert "lacks the token" in prompt_findings("a prompt", words=3)["prompt-without-object"]
-    assert "U+00E9" in prompt_findings("caf\u00e9 <OBJECT>", words=3)["prompt-characters"]
 
 
 @given(st.text(max_size=60))

@@ -186,22 +186,22 @@ def _name_findings(submissions: "Mapping[str, Submission]") -> Iterator[CheckFin
     """Name the submissions whose README gives another team's name than their folder."""
     from pcgeval.core.layout import SUBMISSIONS
     from pcgeval.core.untrusted import printable_name
-    from pcgeval.submissions.team_names import is_one_of, team_in_readme
+    from pcgeval.submissions.filing import is_same_team, team_in_readme
 
-    readme_teams = {}
+    readme_teams: dict[str, str] = {}
     for team in submissions:
         try:
-            readme_teams[team] = team_in_readme(SUBMISSIONS / team)
+            readme_teams[team] = team_in_readme(SUBMISSIONS / team) or team
         except PcgevalError as error:
             yield from _faults("submissions", error, "warning")
     for team, name in readme_teams.items():
-        if name is None or is_one_of(name, team):
+        if is_same_team(name, team):
             continue
         text = f"README.md names the team {printable_name(name)!r}, but the folder is {team!r}"
-        other = next((other for other in readme_teams if is_one_of(name, other)), None)
+        other = next((other for other in readme_teams if is_same_team(name, other)), None)
         if other is None:
             remedy = "Rename the folder, or let the team correct its README.md."
-        elif is_one_of(team, readme_teams[other]):
+        elif is_same_team(team, readme_teams[other]):
             remedy = f"That of {other!r} names {team!r}: the two submissions are swapped. Swap the folders."
         else:
             remedy = f"{other!r} takes part too. Find out whose submission this is."

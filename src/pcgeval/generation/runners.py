@@ -12,10 +12,9 @@ from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolat
 from pcgeval.generation.tasks import TrialJob, TrialRun
 from pcgeval.llm.protocol import Backend, CallError, Message
 from pcgeval.sandbox.sandbox import Sandbox, SandboxedProcess
-from pcgeval.submissions.lint import unseeded_random
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.requirements import REQUIREMENTS
-from pcgeval.submissions.sources import RANDOM, python_files
+from pcgeval.submissions.sources import RANDOM, python_files, unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # the interface packages that the program imports
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end

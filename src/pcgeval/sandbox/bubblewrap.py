@@ -6,6 +6,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from pcgeval.sandbox import launcher
@@ -164,34 +165,31 @@ def path_inside(path: Path) -> Path:
 
 
 def interpreter_paths(command: Path) -> list[Path]:
-    """Return the folders that an interpreter needs: its environment, and the installation that this was made from.
+    """Return the folders that an interpreter needs: its environment, and the installations that this was made from.
 
     A command that belongs to no Python installation outside /usr needs none.
     """
-    environment = command.parent.parent
+    environment, homes = command.parent.parent, [command.resolve().parent]
     settings = environment / "pyvenv.cfg"
     if not command.is_absolute():
         return []
     if not settings.is_file():
-        return _installation(command.resolve().parent)
-    homes = [
-        Path(value.strip())
-        for line in settings.read_text(encoding="utf-8", errors="replace").splitlines()
-        for key, _, value in [line.partition("=")]
-        if key.strip() == "home"
-    ]
-    return [environment, *(path for home in (*homes, command.resolve().parent) for path in _installation(home))]
+        return _installations(homes)
+    text = settings.read_text(encoding="utf-8", errors="replace")
+    homes = [Path(home.strip()) for home in re.findall(r"^\s*home\s*=(.*)$", text, re.MULTILINE)] + homes
+    return [environment, *_installations(homes)]
 
 
-def _installation(programs: Path) -> list[Path]:
-    """Return the Python installation that a folder `bin` belongs to; nothing if it is the system's or there is none."""
-    prefix = programs.parent
-    try:
-        is_python = prefix.is_absolute() and any((prefix / "lib").glob("python3*/os.py"))
-    except OSError:
-        is_python = False
-    is_system = prefix == Path("/") or prefix.is_relative_to("/usr")
-    return [prefix] if is_python and programs.name == "bin" and not is_system else []
+def _installations(homes: Iterable[Path]) -> list[Path]:
+    """Return the Python installations that folders `bin` belong to, without the system's."""
+    installations = []
+    for home in homes:
+        prefix = home.parent
+        is_system = prefix == Path("/") or prefix.is_relative_to("/usr")
+        with suppress(OSError):  # such as of a name that is no text
+            if home.name == "bin" and prefix.is_absolute() and not is_system and any(prefix.glob("lib/python3*/os.py")):
+                installations.append(prefix)
+    return installations
 
 
 def open_to_all(path: Path) -> bool:

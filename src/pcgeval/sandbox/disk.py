@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +35,6 @@ class DiskUse:
 
     total_bytes: int
     files: int  # and folders
-    too_deep: bool = False  # some files lie so deep that they cannot be opened by their paths
 
 
 def check_room(folder: Path) -> None:
@@ -44,9 +44,11 @@ def check_room(folder: Path) -> None:
 
 
 def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
-    """Count what is in a folder, until it is more than `most`; what cannot be listed counts as empty."""
+    """Count what is in a folder, until it is more than `most`.
+
+    What cannot be listed counts as empty; where folders lie too deep to be opened by their paths, there is no end.
+    """
     count = size = 0
-    too_deep = False
     waiting = [str(folder)]
     while waiting:
         try:
@@ -56,12 +58,13 @@ def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
                     with suppress(FileNotFoundError):
                         size += entry.stat(follow_symlinks=False).st_blocks * 512
                     if most is not None and (count > most.files or size > most.total_bytes):
-                        return DiskUse(size, count, too_deep)
+                        return DiskUse(size, count)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError as error:
-            too_deep = too_deep or error.errno == errno.ENAMETOOLONG
-    return DiskUse(size, count, too_deep)
+            if error.errno == errno.ENAMETOOLONG:
+                return DiskUse(size, sys.maxsize)
+    return DiskUse(size, count)
 
 
 @contextmanager
@@ -78,8 +81,6 @@ def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> I
             use = disk_use(folder, most)
             if use.files > most.files or use.total_bytes > most.total_bytes:
                 process.kill(f"made more than {most}")
-            elif use.too_deep:
-                process.kill("made folders in folders without end")
             pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
 
     watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import select
-import selectors
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -21,7 +21,6 @@ from pcgeval.core.errors import PcgevalError
 MEGABYTE = 1_000_000
 MAX_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
 TAIL_BYTES = 8_000
-OUTPUT_BYTES = 65_536  # that are kept of the beginning, and as many of the end, of all that a program prints
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
@@ -42,7 +41,9 @@ class ResourceLimits:
         processes: Processes and threads at once.
         scratch_bytes: Size of its private /tmp, and of what it writes beside its files; both lie in memory and come
             on top of `memory_bytes`.
-        file_bytes: Size of a single file, and of all that it prints together.
+        file_bytes: Size of a single file.
+        output_bytes: All that it prints together.
+        kept_output_bytes: What is kept of the beginning, and as much of the end, of all that it prints.
         open_files: Open descriptors per process.
         cpu_seconds: Processor time per process, for when nobody waits for its end.
     """
@@ -51,6 +52,8 @@ class ResourceLimits:
     processes: int = 64
     scratch_bytes: int = 256 * MEGABYTE
     file_bytes: int = 64 * MEGABYTE
+    output_bytes: int = 64 * MEGABYTE
+    kept_output_bytes: int = 65_536
     open_files: int = 1_024
     cpu_seconds: int = 7_200
 
@@ -97,10 +100,11 @@ class SandboxedProcess:
                 None without a sandbox.
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
-        self._lock = threading.Lock()
+        self._streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+        self._lock, self._output_lock = threading.Lock(), threading.Lock()
         self._reason: str | None = None
         self._stderr_tail = b""
-        self._first_output = self._last_output = b""  # of standard output and error, as it came
+        self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
         self._first = process.pid  # all other processes of the program descend from it
@@ -118,6 +122,8 @@ class SandboxedProcess:
             for kill, target in ((os.kill, self._first), (os.killpg, process.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(target, signal.SIGKILL)
+            for stream in self._streams:
+                stream.close()
             self._end()
             raise
 
@@ -151,10 +157,10 @@ class SandboxedProcess:
         Of much output the beginning and the end are returned, with a line between them that tells how much is left out.
         """
         self._ended.wait(timeout)
-        first, last = self._first_output, self._last_output
-        missing = self._printed_bytes - len(first) - len(last)
-        between = f"\n[{missing} bytes left out]\n".encode() if missing > 0 else b""
-        return (first + between + last).decode("utf-8", errors="replace")
+        with self._output_lock:
+            missing = self._printed_bytes - len(self._first_output) - len(self._last_output)
+            between = f"\n[{missing} bytes left out]\n".encode() if missing else b""
+            return (self._first_output + between + self._last_output).decode("utf-8", errors="replace")
 
     def kill(self, reason: str = "was stopped") -> None:
         """Kill all processes at once; the first reason stays, and a program that has ended keeps its status."""
@@ -172,10 +178,37 @@ class SandboxedProcess:
                 os.killpg(self._first, signal.SIGKILL)
 
     def _watch(self) -> None:
+        """Check usage until the program ends, then give its pipes time to close."""
+        readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in self._streams]
         try:
-            self._monitor()
+            for reader in readers:
+                reader.start()
+            while self._process.poll() is None:
+                started = time.monotonic()
+                self._check_usage()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(max(WATCH_SECONDS, (time.monotonic() - started) / WATCH_SHARE))
+            self._kill_all()  # what it left behind holds the pipes open
+            for reader in readers:
+                reader.join(GRACE_SECONDS)
         finally:
             self._end()
+
+    def _read(self, stream: IO[bytes]) -> None:
+        """Keep the beginning and the end of what the program prints, until all that hold the pipe have closed it."""
+        kept = self._limits.kept_output_bytes
+        with stream:
+            while chunk := os.read(stream.fileno(), CHUNK_BYTES):
+                with self._output_lock:
+                    if stream is self._process.stderr:
+                        self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
+                    room = kept - len(self._first_output)
+                    self._first_output += chunk[:room]
+                    self._last_output += chunk[room:]
+                    del self._last_output[:-kept]
+                    self._printed_bytes += len(chunk)
+                if self._printed_bytes > self._limits.output_bytes:
+                    self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
 
     def _end(self) -> None:
         """Kill what is left, and release all that the program took."""
@@ -184,8 +217,6 @@ class SandboxedProcess:
             self._process.wait(GRACE_SECONDS)
         self._process.kill()  # only if bubblewrap itself hangs
         self._process.wait()
-        for stream in filter(None, (self._process.stdout, self._process.stderr)):
-            stream.close()
         with self._lock:
             while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
                 self._report += chunk
@@ -194,40 +225,6 @@ class SandboxedProcess:
                 self._handle = None
         self._clean_up()
         self._ended.set()
-
-    def _monitor(self) -> None:
-        """Read output and check usage until it has ended and closed its pipes, or had time enough to close them."""
-        next_check = 0.0
-        latest_end = float("inf")
-        with selectors.DefaultSelector() as pipes:
-            for stream in filter(None, (self._process.stdout, self._process.stderr)):
-                pipes.register(stream, selectors.EVENT_READ)
-            while self._process.poll() is None or (pipes.get_map() and time.monotonic() < latest_end):
-                if not pipes.get_map():
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self._process.wait(WATCH_SECONDS)
-                for key, _ in pipes.select(WATCH_SECONDS) if pipes.get_map() else ():
-                    if chunk := os.read(key.fd, CHUNK_BYTES):
-                        self._count_output(chunk, is_error=key.fileobj is self._process.stderr)
-                    else:
-                        pipes.unregister(key.fileobj)
-                if (started := time.monotonic()) >= next_check:
-                    self._check_usage()
-                    now = time.monotonic()
-                    next_check = now + max(WATCH_SECONDS, (now - started) / WATCH_SHARE)
-                if self._process.poll() is not None and latest_end == float("inf"):
-                    latest_end = time.monotonic() + GRACE_SECONDS
-                    self._kill_all()  # what it left behind holds the pipes open
-
-    def _count_output(self, chunk: bytes, *, is_error: bool) -> None:
-        if is_error:
-            self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
-        room = OUTPUT_BYTES - len(self._first_output)
-        self._first_output += chunk[:room]
-        self._last_output = (self._last_output + chunk[room:])[-OUTPUT_BYTES:]
-        self._printed_bytes += len(chunk)
-        if self._printed_bytes > self._limits.file_bytes:
-            self.kill(f"printed more than {self._limits.file_bytes / MEGABYTE:g} MB")
 
     def _check_usage(self) -> None:
         """Stop the program if it uses more than it may; processes that end meanwhile count as nothing."""

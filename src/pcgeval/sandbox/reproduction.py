@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,8 +19,8 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from time import monotonic
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths, path_inside, tool
-from pcgeval.sandbox.disk import DiskLimits, check_room, limited_disk
-from pcgeval.sandbox.process import MEGABYTE, ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
+from pcgeval.sandbox.disk import DiskLimits, DiskUse, check_room, limited_disk
+from pcgeval.sandbox.process import MEGABYTE, ExitStatus, ResourceLimits, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
 
@@ -29,12 +28,11 @@ SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
-READING_SECONDS = 5.0  # to read what was printed last
+READING_SECONDS = 10.0  # to read what was printed last
 SHOWN_NAMES = 20
+TOO_MUCH = "too much"  # why something is not copied
 # the machine is to blame for these: a full disk or quota, a broken disk, too many open files
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
-# all that is printed goes into the pipe whose number is the second argument
-_COMMAND = 'cd "$1" && eval "exec >&$2 2>&1 $2>&-" && exec bash reproduce.sh'
 
 
 class SandboxComputer:
@@ -67,6 +65,8 @@ class SandboxComputer:
             memory_bytes=memory_bytes,
             processes=256,
             file_bytes=self._disk.total_bytes,
+            output_bytes=MAX_LOG_BYTES,
+            kept_output_bytes=KEPT_LOG_BYTES,
             cpu_seconds=max(1, int(seconds) * (os.cpu_count() or 1)),
         )
         self._sandbox = open_sandbox(limits, trust_programs, network=network)
@@ -94,24 +94,20 @@ class SandboxComputer:
         into.mkdir(parents=True, exist_ok=True)
         if any(into.iterdir()):
             raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
-        with _machine_errors(into), _scratch_folder() as scratch:
+        with _scratch_folder(into) as scratch:
             work = scratch / "work"
-            before = _Copy(submission.resolve(), work, self._disk, newest=_disk_time(scratch) - 1_000_000_000)
-            started_at = _disk_time(scratch)
+            work.mkdir(mode=0o755)
+            started_at = work.stat().st_mtime_ns  # the time by the clock of the disk
+            left_out, too_much = _copy(submission.resolve(), work, self._disk, newest=started_at - 1_000_000_000)
             started = monotonic()
-            status, printed = self._run(before, work)
+            status, printed = self._run(work, too_much=too_much)
             seconds = monotonic() - started
             _take_over(work)
-            after = _Copy(work, into, self._disk)
-            log = ""
-            if not self._sandbox.contained:
-                log += "[pcgeval] without a sandbox: network and files were open to it\n"
-            elif self._sandbox.network:
-                log += "[pcgeval] the network was open to it\n"
             for name in (work, path_inside(work)):
                 printed = printed.replace(str(name), SHOWN_FOLDER)
-            log += before.log_line("before the run") + printed
-            log += ("" if log.endswith("\n") or not log else "\n") + after.log_line("after the run")
+            log = self._log_start() + _left_out_line("before the run", left_out) + printed
+            log += "" if log.endswith("\n") or not log else "\n"
+            log += _left_out_line("after the run", _copy(work, into, self._disk)[0])
             code = "" if status.code is None else f" ended with exit code {status.code}"
             why = "" if status.reason is None else f" ({status.reason})" if code else f" {status.reason}"
             log += f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
@@ -125,10 +121,15 @@ class SandboxComputer:
         # as other files' times are read: dividing the nanoseconds would round differently
         return ReproductionRun(into, log, status.code, status.reason, seconds, (into / REPRODUCE_LOG).stat().st_mtime)
 
-    def _run(self, before: "_Copy", work: Path) -> tuple[ExitStatus, str]:
+    def _log_start(self) -> str:
+        if not self._sandbox.contained:
+            return "[pcgeval] without a sandbox: network and files were open to it\n"
+        return "[pcgeval] the network was open to it\n" if self._sandbox.network else ""
+
+    def _run(self, work: Path, *, too_much: bool) -> tuple[ExitStatus, str]:
         """Run the script if there is one that can be run; return how it ended and what it printed."""
         script = work / REPRODUCE_SCRIPT
-        if before.too_much:
+        if too_much:
             return ExitStatus(None, f"was not started: the submission has more than {self._disk}", ""), ""
         if not script.is_file():
             return ExitStatus(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
@@ -136,168 +137,121 @@ class SandboxComputer:
         has_crlf = b"\r\n" in script.read_bytes()
         (empty := work.parent / "empty").mkdir(mode=0o755)
         python = Path(sys.executable)
-        reading, writing = os.pipe()
-        try:
-            process = self._sandbox.start(
-                [tool("bash"), "-c", _COMMAND, "bash", str(work), str(writing)],
-                folder=empty,
-                readable=tuple(interpreter_paths(python)),
-                writable=(work,),
-                descriptors=(writing,),
-                environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
-            )
-        except SandboxError:
-            os.close(reading)
-            raise
-        finally:
-            os.close(writing)
-        log = _LogReader(reading, process)
+        process = self._sandbox.start(
+            [tool("bash"), "-c", f'cd "$1" && exec bash {REPRODUCE_SCRIPT} 2>&1', "bash", str(work)],
+            folder=empty,
+            readable=tuple(interpreter_paths(python)),
+            writable=(work,),
+            environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
+        )
         try:
             with limited_disk(process, work, self._disk):
                 status = process.wait(self._seconds)
         finally:
             process.kill()
         if status.code and status.reason is None and has_crlf:
-            status = replace(
-                status, reason=f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text"
-            )
-        return status, log.text()
+            reason = f"{REPRODUCE_SCRIPT} has Windows line ends (CRLF), which bash takes for text"
+            status = replace(status, reason=reason)
+        return status, process.output(READING_SECONDS)
 
 
-class _LogReader(threading.Thread):
-    """Read the output of a run until all processes have closed the pipe, and keep its start and its end."""
+def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> tuple[list[str], bool]:
+    """Copy the regular files of a folder into another; no link is followed but to a file within the folder.
 
-    def __init__(self, descriptor: int, process: SandboxedProcess) -> None:
-        """Start to read, and stop a run that prints without end."""
-        super().__init__(name="log reader", daemon=True)
-        self._descriptor, self._process = descriptor, process
-        self._head, self._tail = bytearray(), bytearray()
-        self._bytes = 0
-        self.start()
+    Args:
+        source: The folder.
+        target: Where they go; it exists.
+        most: The most that is copied.
+        newest: The latest time that the copies may have, in nanoseconds.
 
-    def run(self) -> None:
-        """Read in a thread of its own."""
-        while chunk := os.read(self._descriptor, 65_536):
-            self._bytes += len(chunk)
-            room = KEPT_LOG_BYTES - len(self._head)
-            self._head += chunk[:room]
-            self._tail += chunk[room:]
-            del self._tail[:-KEPT_LOG_BYTES]
-            if self._bytes > MAX_LOG_BYTES:
-                self._process.kill(f"printed more than {MAX_LOG_BYTES / MEGABYTE:g} MB")
-        os.close(self._descriptor)
+    Returns:
+        The names that are not in the copy, with reasons; and whether there is more than allowed.
 
-    def text(self) -> str:
-        """Return the output of a run that has ended, without the middle if it is long."""
-        self.join(READING_SECONDS)  # longer only where a trusted process got away with its end of the pipe
-        left_out = self._bytes - len(self._head) - len(self._tail)
-        gap = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
-        return (bytes(self._head) + gap + bytes(self._tail)).decode("utf-8", errors="replace")
-
-
-class _Copy:
-    """A copy of the regular files in a folder, within bounds; no link is followed but to a file within the folder.
-
-    Attributes:
-        left_out: The names that are not in the copy, with reasons.
-        too_much: Whether there is more than allowed.
+    Raises:
+        OSError: The machine is to blame, not the folder; any other error leaves a file out.
     """
+    left_out: list[str] = []
+    files = size = 0
+    too_much = False
 
-    def __init__(self, source: Path, target: Path, most: DiskLimits, newest: int | None = None) -> None:
-        """Copy a folder, with times no later than `newest` (nanoseconds).
+    def leave_out(reason: str, path: str) -> None:
+        left_out.append(f"{ascii(path)[:120]} ({reason})")
 
-        Raises:
-            OSError: The machine is to blame, not the folder; any other error leaves a file out.
-        """
-        self._source, self._target, self._most, self._newest = source, target, most, newest
-        self._files = self._bytes = 0
-        self.left_out: list[str] = []
-        self.too_much = False
-        waiting = [""]
-        while waiting:
-            waiting += reversed(self._copy_folder(waiting.pop()))
+    def cannot_be_listed(error: OSError) -> None:
+        leave_out(_file_fault(error), os.path.relpath(error.filename, source))
 
-    def log_line(self, when: str) -> str:
-        """Return a line of the log that names what was not copied, or nothing."""
-        if not self.left_out:
-            return ""
-        more = len(self.left_out) - SHOWN_NAMES
-        names = ", ".join(self.left_out[:SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
-        return f"[pcgeval] left out {when}: {names}\n"
-
-    def _copy_folder(self, inside: str) -> list[str]:
-        """Copy a folder's files, in the order of their names; return the folders in it."""
-        names: list[str] = []
-        below: list[str] = []
-        try:
-            with os.scandir(self._source / inside) as entries:
-                for entry in entries:
-                    names.append(entry.name)
-                    if len(names) > self._most.files:
-                        self.too_much = True
-                        self._leave_out(inside or ".", "too many files")
-                        return below
-            (self._target / inside).mkdir(mode=0o755, exist_ok=True)
-        except OSError as error:
-            self._leave_out(inside or ".", f"cannot be copied: {error.strerror}", error)
-            return below
-        for name in sorted(names, key=os.fsencode):
-            path = f"{inside}/{name}" if inside else name
+    for folder, folders, names in os.walk(source, onerror=cannot_be_listed):
+        entries = sorted([*folders, *names], key=os.fsencode)
+        folders.clear()  # those that are copied are entered
+        for name in entries:
+            path = os.path.normpath(os.path.join(os.path.relpath(folder, source), name))  # noqa: PTH118 - relative
             if path in (REPRODUCE_LOG, CREATION_TIME):
                 continue  # a log from elsewhere says nothing about this run
             try:
-                if self._copy_if_allowed(path):
-                    below.append(path)
+                status = _status_inside(source, path)
+                if reason := _refusal(path, status, DiskUse(size, files), most):
+                    leave_out(reason, path)
+                    too_much = too_much or reason == TOO_MUCH
+                    continue
+                files += 1
+                if S_ISDIR(status.st_mode):
+                    (target / path).mkdir(mode=0o755)
+                    folders.append(name)
+                else:
+                    size += status.st_size
+                    shutil.copyfile(source / path, target / path)
+                    (target / path).chmod(0o755 if status.st_mode & 0o111 else 0o644)
+                    changed = min(status.st_mtime_ns, newest)
+                    os.utime(target / path, ns=(changed, changed))
             except OSError as error:
-                self._leave_out(path, f"cannot be copied: {error.strerror}", error)
-        return below
-
-    def _copy_if_allowed(self, path: str) -> bool:
-        """Copy a file, or return whether it is a folder that may be copied."""
-        source = self._source / path
-        status = source.lstat()
-        is_folder = S_ISDIR(status.st_mode)
-        if S_ISLNK(status.st_mode) and (target := Path(os.path.realpath(source))).is_relative_to(self._source):
-            status = target.lstat()
-        size = 0 if is_folder else status.st_size
-        if not is_folder and not S_ISREG(status.st_mode):
-            self._leave_out(path, "neither file nor folder, or a link that leads to no file in here")
-        elif is_folder and path.count("/") >= MAX_FOLDERS:
-            self._leave_out(path, f"lies in more than {MAX_FOLDERS} folders")
-        elif self._files + 1 > self._most.files or self._bytes + size > self._most.total_bytes:
-            self.too_much = True
-            self._leave_out(path, "too much")
-        else:
-            self._files += 1
-            self._bytes += size
-            if is_folder:
-                return True
-            copy = self._target / path
-            shutil.copyfile(source, copy)
-            copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
-            changed = status.st_mtime_ns if self._newest is None else min(status.st_mtime_ns, self._newest)
-            os.utime(copy, ns=(changed, changed))
-        return False
-
-    def _leave_out(self, path: str, why: str, error: OSError | None = None) -> None:
-        """Note a file that is not copied; raise the error again if the machine is to blame."""
-        if error is not None and error.errno in _MACHINE_ERRORS:
-            raise error
-        self.left_out.append(f"{ascii(path)[:120]} ({why})")
+                leave_out(_file_fault(error), path)
+    return left_out, too_much
 
 
-def _disk_time(folder: Path) -> int:
-    """Return the time in nanoseconds that a file would get now."""
-    marker = folder / "marker"
-    marker.write_bytes(b"now")
-    return marker.stat().st_mtime_ns
+def _file_fault(error: OSError) -> str:
+    """Return why a file is left out; raise the error again if the machine is to blame."""
+    if error.errno in _MACHINE_ERRORS:
+        raise error
+    return f"cannot be copied: {error.strerror}"
+
+
+def _status_inside(source: Path, path: str) -> os.stat_result:
+    """Return the status of a file, of the one within the source that a link leads to if it is one."""
+    target = Path(os.path.realpath(source / path))
+    status = (source / path).lstat()
+    if S_ISLNK(status.st_mode) and target.is_relative_to(source) and target.is_file():
+        return target.lstat()
+    return status
+
+
+def _refusal(path: str, status: os.stat_result, copied: DiskUse, most: DiskLimits) -> str | None:
+    """Return why a file or folder is not copied; None if it is."""
+    is_file = S_ISREG(status.st_mode)
+    if not (is_file or S_ISDIR(status.st_mode)):
+        return "neither file nor folder, or a link that leads to no file in here"
+    if not is_file and path.count("/") >= MAX_FOLDERS:
+        return f"lies in more than {MAX_FOLDERS} folders"
+    if copied.files >= most.files or (is_file and copied.total_bytes + status.st_size > most.total_bytes):
+        return TOO_MUCH
+    return None
+
+
+def _left_out_line(when: str, names: list[str]) -> str:
+    """Return a line of the log that names what was not copied, or nothing."""
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return f"[pcgeval] left out {when}: {', '.join(names[:SHOWN_NAMES])}{more}\n" if names else ""
 
 
 @contextmanager
-def _machine_errors(into: Path) -> Iterator[None]:
-    """Turn an error that the machine is to blame for into a SandboxError."""
+def _scratch_folder(into: Path) -> Iterator[Path]:
+    """Make a folder, and remove it with all that is in it, however deep.
+
+    Raises:
+        SandboxError: The machine is to blame for an error meanwhile.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="pcgeval-reproduction-")).resolve()
     try:
-        yield
+        yield folder
     except OSError as error:
         if error.errno not in _MACHINE_ERRORS:
             raise
@@ -305,14 +259,6 @@ def _machine_errors(into: Path) -> Iterator[None]:
             f"a copy of the submission cannot be made: {error.strerror}. "
             f"Make room in {tempfile.gettempdir()} and for {into}, then run again."
         ) from error
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[Path]:
-    """Make a folder, and remove it with all that is in it, however deep."""
-    folder = Path(tempfile.mkdtemp(prefix="pcgeval-reproduction-")).resolve()
-    try:
-        yield folder
     finally:
         _take_over(folder)
         subprocess.run([tool("rm"), "-rf", "--", str(folder)], check=False, capture_output=True)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -137,8 +137,8 @@ class Sandbox:
             user = FIRST_USER + next(_users) % USERS
             become_user = [tool("setpriv"), f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
             become_user.append("--")
-            for path in (path for each in writable for path in _all_below(each)):
-                os.chown(path, user, user, follow_symlinks=False)
+            for path in writable:
+                subprocess.run([tool("chown"), "-hR", f"{user}:{user}", "--", str(path)], check=True)
         with contextlib.ExitStack() as lent:
             reports, reports_end = os.pipe()
             undo.callback(os.close, reports)
@@ -258,26 +258,12 @@ def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
     if not is_root() or open_to_all(folder):
         return folder
     copy = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pcgeval-program-"))) / "copy"
-
-    def neither_file_nor_folder(inside: str, names: list[str]) -> list[str]:
-        paths = (Path(inside, name) for name in names)
-        return [path.name for path in paths if not (path.is_symlink() or path.is_file() or path.is_dir())]
-
     try:
-        shutil.copytree(folder, copy, symlinks=True, ignore=neither_file_nor_folder)
-    except (OSError, shutil.Error) as error:
+        shutil.copytree(folder, copy, symlinks=True)
+        subprocess.run([tool("chmod"), "-R", "go+rX", "--", str(copy)], check=True, capture_output=True)
+    except (OSError, shutil.Error, subprocess.CalledProcessError) as error:
         raise SandboxError(f"{folder}: cannot be copied ({error}). Open it: `chmod -R go+rX {folder}`.") from error
-    for path in _all_below(copy):
-        if not path.is_symlink():
-            path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return copy
-
-
-def _all_below(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all files and folders in it; links are yielded, not followed."""
-    yield folder
-    for inside, folders, files in os.walk(folder):
-        yield from (Path(inside, name) for name in (*folders, *files))
 
 
 def _variables(command: list[str], scratch: str, own: Mapping[str, str] | None) -> dict[str, str]:

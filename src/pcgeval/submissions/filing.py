@@ -5,7 +5,9 @@ is moved to `.pcgeval/replaced`, never removed.
 """
 
 import os
+import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,17 +21,19 @@ from pcgeval.core.files import write_text
 from pcgeval.core.layout import STATE, SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params, add_team, load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import printable_name
-from pcgeval.submissions.hand_in import opened
-from pcgeval.submissions.load import Notes, load_notes, submission_sha256
-from pcgeval.submissions.names import NOTES_FILE, name_fault
-from pcgeval.submissions.team_names import name_findings, possible
-from pcgeval.submissions.validate import SubmissionCheck, check
+from pcgeval.core.untrusted import printable_name, read_bounded_text
+from pcgeval.submissions.findings import warning
+from pcgeval.submissions.hand_in import name_fault, opened
+from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
+from pcgeval.submissions.sources import find_readme
+from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check
 
 PARAMS = Path("params.yaml")
 LOCK = STATE / "submit.lock"
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
+# a line such as `Team: Penguins` or `**Team name:** Penguins`
+_TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
 
 
 class FilingError(PcgevalError):
@@ -95,23 +99,50 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
         try:
-            found = check(handed_in, params.limits, staging)
-            if not found.passed:
-                return FiledSubmission(team, found, "refused")
-            found = replace(found, findings=(*found.findings, *name_findings(staging, team)))
+            result = check(handed_in, params.limits, staging)
+            if not result.passed:
+                return FiledSubmission(team, result, "refused")
+            named = team_in_readme(staging)
+            if named is not None and not is_same_team(named, team):
+                text = f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}"
+                result = replace(result, findings=(*result.findings, warning("", text)))
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         if team not in params.teams:
             add_team(team, PARAMS)
-    return FiledSubmission(team, found, status, submission_sha256(folder), tuple(_to_do(team, params)))
+    return FiledSubmission(team, result, status, submission_sha256(folder), tuple(_to_do(team, params)))
+
+
+def team_in_readme(folder: Path) -> str | None:
+    """Return the team's name as the README of a submission gives it, in a line such as `Team: Penguins`.
+
+    Raises:
+        UntrustedFileError: The README is too large or not UTF-8.
+    """
+    readme = find_readme(folder)
+    lines = read_bounded_text(readme, MAX_README_BYTES).splitlines() if readme else []
+    matches = (_TEAM_LINE.match(line[:300]) for line in lines)
+    return next((match[1].strip(" \t*_`.") for match in matches if match), None)
+
+
+def is_same_team(name: str, other: str) -> bool:
+    """Return whether two names differ in no more than case, accents, signs and the word team."""
+
+    def bare(text: str) -> str:
+        plain = unicodedata.normalize("NFKD", text).casefold()
+        return "".join(character for character in plain if character.isalnum()).removeprefix("team")
+
+    return bare(name) == bare(other)
 
 
 def _check_name(team: str, params: Params) -> None:
     """Refuse a name that cannot be a team's, or that cannot stand beside the others."""
     if fault := team_name_fault(team) or name_fault(team):
+        ascii_name = unicodedata.normalize("NFKD", team).encode("ascii", "ignore").decode()
+        possible = re.sub(r"[^A-Za-z0-9_-]+", "-", ascii_name).strip("_-")[:64] or "NAME"
         raise FilingError(
-            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {possible(team)}."
+            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {possible}."
         )
     if team not in params.teams:  # params.yaml's rules tell two names that cannot stand beside one another
         parse_params({**params.model_dump(mode="json"), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
@@ -126,9 +157,8 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Literal["file
     Raises:
         FilingError: Another submission, or something else, is there.
     """
-    new, earlier = load_notes(staging), Notes()
-    status: Literal["filed", "replaced"] = "filed"
-    if os.path.lexists(folder):
+    is_new, new, earlier = not os.path.lexists(folder), load_notes(staging), Notes()
+    if not is_new:
         if folder.is_symlink() or not folder.is_dir():
             raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
         earlier = load_notes(folder)
@@ -140,17 +170,15 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Literal["file
                 f"{folder}: there is another submission of {folder.name}. Replace it with --replace, which moves it to "
                 f"{REPLACED}; or give another name with --team."
             )
-        status = "replaced"
-    decided = Notes(role=earlier.role, disqualified=earlier.disqualified)
-    notes = decided.model_copy(update={"title": new.title, "kind": new.kind, "entry": new.entry})
+    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
     if notes != new:
         values = notes.model_dump(mode="json", exclude_defaults=True)
         write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
-    if status == "replaced":
+    if not is_new:
         REPLACED.mkdir(parents=True, exist_ok=True)
         folder.rename(REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
     staging.rename(folder)
-    return status
+    return "filed" if is_new else "replaced"
 
 
 def _to_do(team: str, params: Params) -> Iterator[str]:

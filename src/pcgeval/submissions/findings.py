@@ -38,25 +38,20 @@ def warning(place: str, text: str) -> SubmissionFinding:
     return SubmissionFinding("warning", place, text)
 
 
-def note(place: str, text: str) -> SubmissionFinding:
-    """Return a finding about what was done with the submission."""
-    return SubmissionFinding("note", place, text)
-
-
 def in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
     """Return each finding once, errors first, then warnings, then notes."""
-    return sorted(dict.fromkeys(findings), key=lambda fromkey: get_args(Severity).index(fromkey.severity))
+    return sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
 
 
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
     """Return a line for each text, errors first, with the places that it is about and an error's code."""
     places: dict[tuple[Severity, str, str], list[str]] = {}
-    for each in in_order(findings):
-        places.setdefault((each.severity, each.text, each.code), []).append(each.place)
+    for finding in in_order(findings):
+        where = places.setdefault((finding.severity, finding.text, finding.code), [])
+        where += [finding.place] if finding.place else []
     lines = []
     for (severity, text, code), where in places.items():
-        named = [place for place in where if place]
-        prefix = f"{listed(named, _SHOWN_PLACES)}: " if named else ""
+        prefix = f"{listed(where, _SHOWN_PLACES)}: " if where else ""
         suffix = f" [{code}]" if code else ""
         lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
     return lines

@@ -1,8 +1,13 @@
-"""The files that are handed in, as a folder or a zip file, and those of them that make up the submission."""
+"""The files that are handed in, as a folder or a zip file, and those of them that make up the submission.
+
+What is filed goes into git and onto other people's disks, so a name must mean the same file on all of them.
+"""
 
 import os
 import posixpath
+import re
 import shutil
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +17,28 @@ from tempfile import TemporaryDirectory
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.untrusted import open_regular, walk
-from pcgeval.submissions.findings import SubmissionFinding, error, note
-from pcgeval.submissions.names import MAX_DEPTH, VENV_FILE, collisions, left_out, name_fault, with_parents
+from pcgeval.core.untrusted import open_regular, printable_name, walk
+from pcgeval.submissions.findings import SubmissionFinding, error
+from pcgeval.submissions.load import NOTES_FILE
 
 MAX_FILES = 10_000
 MAX_BYTES = 2**30  # the competition's rule: a program has at most 1 GB with all its data
 _MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
+MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
+MAX_PATH_BYTES = 400  # UTF-8
+MAX_DEPTH = 20  # folders in one another
+_FORBIDDEN = re.compile(r'[<>:"|?*\\]')  # on Windows
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[ ]*\.|[ ]*$)")  # on Windows
+_LEFT_OUT = {
+    "version control": re.compile(r"\.git|\.svn|\.hg|\.gitignore|\.gitattributes|\.gitmodules"),
+    # a pipeline of the team would run, or hide files from ours
+    "DVC": re.compile(r"\.dvc|\.dvcignore|dvc\.yaml|dvc\.lock|.*\.dvc"),
+    "the operating system": re.compile(r"__macosx|\.ds_store|\._.*|thumbs\.db|desktop\.ini|\.trashes|\.spotlight-v100"),
+    "Python": re.compile(r"__pycache__|.*\.py[co]|.*\.egg-info|\.ipynb_checkpoints|\.(mypy|pytest|ruff)_cache|\.venv"),
+    "the organiser": re.compile(r"requirements-lock\.txt"),
+    "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
+}
+_VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
 
 
 class HandInError(PcgevalError):
@@ -29,7 +49,7 @@ class HandInError(PcgevalError):
 class SelectedFiles:
     """The files of a submission, and what is wrong with what was handed in.
 
-    Files whose names cannot be stored are missing, so that the others can be checked all the same.
+    Files with names that cannot be stored are missing, so that the others can be checked all the same.
 
     Attributes:
         folder: Where they lie: the folder that was handed in, or the one in it that holds everything.
@@ -69,26 +89,24 @@ def select(folder: Path) -> SelectedFiles:
     sizes, findings = _list(folder)
     top = posixpath.commonpath([posixpath.dirname(name) for name in sizes]) if sizes else ""  # of all the files
     if top:
-        findings.append(note(f"{top}/", "holds everything; its contents were taken"))
+        findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
         sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
     if not sizes and not findings:
         findings.append(error("", "holds no files", "no-files"))
     faults = [error(name, fault, "file-name") for name in sizes if (fault := name_fault(name))]
-    faults += collisions(sizes)
-    excess = []
+    faults += _collisions(sizes)
+    is_bounded = bool(sizes)
     if len(sizes) > MAX_FILES:
+        is_bounded = False
         text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
-        excess.append(error("", text, "too-many-files"))
+        findings.append(error("", text, "too-many-files"))
     if (size := sum(sizes.values())) > MAX_BYTES:
+        is_bounded = False
         text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
-        excess.append(error("", text, "too-large"))
+        findings.append(error("", text, "too-large"))
     bad = {fault.place for fault in faults}
-    return SelectedFiles(
-        folder=folder / top,
-        sizes={name: size for name, size in sizes.items() if not _lies_in(name, bad)},
-        is_bounded=bool(sizes) and not excess,
-        findings=(*findings, *faults, *excess),
-    )
+    storable = {name: size for name, size in sizes.items() if bad.isdisjoint(_with_parents(name))}
+    return SelectedFiles(folder / top, storable, is_bounded, (*findings, *faults))
 
 
 def copy_files(selected: SelectedFiles, target: Path) -> None:
@@ -108,40 +126,69 @@ def _list(folder: Path) -> tuple[dict[str, int], list[SubmissionFinding]]:
     """Return the sizes of the regular files below a folder by name, in order, and what is wrong or left out."""
 
     def is_entered(name: str) -> bool:
-        return left_out(name) is None and not os.path.lexists(folder / name / VENV_FILE)
+        return _left_out(name) is None and not os.path.lexists(folder / name / _VENV_FILE)
 
     sizes: dict[str, int] = {}
     findings: list[SubmissionFinding] = []
-    inodes: dict[tuple[int, int, int], list[str]] = {}  # the names here of each file that has several anywhere
     for entry in walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=is_entered):
         name, status = entry.name, entry.status
-        if part := left_out(name):
-            findings.append(note(part[0], f"was left out (of {part[1]})"))
+        if part := _left_out(name):
+            findings.append(SubmissionFinding("note", part[0], f"was left out (of {part[1]})"))
         elif entry.is_folder:
             text = "was left out (a virtual environment; requirements.txt lists what the program needs)"
-            findings.append(note(name, text))
+            findings.append(SubmissionFinding("note", name, text))
         elif status is None:
             findings.append(error(name, f"{entry.fault}; remove it", "unreadable"))
-        elif fault := _file_fault(folder / name, status):
-            findings.append(error(name, fault, "not-a-file"))
+        elif S_ISLNK(status.st_mode):
+            findings.append(error(name, "is a link; put the file itself there", "not-a-file"))
+        elif not S_ISREG(status.st_mode):
+            findings.append(error(name, "is a pipe, a socket or a device; remove it", "not-a-file"))
         else:
             sizes[name] = status.st_size
-            if status.st_nlink > 1:
-                inodes.setdefault((status.st_dev, status.st_ino, status.st_nlink), []).append(name)
-    for (_, _, links), names in inodes.items():
-        if links > len(names):  # its other name may be that of somebody's secret
-            text = "is a hard link to a file outside of the submission; copy the file"
-            findings.append(error(min(names), text, "hard-link"))
     return {name: sizes[name] for name in sorted(sizes, key=os.fsencode)}, findings
 
 
-def _file_fault(path: Path, status: os.stat_result) -> str | None:
-    if S_ISLNK(status.st_mode):
-        return "is a link; put the file itself there"
-    if not S_ISREG(status.st_mode):
-        return "is a pipe, a socket or a device; remove it"
-    return None if os.access(path, os.R_OK) else "cannot be read; make it readable"
+def _left_out(name: str) -> tuple[str, str] | None:
+    """Return the part of a path that is not filed, such as `src/__pycache__`, and its owner; None if all is filed."""
+    for path in _with_parents(name):
+        part = path.rpartition("/")[2].casefold()
+        for owner, rule in _LEFT_OUT.items():
+            if rule.fullmatch(part):
+                return path, owner
+    return None
 
 
-def _lies_in(name: str, paths: Iterable[str]) -> bool:
-    return any(path in paths for path in with_parents(name))
+def name_fault(name: str) -> str | None:
+    """Return why a relative path cannot be stored everywhere, in words that follow it; None if it can."""
+    if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
+        return "has unprintable characters; rename it"
+    if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
+        return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
+    for part in name.split("/"):
+        if len(part.encode()) > MAX_NAME_BYTES:
+            return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
+        if _FORBIDDEN.search(part) or part.endswith((".", " ")) or _RESERVED.match(part.lower()):
+            return "has a name that Windows cannot store; rename it"
+        if part.startswith(("-", " ")):
+            return "has a name that begins with - or a space; rename it"
+    return None
+
+
+def _collisions(names: Iterable[str]) -> Iterator[SubmissionFinding]:
+    """Yield an error for each file that some disk takes for another one, by case or by Unicode form."""
+    # the organiser's decisions are read from the notes, which no other file may become on another disk
+    names_by_form = {NOTES_FILE: NOTES_FILE}
+    for name in names:
+        for path in _with_parents(name):
+            form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+            other = names_by_form.setdefault(form, path)
+            if other != path:
+                text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
+                yield error(path, text, "same-name")
+                break
+
+
+def _with_parents(name: str) -> list[str]:
+    """Return `a`, `a/b`, `a/b/c` for `a/b/c`."""
+    parts = name.split("/")
+    return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]

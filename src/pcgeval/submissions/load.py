@@ -3,6 +3,10 @@
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
 `prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title, and the kind and the entry where
 these cannot be told; the organiser also notes the team's role and its disqualification there.
+
+A program is started as `python FILE`. FILE has a subclass of the interface's TrialLoop and a block under
+`if __name__ == "__main__"`; where the class lies in another module, the file that calls `run_evaluation` counts. Of
+several such files, the one that the README starts with `python FILE` is taken.
 """
 
 import re
@@ -25,18 +29,23 @@ from pcgeval.core.untrusted import (
     printable_line,
     read_bounded,
     read_bounded_text,
+    read_start,
     walk,
 )
-from pcgeval.submissions.lint import EntrySearch, find_entry
-from pcgeval.submissions.names import NOTES_FILE
 from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
-from pcgeval.submissions.sources import ENTRY, PythonFile, python_files
+from pcgeval.submissions.sources import ENTRY, PythonFile, find_readme, python_files
 
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
+NOTES_FILE = "submission.yaml"
 MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
+STARTED_WITH_PYTHON = re.compile(
+    r"""\b(?:python[0-9.]*|py|uv[ ]run)(?:\.exe)?[ \t]+(?:-[a-zA-Z][ \t]+){0,3}"""
+    r"""(?:"([^"\n]{1,200}\.py)"|'([^'\n]{1,200}\.py)'|([^\s"'`]{1,200}\.py)\b)"""
+)
+_README_BYTES = 256 * 2**10  # in which a command is looked for
 _KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
 _PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # what was probably meant for the prompt
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
@@ -199,13 +208,14 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         return Program(folder, _checked_entry(folder, notes.entry))
     if notes.kind == "prompt":
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    search = find_entry(folder, list(python_files(folder, ENTRY)) if files is None else files)
-    if search.entry is not None:
-        return Program(folder, _checked_entry(folder, search.entry))
     names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not
     has_prompt = PROMPT_FILE in names
-    if search.candidates or search.idle:
-        raise _unclear_start(folder, search, has_prompt=has_prompt)
+    otherwise = f" Or write `kind: prompt` in {folder / NOTES_FILE} if {PROMPT_FILE} is what is handed in."
+    entry = _find_entry(
+        folder, list(python_files(folder, ENTRY)) if files is None else files, otherwise if has_prompt else ""
+    )
+    if entry is not None:
+        return Program(folder, _checked_entry(folder, entry))
     if has_prompt and notes.kind is None:
         return Prompt(load_prompt(folder / PROMPT_FILE))
     if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
@@ -222,25 +232,62 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
     )
 
 
-def _unclear_start(folder: Path, search: EntrySearch, *, has_prompt: bool) -> SubmissionError:
-    """Return the error for a folder with programs of which none can be taken for the one to start."""
-    notes, candidates = folder / NOTES_FILE, search.candidates
-    otherwise = f" Or write `kind: prompt` in {notes} if {PROMPT_FILE} is what is handed in." if has_prompt else ""
+def _find_entry(folder: Path, files: Sequence[PythonFile], otherwise: str) -> str | None:
+    """Return the name of the file that starts the program; None if there is no program.
+
+    Raises:
+        SubmissionError: There is a program, and it is not clear which file starts it; `otherwise` ends the message.
+    """
+    running = {Path(file.name).stem for file in files if file.starts}
+
+    def runs(file: PythonFile) -> bool:
+        imported = {module.rpartition(".")[2] for _, module in file.modules}
+        return file.starts > 0 or (file.has_main and not running.isdisjoint(imported))
+
+    def may_start(file: PythonFile) -> bool:
+        if file.fault:  # an old copy must not be taken in the place of a file that is no Python
+            return file.names_interface
+        return runs(file) or (bool(file.loop) and file.has_main)
+
+    def rank(file: PythonFile) -> tuple[bool, bool, bool]:
+        is_start = file.has_main and runs(file)
+        return file.has_main, is_start, is_start and bool(file.loop)
+
+    candidates = [file for file in files if may_start(file)]
     if not candidates:
-        idle = search.idle[0]
-        text = (
-            f"has {idle.loop}, a subclass of TrialLoop, but nothing starts it. End the file with "
-            f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`.'
-        )
-        return SubmissionError(f"{folder / idle.name}: {text}{otherwise}", idle.name, "no-main")
+        if idle := next((file for file in files if file.loop), None):
+            text = (
+                f"has {idle.loop}, a subclass of TrialLoop, but nothing starts it. End the file with "
+                f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`.'
+            )
+            raise SubmissionError(f"{folder / idle.name}: {text}{otherwise}", idle.name, "no-main")
+        return None
+    started = _started_by_readme(folder)
+    best = [file for file in candidates if file.name in started]
+    if len(best) != 1:
+        is_known = not any(file.fault for file in candidates)
+        best_rank = max(map(rank, candidates))
+        best = [file for file in candidates if is_known and rank(file) == best_rank]
+    if len(best) == 1 and not best[0].fault:
+        return best[0].name
+    first = candidates[0]
     if len(candidates) == 1:  # it was not taken because it cannot be read
-        fault = candidates[0]
-        return SubmissionError(f"{folder / fault.place}: {fault.fault}.{otherwise}", fault.place, "syntax")
-    named = [f"{candidate.place} {candidate.fault}" if candidate.fault else candidate.name for candidate in candidates]
-    return SubmissionError(
-        f"{folder}: it is not clear which file starts the program: {listed(named, 10)}. Name it in {notes}, such as "
-        f"`entry: {candidates[0].name}`.{otherwise}"
+        raise SubmissionError(f"{folder / first.place}: {first.fault}.{otherwise}", first.place, "syntax")
+    listing = listed([f"{file.place} {file.fault}" if file.fault else file.name for file in candidates], 10)
+    raise SubmissionError(
+        f"{folder}: it is not clear which file starts the program: {listing}. Name it in {folder / NOTES_FILE}, such "
+        f"as `entry: {first.name}`.{otherwise}"
     )
+
+
+def _started_by_readme(folder: Path) -> set[str]:
+    readme = find_readme(folder)
+    try:
+        text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
+    except UntrustedFileError:
+        return set()
+    names = ("".join(match.groups(default="")) for match in STARTED_WITH_PYTHON.finditer(text))
+    return {name.replace("\\", "/").removeprefix("./") for name in names}
 
 
 def load_prompt(path: Path) -> str:
@@ -272,11 +319,11 @@ def load_notes(folder: Path) -> Notes:
         if error.kind == "missing":
             return Notes()
         raise SubmissionError(str(error)) from error
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        raise SubmissionError(f"{path}: {printable_line(faults, 500)}. {_KNOWN_KEYS}") from error
     except ValueError as error:
-        raise SubmissionError(f"{path}: {printable_line(str(error), 500)}. {_KNOWN_KEYS}") from error
+        fault = str(error)
+        if isinstance(error, ValidationError):
+            fault = "; ".join(f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
+        raise SubmissionError(f"{path}: {printable_line(fault, 500)}. {_KNOWN_KEYS}") from error
 
 
 def _checked_entry(folder: Path, entry: str) -> str:

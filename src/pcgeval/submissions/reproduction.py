@@ -35,8 +35,8 @@ class ReproductionRun:
 class Computer(Protocol):
     """An environment that may run untrusted code.
 
-    One whose settings decide how a run ends has them in an attribute `identity`, a text: a run that was kept counts for
-    the same identity only.
+    One with settings that decide how a run ends has them in an attribute `identity`, a text: a run that was kept counts
+    for the same identity only.
     """
 
     def reproduce(self, submission: Path, into: Path) -> ReproductionRun:

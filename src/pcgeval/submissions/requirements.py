@@ -10,7 +10,6 @@ from packaging.utils import canonicalize_name
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.untrusted import UntrustedFileError, printable_name, read_bounded
-from pcgeval.submissions.findings import SubmissionFinding, error
 from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
@@ -21,10 +20,9 @@ MAX_LINES = 500
 MAX_LINE_CHARACTERS = 1_000
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
-_HASH = re.compile(r"--hash=sha(256|384|512):[0-9a-f]{64,128}")
-_LOCK_HEADER = re.compile(r"# [0-9a-f]{64}, ")
-_LOCK_LINES = re.compile(  # as uv writes them
-    r"(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
+_HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
+_LOCK = re.compile(  # a header, then lines as uv writes them
+    r"# [0-9a-f]{64}, .*\n(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
 )
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -46,17 +44,16 @@ def read_lock(folder: Path, header: str) -> str | None:
     """
     path = folder / LOCK
     try:
-        first, _, lines = read_bounded(path, MAX_LOCK_BYTES).decode("utf-8").partition("\n")
+        text = read_bounded(path, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return None
         raise RequirementsError(str(fault)) from fault
-    except UnicodeDecodeError:
-        first, lines = "", "no text"
-    if not (_LOCK_HEADER.match(first) and _LOCK_LINES.fullmatch(lines)):
+    if not _LOCK.fullmatch(text):
         raise RequirementsError(
             f"{path}: is no lock of packages. Remove it and run `pcgeval check`, which resolves the versions again."
         )
+    first, _, lines = text.partition("\n")
     return lines if first.partition(",")[0] == header.partition(",")[0] else None
 
 
@@ -73,38 +70,27 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     path = shown or folder / REQUIREMENTS
     try:
         content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
+        encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
+        lines = [(number, line) for number, line in _logical_lines(content.decode(encoding)) if line]
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
         raise RequirementsError(str(fault)) from fault
-    encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
-    try:
-        text = content.decode(encoding)
     except UnicodeDecodeError as fault:
         raise RequirementsError(f"{path}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
-    lines = [(number, line) for number, line in _logical_lines(text) if line]
     if len(lines) > MAX_LINES:
         raise RequirementsError(f"{path}: asks for {len(lines)} packages; {MAX_LINES} are allowed. Name fewer.")
     requirements: list[str] = []
     refused: list[str] = []
     for number, line in lines:
         try:
-            requirements += _parsed(line)
+            if (requirement := _parsed(line)) is not None:
+                requirements.append(requirement)
         except ValueError as fault:
             refused.append(f"{path}:{number}: {printable_name(line, 80)!r} {fault}")
     if refused:
         raise RequirementsError("\n".join(refused))
     return requirements
-
-
-def requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
-    """Yield the lines of a program's requirements.txt that will be refused."""
-    try:
-        read_requirements(folder)
-    except RequirementsError as fault:
-        for line in str(fault).splitlines():
-            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
-            yield error(place, text, "requirements")
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -120,31 +106,29 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             begun = ""
 
 
-def _parsed(line: str) -> list[str]:
-    """Return a line in its usual form, nothing for an interface package; raise ValueError with the reason otherwise."""
-    if line.startswith("-"):
-        raise ValueError(
-            "is an option for pip; where packages come from is the organiser's decision. "
-            "Name packages of the package index only."
-        )
+def _parsed(line: str) -> str | None:
+    """Return a line in its usual form, None for an interface package; raise ValueError with the reason otherwise."""
     named, *options = line.split(" --")
-    hashes = [f"--{option.strip()}" for option in options]
-    if len(named) > MAX_LINE_CHARACTERS or not all(map(_HASH.fullmatch, hashes)):
-        raise ValueError("is too long or has options. Name the package only.")
-    if "${" in named:  # pip would put the organiser's environment there, and its messages are told to the team
-        raise ValueError("has a variable of the environment. Write the version itself.")
+    if len(named) > MAX_LINE_CHARACTERS:
+        raise ValueError("is too long. Name the package only.")
+    fault = None
     try:
         requirement = Requirement(named)
-        fault = "the name of a file" if requirement.name.endswith(_ARCHIVES) else None
+        if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
+            return None
+        if requirement.url is not None:
+            fault = "it has an address"
+        elif requirement.name.endswith(_ARCHIVES):
+            fault = "the name of a file"
+        elif "${" in named:  # uv would put the organiser's environment there, and its messages are told to the team
+            fault = "a variable of the environment"
+        elif not all(map(_HASH.fullmatch, options)):
+            fault = "it has options"
     except InvalidRequirement as invalid:
         fault = printable_name(str(invalid).splitlines()[0])
     if fault is not None:
         raise ValueError(
             f"is no package of the package index, such as `numpy>=2` ({fault}). "
-            "Files, folders and addresses are not installed."
+            "Files, folders, addresses and options are not read. Name the package only."
         )
-    if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
-        return []
-    if requirement.url is not None:
-        raise ValueError("comes from an address. Name the package by its version instead.")
-    return [" ".join([str(requirement), *hashes])]
+    return " ".join([str(requirement), *(f"--{option.strip()}" for option in options)])

@@ -3,7 +3,7 @@
 `pcgeval validate`, and the first half of `pcgeval submit`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ from typing import Any
 from pcgeval.core.console import count
 from pcgeval.core.params import Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
-from pcgeval.submissions.findings import SubmissionFinding, error, in_order, note, warning
+from pcgeval.submissions.findings import SubmissionFinding, error, in_order, warning
 from pcgeval.submissions.hand_in import copy_files, opened, select
-from pcgeval.submissions.lint import STARTED_WITH_PYTHON, source_findings
 from pcgeval.submissions.load import (
+    NOTES_FILE,
     PROMPT_FILE,
+    STARTED_WITH_PYTHON,
     Notes,
     Program,
     Prompt,
@@ -24,12 +25,17 @@ from pcgeval.submissions.load import (
     load_work,
     prompt_findings,
 )
-from pcgeval.submissions.names import NOTES_FILE
-from pcgeval.submissions.requirements import requirement_findings
-from pcgeval.submissions.sources import PythonFile, find_readme, python_files
+from pcgeval.submissions.requirements import RequirementsError, read_requirements
+from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_readme, python_files, unseeded_random
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
+# these reach other machines; the program's only way out is the interface package
+_NETWORK = {
+    *("aiohttp", "anthropic", "boto3", "ftplib", "groq", "httpx", "huggingface_hub", "litellm", "mistralai", "ollama"),
+    *("paramiko", "playwright", "requests", "selenium", "smtplib", "socket", "together", "urllib3", "websocket"),
+    *("websockets", "http.client", "urllib.request", "google.generativeai", "google.genai", "openai"),
+}
 
 
 @dataclass(frozen=True)
@@ -103,60 +109,97 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
     if selected.is_bounded and selected.sizes:
         if copy_to is not None:
             copy_files(selected, copy_to)
-        work = _check_contents(copy_to or selected.folder, list(selected.sizes), limits, findings)
+        work, faults = _check_contents(copy_to or selected.folder, limits)
+        findings += faults
     elif any(finding.severity == "error" for finding in findings):
-        findings.append(note("", "the contents of the files were not checked"))
+        findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
     return SubmissionCheck(len(selected.sizes), sum(selected.sizes.values()), work, tuple(findings))
 
 
-def _check_contents(
-    folder: Path, names: list[str], limits: Limits, findings: list[SubmissionFinding]
-) -> Prompt | Program | None:
-    """Add what is found in a submission's files, none of which is a link; return what would be run."""
+def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
+    """Return what would be run of a submission's files, none of which is a link, and what is wrong with them."""
+    findings: list[SubmissionFinding] = []
     notes, work, place, files = Notes(), None, "", list(python_files(folder))
     try:
         notes = load_notes(folder)
         work = load_work(folder, notes, files)
     except SubmissionError as fault:
-        text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{fault.place}: ")
-        findings.append(error(fault.place, text.removesuffix("."), fault.code))
         place = fault.place
+        text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{place}: ")
+        findings.append(error(place, text.removesuffix("."), fault.code))
     if notes != notes.of_participant:
         text = "role and disqualified are left out: the organiser sets them after filing"
         findings.append(warning(NOTES_FILE, text))
     findings += _readme_findings(folder, work)
-    if isinstance(work, Program):
-        is_chosen = notes.kind is None and notes.entry is None
-        if is_chosen and PROMPT_FILE in names and not any(file.names_prompt for file in files):
-            text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
-            findings.append(warning(PROMPT_FILE, text))
+    is_chosen = notes.kind is None and notes.entry is None  # by us
+    is_unused = (folder / PROMPT_FILE).is_file() and not any(file.names_prompt for file in files)
+    if isinstance(work, Program) and is_chosen and is_unused:
+        text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
+        findings.append(warning(PROMPT_FILE, text))
     if work is not None:
         findings += work_findings(work, limits, files)
     elif files:
-        findings += [finding for finding in _program_findings(folder, None, files) if finding.place != place]
-    return work
+        findings += [finding for finding in _source_findings(folder, files, None) if finding.place != place]
+        findings += _requirement_findings(folder)
+    return work, findings
 
 
 def work_findings(
-    work: Prompt | Program, limits: Limits, files: Sequence[PythonFile] | None = None
+    work: Prompt | Program, limits: Limits, files: list[PythonFile] | None = None
 ) -> list[SubmissionFinding]:
     """Return what is wrong with a prompt, or with a program's packages and its files, which may be known already."""
-    if isinstance(work, Program):
-        files = list(python_files(work.folder)) if files is None else files
-        return _program_findings(work.folder, work.entry, files)
-    faults = prompt_findings(work.text, limits.prompt_words)
-    return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
-
-
-def _program_findings(folder: Path, entry: str | None, files: Sequence[PythonFile]) -> list[SubmissionFinding]:
-    """Return what is wrong with a program's files and packages; `entry` starts it, if that is known."""
+    if isinstance(work, Prompt):
+        faults = prompt_findings(work.text, limits.prompt_words)
+        return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
     findings: list[SubmissionFinding] = []
-    if entry is not None and "/" in entry:
-        text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
-        findings.append(warning(entry, text))
-    findings += source_findings(folder, files, entry)
-    findings += requirement_findings(folder)
+    if "/" in work.entry:
+        text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
+        findings.append(warning(work.entry, text))
+    findings += _source_findings(work.folder, list(python_files(work.folder)) if files is None else files, work.entry)
+    findings += _requirement_findings(work.folder)
     return findings
+
+
+def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
+    """Yield what is wrong with a program's files; `entry` starts it, if that is known."""
+    for file in files:
+        if file.fault:
+            is_fatal = file.name == entry and file.is_read
+            yield error(file.place, file.fault, "syntax") if is_fatal else warning(file.place, file.fault)
+        yield from _network_findings(file)
+        if file.name == entry and file.starts > 1:
+            text = f"calls run_evaluation {file.starts} times; a submission is one program, the first call"
+            yield warning(file.name, text)
+        if file.name == entry and file.starts and not file.has_main:
+            text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
+            yield warning(file.name, text)
+    if entry is not None and not any(file.starts or file.fault for file in files):
+        yield warning(entry, "never calls run_evaluation, without which no trial is run")
+    for package in INTERFACE_PACKAGES:
+        if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
+            yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
+    for flag in unseeded_random(files):
+        yield warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced")
+
+
+def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
+    lines: dict[str, int] = {}  # the first of each module
+    for line, module in file.modules:
+        for name in {module, module.partition(".")[0]} & _NETWORK:
+            lines.setdefault(name, line)
+    for module, line in lines.items():
+        text = f"imports {module}: there is no network; the model is asked through chat_with_llm only"
+        yield warning(f"{file.name}:{line}", text)
+
+
+def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
+    """Yield the lines of a program's requirements.txt that will be refused."""
+    try:
+        read_requirements(folder)
+    except RequirementsError as fault:
+        for line in str(fault).splitlines():
+            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
+            yield error(place, text, "requirements")
 
 
 def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:

@@ -1,0 +1,274 @@
+"""The Python files of a submission, read without running any: which one starts it, and what they draw at random."""
+
+from pathlib import Path
+
+import pytest
+from handed_in_for_tests import PROGRAM_FILES, texts, write_folder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pcgeval.submissions.load import Program, SubmissionError, load_submission
+from pcgeval.submissions.sources import MAX_SOURCE_BYTES
+from pcgeval.submissions.validate import validate
+
+LOOP = "class Mine({base}):\n    @staticmethod\n    def run(ctx, target_character):\n        return ''\n"
+MAIN = "if __name__ == '__main__':\n    {call}('team', Mine)\n"
+WHOLE = (
+    "from llms4pcg.competition import run_evaluation\nfrom llms4pcg.models.trial_loop import TrialLoop\n"
+    + LOOP.format(base="TrialLoop")
+    + MAIN.format(call="run_evaluation")
+)
+
+
+def entry(folder: Path, files: dict[str, str]) -> str:
+    """Return the file that starts the program, or why there is none."""
+    write_folder(folder, files)
+    try:
+        work = load_submission(folder).work
+    except SubmissionError as error:
+        return str(error)
+    assert isinstance(work, Program)
+    return work.entry
+
+
+@pytest.mark.parametrize("package", ["chatgpt4pcg", "llm4pcg", "llms4pcg"])
+@pytest.mark.parametrize(
+    ("imports", "base", "call"),
+    [
+        ("from {0}.competition import run_evaluation, TrialLoop", "TrialLoop", "run_evaluation"),
+        ("from {0}.competition import run_evaluation as go, TrialLoop as T", "T", "go"),
+        ("from {0}.competition import *", "TrialLoop", "run_evaluation"),
+        ("import {0}.competition, {0}.models", "{0}.models.trial_loop.TrialLoop", "{0}.competition.run_evaluation"),
+        ("import {0}.competition as c\nimport {0}.models.trial_loop as t", "t.TrialLoop", "c.run_evaluation"),
+        ("from {0} import competition, models", "models.trial_loop.TrialLoop", "competition.run_evaluation"),
+        ("from {0}.models import trial_loop as t\nfrom {0} import competition as c", "t.TrialLoop", "c.run_evaluation"),
+        ("import {0} as p\nBase = p.models.trial_loop.TrialLoop\ngo = p.competition.run_evaluation", "Base", "go"),
+        ("try:\n    from {0}.competition import *\nexcept ImportError:\n    raise", "TrialLoop", "run_evaluation"),
+    ],
+)
+def test_every_way_to_import_the_interface(tmp_path: Path, package: str, imports: str, base: str, call: str):
+    loop, start = f"{imports}\n{LOOP.format(base=base)}", f"{imports}\n{MAIN.format(call=call)}"
+    for name, source in {"loop": loop + "if __name__ == '__main__':\n    pass\n", "start": start}.items():
+        assert entry(tmp_path / name, {"x.py": source.replace("{0}", package)}) == "x.py"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class TrialLoop: pass\n" + LOOP.format(base="TrialLoop") + MAIN.format(call="run_evaluation"),
+        "from .llm4pcg import *\n" + LOOP.format(base="TrialLoop"),
+        "from other.models.trial_loop import TrialLoop\n" + LOOP.format(base="TrialLoop"),
+        "# from llm4pcg.competition import TrialLoop, run_evaluation\nif __name__ != '__main__':\n    pass\n",
+    ],
+)
+def test_other_classes_of_that_name_do_not_count(tmp_path: Path, source: str):
+    assert "neither" in entry(tmp_path, {"x.py": source})
+
+
+IMPORT = "from llm4pcg.competition import TrialLoop, run_evaluation\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "files"),
+    [
+        (
+            "tot.py",
+            {
+                "tot.py": WHOLE,
+                "helpers.py": "def f():\n    return 1\n",
+                "evaluation.py": "import os\nif __name__ == '__main__':\n    print(os.listdir('raw'))\n",
+                "broken_tool.py": "if __name__ == '__main__':\n    print 'Python 2'\n",
+                "chatgpt4pcg/competition.py": "class TrialLoop: pass\ndef run_evaluation(): pass\n" + WHOLE,
+                "venv/lib/site-packages/x.py": WHOLE,
+                ".hidden/old.py": WHOLE,
+            },
+        ),
+        (
+            "main.py",
+            {
+                "loop.py": IMPORT + LOOP.format(base="TrialLoop"),
+                "main.py": f"{IMPORT}from loop import Mine\n" + MAIN.format(call="run_evaluation"),
+            },
+        ),
+        (
+            "start.py",
+            {
+                "src/solver.py": WHOLE.replace("if __name__ == '__main__':", "def main():"),
+                "start.py": "from src.solver import main\nif __name__ == '__main__':\n    main()\n",
+            },
+        ),
+        ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
+        ("only.py", {"only.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
+    ],
+)
+def test_the_file_that_starts_the_program(tmp_path: Path, start: str, files: dict[str, str]):
+    assert entry(tmp_path, files) == start
+
+
+SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py", "multi_turn copy.py"), WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("readme", "start"),
+    [
+        ("python multi_turn.py", "multi_turn.py"),
+        ("python3 -u ./multi_turn.py", "multi_turn.py"),
+        ("# Team\n\n1. python -m venv x && pip install y\n2. `python .\\multi_turn.py`\n", "multi_turn.py"),
+        ("py 'multi_turn.py'", "multi_turn.py"),
+        ('python "multi_turn copy.py"\n', "multi_turn copy.py"),
+        ("python bak.py\npython multi_turn.py\n", "not clear which file"),
+        ("", "bak.py, multi_turn copy.py, multi_turn.py. Name it in"),
+    ],
+)
+def test_several_are_ambiguous_until_the_readme_starts_one(tmp_path: Path, readme: str, start: str):
+    assert start in entry(tmp_path, {**SEVERAL, "README.md": readme})
+
+
+def test_a_file_that_cannot_be_read_is_not_passed_over_for_an_old_copy(tmp_path: Path):
+    files = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
+    assert "main.py:9 is not valid Python (invalid syntax), main_old.py" in entry(tmp_path, files)
+    assert entry(tmp_path, {"README.md": "python main_old.py"}) == "main_old.py"
+    assert "not clear" in entry(tmp_path, {"README.md": "python main.py"})
+
+
+def test_links_are_not_followed(tmp_path: Path):
+    write_folder(tmp_path, {"elsewhere/loop.py": WHOLE})
+    program = write_folder(tmp_path / "program", {"helper.py": ""})
+    (program / "main.py").symlink_to(tmp_path / "elsewhere" / "loop.py")
+    (program / "folder").symlink_to(tmp_path / "elsewhere")
+    (program / "round.py").symlink_to(program)
+    assert "neither" in entry(program, {})
+
+
+def errors_of_main(folder: Path, content: bytes) -> list[str]:
+    files = {**PROGRAM_FILES, "main.py": content, "submission.yaml": "entry: main.py"}
+    return texts(validate(write_folder(folder, files)).findings)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a = \0", "not valid Python"),
+        (b"print 'x'", "not valid Python"),
+        (WHOLE.encode("utf-16"), "UTF-16"),
+        (b"# coding: utf-7\n", "declares the encoding 'utf-7'"),
+        (b"# coding: punycode\n" + b"-a" * 50_000, "declares the encoding 'punycode'"),
+        (b"# coding: nonsense\n", "unknown encoding"),
+        (b"# -*- coding: shift_jis -*-\nx = '\x82'", "not valid Python"),
+        (b"x = '\xff'", "cannot be decoded"),
+        (b"\n\n\nx = '\xff'", "not valid Python"),
+        (b"\xef\xbb\xbf# coding: latin-1\n", "cannot be decoded"),
+        (b"-" * 100_000 + b"1", "nested too deeply"),
+        (b"a" + b".b" * 100_000, "nested too deeply"),
+        (b"a" + b"+a" * 100_000, "nested too deeply"),
+        (b"(" * 100_000, "too many nested parentheses"),
+        (b"9" * 100_000, "not valid Python"),
+        (b"x = '" + b"\\N{" * 1000, "not valid Python"),
+    ],
+)
+def test_hostile_sources_have_a_reason(tmp_path: Path, content: bytes, words: str):
+    (line,) = errors_of_main(tmp_path, content)
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfx = 'bom'",
+        b"# coding: latin-1\nx = '\xe9'",
+        "# vim: set fileencoding=cp932 :\nx = '\u65e5\u672c'".encode("cp932"),
+        b"#!/usr/bin/python\n# coding=gbk\nx = 1\r\ny = 2\r",
+        b"x = '.\\prompts'",  # an invalid escape is only a warning
+        b"#" * MAX_SOURCE_BYTES,
+        b"#" * (MAX_SOURCE_BYTES + 1),  # not read, and a warning
+    ],
+)
+def test_what_python_runs_is_no_error(tmp_path: Path, content: bytes):
+    assert errors_of_main(tmp_path, content) == []
+
+
+def test_too_much_source_is_refused_not_read(tmp_path: Path):
+    padding = "#" * (MAX_SOURCE_BYTES - len(WHOLE) - 1)
+    files = {f"a{number:02}.py": WHOLE + padding for number in range(17)}
+    write_folder(tmp_path, {**PROGRAM_FILES, **files, "submission.yaml": "entry: main.py"})
+    assert any("too much other source" in line for line in texts(validate(tmp_path).findings, "warning"))
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+    errors_of_main(tmp_path_factory.mktemp("bytes"), content)
+
+
+# Random numbers
+
+FINE = [
+    "import random",
+    "import random\nrandom.seed(1)\nprint(random.random())",
+    "import random as dice\ndice.seed(a=1)\ndice.choice([1])",
+    "from random import choice, seed\nseed(1)\nchoice([1])",
+    "import random\ngenerator = random.Random(5)\ngenerator.random()",
+    "import numpy as np\nnp.random.seed(3)\nnp.random.rand(2)",
+    "import numpy as np\ngenerator = np.random.default_rng(3)",
+    "from numpy.random import default_rng\ndefault_rng(seed=3)",
+    "import numpy as np\nnp.array([1])",
+    "def random():\n    return 4\nrandom()",
+    "import my.random\nmy.random.choice([1])",
+    "this is not Python: random.choice(",
+    "import time\nimport random\nrandom.seed(7)\nrandom.random(), time.time()",
+    "import uuid\nuuid.uuid5(uuid.NAMESPACE_DNS, 'a')",
+]
+FORGOTTEN = [
+    ("import random\n\nrandom.choice([1])", "helper.py:3 uses random,"),
+    ("import random\nrandom.seed()\nrandom.choice([1])", "uses random,"),
+    ("import random as dice\ndice.shuffle([1])", "helper.py:2 uses random,"),
+    ("from random import choice\nchoice([1])", "helper.py:2 uses random,"),
+    ("from random import choice as pick\npick([1])", "uses random,"),
+    ("from random import *\nchoice([1])", "helper.py:2 uses random,"),
+    ("import random\nrandom.Random().random()", "uses random,"),
+    ("import random\npick = getattr(random, 'choice')", "uses random,"),
+    ("import numpy as np\nnp.random.rand(2)", "helper.py:2 uses numpy.random,"),
+    ("import numpy\nnumpy.random.default_rng().random()", "uses numpy.random,"),
+    ("from numpy import random\nrandom.rand(2)", "uses numpy.random,"),
+    ("import numpy.random\nnumpy.random.rand(2)", "uses numpy.random,"),
+    ("import random\nrandom.seed(None)\nrandom.random()", "uses random,"),
+    ("import random, time\nrandom.seed(time.time())\nrandom.random()", "helper.py:2 seeds random with time.time"),
+    ("import random\nfrom time import time_ns as t\nrandom.Random(int(t()) % 7)", "with time.time_ns"),
+    ("import numpy as np, os\nnp.random.default_rng(os.getpid())", "with os.getpid"),
+    ("import os\n# random\nos.urandom(4)", "helper.py:3 uses os.urandom"),
+    ("import secrets\nsecrets.choice([1])", "uses secrets.choice"),
+    ("import uuid\nstr(uuid.uuid4())", "uses uuid.uuid4"),
+    ("from random import SystemRandom\nSystemRandom().random()", "uses random.SystemRandom"),
+]
+
+
+def unseeded(folder: Path, files: dict[str, str]) -> list[str]:
+    findings = validate(write_folder(folder, {**PROGRAM_FILES, **files})).findings
+    return [line for line in texts(findings, "warning") if "seed it" in line]
+
+
+@pytest.mark.parametrize("source", FINE)
+def test_random_numbers_that_come_again(tmp_path: Path, source: str):
+    assert unseeded(tmp_path, {"helper.py": source}) == []
+
+
+@pytest.mark.parametrize(("source", "words"), FORGOTTEN)
+def test_random_numbers_without_a_seed(tmp_path: Path, source: str, words: str):
+    (line,) = unseeded(tmp_path, {"helper.py": source})
+    assert words in line
+
+
+def test_a_seed_in_another_file_counts_but_not_for_the_other_generator(tmp_path: Path):
+    draws = "import random, numpy\nrandom.random(), numpy.random.rand()"
+    (line,) = unseeded(tmp_path, {"helper.py": draws, "setup_all.py": "import random\nrandom.seed(6280)"})
+    assert "numpy.random," in line
+
+
+def test_hostile_names_are_read_in_bounded_time(tmp_path: Path):
+    name = "x" * 60_000
+    files = {
+        "names.py": f"import random.{name} as r\n" + "r\n" * 60_000,
+        "deep.py": "import random\n" + "random" + ".a" * 100_000,
+        "large.py": "import random\nrandom.random()\n" + "#" * 10**6,
+    }
+    (line,) = unseeded(tmp_path, files)
+    assert "names.py:2" in line
