@@ -32,6 +32,7 @@ from pcgeval.llm.protocol import (
     ContextExceededError,
     LlmError,
     Option,
+    missing_answer,
 )
 from pcgeval.llm.tokens import JudgeTokens, judge_tokens
 
@@ -182,6 +183,9 @@ class JudgeClient:
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])
+        if reason := missing_answer(logged.reply):  # it is kept, and asking again would be paid for
+            self.failed[call.leaf] = reason
+            raise CallError(reason)
         self.shown |= {(call.leaf, name): share for name, share in (logged.shown or {}).items()}
         return logged.reply
 
@@ -292,7 +296,6 @@ class JudgeClient:
                 fitted.messages,
                 options,
                 call.schema if self._profile.structured_output else None,
-                schema_required=False,  # an answer in words can be parsed too
                 adaptable=True,
             )
             self._check_running()
