@@ -2,7 +2,6 @@
 
 import json
 import threading
-from dataclasses import replace
 
 import pytest
 from rubric_trees import CODE, RESULT, leaf, node
@@ -329,23 +328,6 @@ def test_a_transient_error_is_retried(attempt, monkeypatch):
             raise TransientError("a hiccup")
 
     assert grade(attempt, Retried(ScriptedModel(fails=fails))).num_invalid_leaf_nodes == 0
-
-
-class Refusing(ScriptedModel):
-    """Refuses to grade the leaf leaf-2."""
-
-    def chat(self, request, timeout):
-        reply = super().chat(request, timeout)
-        is_refused = "riterion: Do leaf-2." in request.messages[-1].content
-        return replace(reply, text="I can't.", done_reason="refusal") if is_refused else reply
-
-
-def test_a_refusal_is_named_and_not_paid_twice(attempt):
-    model = Refusing()
-    for _ in range(2):
-        assert "the model refused to answer: I can't." in reasons(grade(attempt, model))["leaf-2"]
-    refused = [request for request in model.requests if "riterion: Do leaf-2." in request.messages[-1].content]
-    assert len(refused) == 1
 
 
 def test_the_deadline_ends_the_grading(attempt):

@@ -32,7 +32,6 @@ from pcgeval.llm.protocol import (
     ContextExceededError,
     LlmError,
     Option,
-    missing_answer,
 )
 from pcgeval.llm.tokens import JudgeTokens, judge_tokens
 
@@ -183,9 +182,6 @@ class JudgeClient:
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])
-        if reason := missing_answer(logged.reply):  # it is kept, and asking again would be paid for
-            self.failed[call.leaf] = reason
-            raise CallError(reason)
         self.shown |= {(call.leaf, name): share for name, share in (logged.shown or {}).items()}
         return logged.reply
 

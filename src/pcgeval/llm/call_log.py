@@ -42,43 +42,25 @@ ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its repl
 
 
 class LoggedCall(BaseModel):
-    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader.
-
-    Attributes:
-        key: SHA-256 of the request.
-        reply: The model's reply; None for a call that failed.
-        reason: Why it failed, without lone surrogates.
-        cause: Whose fault it was, if not that of what was asked.
-        model: The model's name.
-        team: The submission that asked, or is judged.
-        letter: Of a trial's call: the letter.
-        trial: The trial's number.
-        turn: The call's place in the trial, from 1.
-        leaf: Of a judge's call: the path of the rubric's leaf.
-        kind: What the call was for.
-        vote: The vote's number, from 0.
-        attempt: 1 for the second attempt, after an answer that could not be parsed.
-        sent: SHA-256 of the messages after they were cut to the model's context.
-        shown: The share of each part of the prompt that was cut, by its name.
-    """
+    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    key: str
-    reply: ChatReply | None = None
-    reason: str | None = None
-    cause: FaultCause | None = None
+    key: str  # SHA-256 of the request
+    reply: ChatReply | None = None  # None for a call that failed
+    reason: str | None = None  # why it failed, without lone surrogates
+    cause: FaultCause | None = None  # whose fault it was, if not that of what was asked
     model: str | None = None
-    team: str | None = None
-    letter: str | None = None
+    team: str | None = None  # the submission that asked, or is judged
+    letter: str | None = None  # of a trial's call, as are the next two
     trial: int | None = None
-    turn: int | None = None
-    leaf: str | None = None
-    kind: str | None = None
-    vote: int | None = None
-    attempt: int | None = None
-    sent: str | None = None
-    shown: dict[str, float] | None = None
+    turn: int | None = None  # the call's place in the trial, from 1
+    leaf: str | None = None  # of a judge's call, as are the next five: the path of the rubric's leaf
+    kind: str | None = None  # what the call was for
+    vote: int | None = None  # from 0
+    attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
+    sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
+    shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:
@@ -111,14 +93,14 @@ class CallLog:
         self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
         self._target = None if read_only else self._folder
         self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
-        self._answered: dict[str, LoggedCall] = {}
+        self._calls: dict[str, LoggedCall] = {}
         self._recorded_failures: dict[str, LoggedCall] = {}
         self._used: dict[str, LoggedCall] = {}
         self._read_until: dict[Path, int] = {}  # bytes of whole lines of each file in the folder
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
-                known = self._answered if call.reply else self._recorded_failures
+                known = self._calls if call.reply else self._recorded_failures
                 known.setdefault(call.key, call)
 
     @property
@@ -138,9 +120,9 @@ class CallLog:
             LlmError: A file of the folder cannot be read.
         """
         with self._lock:
-            if key not in self._answered:
+            if key not in self._calls:
                 self._read_new_lines()
-            call = self._answered.get(key) or (self._recorded_failures.get(key) if failed_too else None)
+            call = self._calls.get(key) or (self._recorded_failures.get(key) if failed_too else None)
             if call is not None:
                 self._used[key] = call
             return call
@@ -198,7 +180,7 @@ class CallLog:
                     _append(self._target / self._name, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            call = self._answered.setdefault(call.key, call) if call.reply else call
+            call = self._calls.setdefault(call.key, call) if call.reply else call
             self._used[call.key] = call
         return call
 
@@ -226,7 +208,7 @@ class CallLog:
                 with suppress(ValidationError):
                     call = LoggedCall.model_validate_json(line)
                     if call.reply:
-                        self._answered.setdefault(call.key, call)
+                        self._calls.setdefault(call.key, call)
             self._read_until[path] = start
 
     def _cannot_keep(self, reason: str | None) -> LlmError:

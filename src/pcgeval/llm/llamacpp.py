@@ -45,12 +45,7 @@ class LlamaCpp(OpenAiServer):
     """One loaded GGUF model; llama.cpp answers calls from several threads one after another."""
 
     def __init__(self, path: Path, context: Option | None = None, on_text: OnText | None = None) -> None:
-        """Load a model and serve it at a free port of 127.0.0.1.
-
-        Args:
-            path: The GGUF file.
-            context: The size of its context in tokens; None for Ollama's default.
-            on_text: Receives each piece of a reply as it comes.
+        """Load a GGUF file, with a context of so many tokens, and serve it at a free port of 127.0.0.1.
 
         Raises:
             LlmError: The context is no size, or the file is missing or no model.
@@ -105,12 +100,7 @@ def _native_options(options: Mapping[str, Option]) -> dict[str, Option]:
 
 
 def serve(path: Path, name: str, port: int) -> None:
-    """Serve a model with OpenAI's interface on 127.0.0.1, one call after another.
-
-    Args:
-        path: The GGUF file.
-        name: The model's name for clients.
-        port: The port.
+    """Serve a GGUF file under this name with OpenAI's interface on 127.0.0.1, one call after another.
 
     Raises:
         LlmError: llama.cpp cannot load the file or listen on the port.

@@ -186,17 +186,16 @@ class OpenAiServer(ModelServer):
     async def _joined(self, answer: Any, started: float, request: ChatRequest) -> ChatReply:
         """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
         texts: list[str] = []
-        refusals: list[str] = []
         reason = usage = None
         model = fingerprint = ""
-        has_thought = False
+        is_refused = has_thought = False
         async for part in parts_of(answer):
             for choice in getattr(part, "choices", None) or ():
                 message = choice.delta if hasattr(choice, "delta") else choice.message
                 texts.append(_text(message.content))
                 if self._on_text and texts[-1]:
                     self._on_text(texts[-1])
-                refusals.append(getattr(message, "refusal", None) or "")
+                is_refused |= bool(getattr(message, "refusal", None))
                 has_thought |= any(getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
                 reason = choice.finish_reason or reason
             usage = getattr(part, "usage", None) or usage
@@ -205,11 +204,9 @@ class OpenAiServer(ModelServer):
         if reason is None:
             raise TransientError("the reply broke off before its end")
         self._check_identity(model, fingerprint)
-        text, refusal = "".join(texts), "".join(refusals)
-        if refusal and not text.strip():
-            text, reason = refusal, REFUSAL
-        elif has_thought and not text.strip() and reason == "stop":
-            reason = REASONING
+        text = "".join(texts)
+        if not text.strip() and reason == "stop" and (is_refused or has_thought):
+            reason = REFUSAL if is_refused else REASONING
         read, written = (getattr(usage, f"{kind}_tokens", None) for kind in ("prompt", "completion"))
         reply = finished_reply(request, text, str(reason), started, read, written)
         cached = _cached_tokens(usage) if request.adaptable and not reply.estimated else None

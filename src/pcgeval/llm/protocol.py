@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.trials import ChatReply, Message
-from pcgeval.core.untrusted import printable_line, well_formed
+from pcgeval.core.untrusted import well_formed
 
 __all__ = [
     "UNPINNED",
@@ -23,7 +23,6 @@ __all__ = [
     "Option",
     "RefusedError",
     "ServerFaultError",
-    "missing_answer",
     "unpinned_digest",
     "usual_tokens",
 ]
@@ -31,14 +30,9 @@ __all__ = [
 Option = int | float | str | bool
 OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread
 UNPINNED = "unpinned:"  # begins the digest of a model whose bytes nobody vouches for
-REASONING = "reasoning"  # our `done_reason` of a reply that is all thought
-REFUSAL = "refusal"  # our `done_reason` of a refusal, which is the reply's text
-_NO_ANSWERS = {
-    REFUSAL: "the model refused to answer",
-    REASONING: "the model reasoned and gave no answer",
-    "content_filter": "the endpoint's content filter withheld the answer",
-}
-_SHOWN = 200  # characters of a refusal
+# the `done_reason` of replies that hold no answer; a third one, "content_filter", is the endpoint's
+REFUSAL = "refusal"
+REASONING = "reasoning"  # all of the reply is thought
 _TOKEN_BYTES = 4  # as in English prose and in code
 
 
@@ -111,12 +105,6 @@ class Backend(Protocol):
 def unpinned_digest(model: str) -> str:
     """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
-
-
-def missing_answer(reply: ChatReply) -> str | None:
-    """Return why a reply, which was paid for, holds no answer; None if it holds one."""
-    reason = _NO_ANSWERS.get(reply.done_reason)
-    return f"{reason}: {printable_line(reply.text, _SHOWN)}" if reason and reply.text.strip() else reason
 
 
 def usual_tokens(text: str) -> int:

@@ -66,13 +66,10 @@ class ModelServer(ABC):
     _start_advice: ClassVar[str]
 
     def __init__(self, name: str, address: str, report: Callable[[str], None], on_text: OnText | None) -> None:
-        """Name a model and a server.
+        """Name a model and the URL of its server.
 
-        Args:
-            name: The model.
-            address: The server's URL.
-            report: Receives a message when the server begins to fail or changes, and when it answers again.
-            on_text: Receives each piece of a reply as it comes.
+        `report` receives a message when the server begins to fail or changes, and when it answers again; `on_text`
+        receives each piece of a reply as it comes.
         """
         self.name, self.address = name, address
         self._report, self._on_text = report, on_text
@@ -209,15 +206,9 @@ class ModelServer(ABC):
 def finished_reply(
     request: ChatRequest, text: str, reason: str, started: float, read: object, written: object
 ) -> ChatReply:
-    """Return a reply with its costs, estimated for a judge's request if the server does not report them.
+    """Return a reply with its costs: the tokens read and written, as the server reports them.
 
-    Args:
-        request: What was asked.
-        text: The reply.
-        reason: Why the model ended it.
-        started: When it was asked, by the monotonic clock.
-        read: How many tokens the prompt has, as the server says.
-        written: The same of the reply.
+    A judge's are estimated where they are not reported. `started` is a time of the monotonic clock.
 
     Raises:
         ServerFaultError: The server reports no such numbers.
