@@ -100,6 +100,7 @@ def test_an_endpoint_gets_the_names_of_its_interface(act, stream):
     options = {"temperature": 1, "top_p": 0.9, "seed": 5, "max_tokens": 20, "stop": "END", "top_k": 40}
     form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True}}
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer none")
+    assert headers["accept-encoding"] == "identity"
     assert {"stream": False, **body} == {"stream": False, **usual, **options}
     assert {"stream": False, **other} == {"stream": False, **usual, "response_format": form}
 

@@ -104,8 +104,8 @@ class OllamaServer(ModelServer):
             yield
         except ollama.ResponseError as error:
             cause = error.__context__  # the client hides it
-            headers = cause.response.headers if isinstance(cause, httpx.HTTPStatusError) else {}
-            raise self._status_error(error.status_code, error.error, headers) from error
+            wait = cause.response.headers.get("retry-after", "") if isinstance(cause, httpx.HTTPStatusError) else ""
+            raise self._status_error(error.status_code, error.error, wait) from error
         except ConnectionError as error:
             raise error.__context__ or error  # noqa: B904 - the client hides it, too
 

@@ -237,8 +237,8 @@ class OpenAiServer(ModelServer):
             yield
         except openai.APIStatusError as error:
             detail = error.body.get("message") if isinstance(error.body, Mapping) else error.body
-            headers = error.response.headers
-            raise self._status_error(error.status_code, detail or error.message, headers, error.code) from error
+            wait = error.response.headers.get("retry-after", "")
+            raise self._status_error(error.status_code, detail or error.message, wait, error.code) from error
         except openai.APIConnectionError as error:
             raise error.__cause__ or error  # noqa: B904 - a new cause would hide the one that it has
         except openai.APIError as error:  # in the middle of a stream

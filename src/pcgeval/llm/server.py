@@ -12,9 +12,8 @@ import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -179,9 +178,7 @@ class ModelServer(ABC):
             self._is_failing = is_failing
             self._report(f"model {self.name}, server {self.address}: {text}")
 
-    def _status_error(
-        self, status: int, detail: object, headers: Mapping[str, str] = MappingProxyType({}), code: object = None
-    ) -> Exception:
+    def _status_error(self, status: int, detail: object, retry_after: str = "", code: object = None) -> Exception:
         """Return the error for an answer with this status; -1 is one in the middle of a stream."""
         text = self._printable(detail)
         what = f"{status}: {text}" if status > 0 else text
@@ -193,10 +190,9 @@ class ModelServer(ABC):
             return LlmError(f"{self.address} wants to be paid ({what}). Finished trials are kept; run again.")
         if 400 <= status < 500 and status not in {408, 409, 425, 429}:
             return RefusedError(f"model {self.name}: the server refused the request ({what})")
-        seconds = headers.get("retry-after", "")
-        if not re.fullmatch(r"[0-9]{1,9}", seconds):
+        if not re.fullmatch(r"[0-9]{1,9}", retry_after):
             return TransientError(f"the server failed ({what})")
-        return TransientError(f"the server failed ({what}) and asks to wait {seconds} s", float(seconds))
+        return TransientError(f"the server failed ({what}) and asks to wait {retry_after} s", float(retry_after))
 
     def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""
