@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import json
 import os
 import signal
 from pathlib import Path
@@ -15,7 +16,7 @@ from waiting import wait_until
 from pcgeval import PcgevalError, PhysicsParams, Similarity, evaluate
 from pcgeval.core import cluster
 from pcgeval.core.cluster import ClusterError
-from pcgeval.core.files import to_json, write_text
+from pcgeval.core.files import write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 from pcgeval.core.parallel import map_batches, received_folder
 from pcgeval.evaluator.stage import simulate_stage
@@ -48,26 +49,25 @@ def squares(numbers):
     return [number**2 for number in numbers]
 
 
-def test_results_come_in_order(address):
+def squared(batches, address):
+    return [list(results) for results in map_batches(squares, batches, 1, address)]
+
+
+def test_results_come_in_order_and_errors_are_raised(address):
     batches = [[number, number + 1] for number in range(12)]
-    found = list(map_batches(squares, [[], *batches], 1, address))
-    assert [list(each) for each in found] == [[], *([a * a, b * b] for a, b in batches)]
-
-
-def test_an_error_of_the_work_is_raised(address):
+    assert squared([[], *batches], address) == [[], *([a * a, b * b] for a, b in batches)]
     with pytest.raises(PcgevalError, match="negative"):
-        list(map_batches(squares, [[1], [-1]], 1, address))
+        squared([[1], [-1]], address)
 
 
 def test_an_item_that_ends_its_workers_costs_that_item_only(local_cluster, monkeypatch):
     monkeypatch.setattr(local_cluster.scheduler, "allowed_failures", 0)  # else four workers have to end for it, twice
-    found = list(map_batches(squares, [[1], [2, 13, 3], [4]], 1, local_cluster.scheduler_address))
-    assert [list(each) for each in found] == [[1], [4, None, 9], [16]]
+    assert squared([[1], [2, 13, 3], [4]], local_cluster.scheduler_address) == [[1], [4, None, 9], [16]]
 
 
 @functools.cache
 def loaded(file):
-    return [os.getpid(), file.read_bytes(), next(LOADS)]
+    return os.getpid(), file.read_bytes(), next(LOADS)
 
 
 def load_far(_, sha256):
@@ -78,12 +78,12 @@ def load_far(_, sha256):
 def test_the_files_of_a_folder_are_sent_to_each_worker_and_loaded_once(address, tmp_path):
     (tmp_path / "weights").write_bytes(b"1 2 3")
     work = functools.partial(load_far, sha256="ab" * 32)
-    found = [each for (each,) in map_batches(work, [[n] for n in range(10)], 1, address, {"ab" * 32: tmp_path})]
+    loads = [load for (load,) in map_batches(work, [[n] for n in range(10)], 1, address, {"ab" * 32: tmp_path})]
     with Client(address) as client:
         client.wait_for_workers(2, timeout=SECONDS)
-        found += [each for (each,) in client.run(load_far, [0], "ab" * 32).values()]
-    assert {content for _, content, _ in found} == {b"1 2 3"}
-    assert len({tuple(each) for each in found}) == 2  # a process each, which loaded it once
+        loads += [load for (load,) in client.run(load_far, [0], "ab" * 32).values()]
+    assert {content for _, content, _ in loads} == {b"1 2 3"}
+    assert len({tuple(load) for load in loads}) == 2  # a process each, which loaded it once
 
 
 def worker_pids(client):
@@ -99,11 +99,9 @@ def worker_pids(client):
 
 
 def test_a_lost_worker_changes_no_byte(address, tmp_path):
-    rows = [
-        {"id": n, "letter": "I", "text": f"```\ndrop_block('b11', {n % 9 + 2})\ndrop_block('b13', {n % 4 + 1})\n```"}
-        for n in range(200)
-    ]
-    write_text(tmp_path / "in.jsonl", "".join(to_json(row, indent=None) + "\n" for row in rows))
+    texts = [f"```\ndrop_block('b11', {n % 9 + 2})\ndrop_block('b13', {n % 4 + 1})\n```" for n in range(200)]
+    rows = [json.dumps({"id": number, "letter": "I", "text": text}) for number, text in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("\n".join(rows))
     settings = {"physics": FAST, "rows_per_part": 20}
     with Client(address) as client:
         pids = worker_pids(client)
@@ -131,12 +129,6 @@ def run_stages(folder, scheduler):
     return contents(folder)
 
 
-@pytest.fixture(scope="module")
-def stages_here(tmp_path_factory):
-    """What the stages write on this machine alone."""
-    return run_stages(tmp_path_factory.mktemp("here"), None)
-
-
 class NoNetwork:
     """Stands for the classifier where this machine must not load it."""
 
@@ -144,28 +136,21 @@ class NoNetwork:
         pytest.fail(f"the classifier is used on this machine: {name}")
 
 
-@pytest.mark.parametrize("where", ["params", "environment"])
-def test_the_stages_write_the_same_bytes(address, tmp_path, monkeypatch, stages_here, where):
+def test_the_stages_write_the_same_bytes_and_send_nothing_that_was_done_before(address, tmp_path, monkeypatch):
+    here = run_stages(tmp_path / "here", None)
     monkeypatch.setattr("pcgeval.similarity.stage.Classifier", NoNetwork())
-    if where == "environment":
-        monkeypatch.setenv("PCGEVAL_SCHEDULER", address)
-    far = run_stages(tmp_path, address if where == "params" else "tcp://127.0.0.1:9")
-    assert far == stages_here
-    assert {name.split("/")[1] for name in far} >= {"stability", "images", "replays", "similarity", "predictions"}
-
-
-@pytest.mark.parametrize("stage", [simulate_stage, classify_stage])
-def test_nothing_goes_over_the_cluster_that_was_done_before(tmp_path, monkeypatch, stages_here, stage):
-    run_stages(tmp_path, None)
+    assert run_stages(tmp_path / "params", address) == here
+    monkeypatch.setenv("PCGEVAL_SCHEDULER", address)
+    assert run_stages(tmp_path / "environment", "tcp://127.0.0.1:9") == here
     monkeypatch.setenv("PCGEVAL_SCHEDULER", "tcp://127.0.0.1:9")  # where no scheduler is
-    stage(small_params("I", 3, physics=FAST.model_dump(), similarity=SIMILARITY.model_dump()), tmp_path)
-    assert contents(tmp_path) == stages_here
+    assert run_stages(tmp_path / "here", None) == here
+    assert {name.split("/")[1] for name in here} >= {"stability", "images", "replays", "similarity", "predictions"}
 
 
 def test_workers_with_other_versions_are_refused(address, monkeypatch):
     monkeypatch.setattr(cluster, "environment", lambda: {"Python": "3.11", "pymunk": "0.1"})
     with pytest.raises(ClusterError, match=r"pymunk is .* and not 0\.1"):
-        list(map_batches(squares, [[1]], 1, address))
+        squared([[1]], address)
 
 
 def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
@@ -179,10 +164,10 @@ def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
             yield [1]
 
         with pytest.raises(ClusterError, match="lost all its workers"):
-            list(map_batches(squares, batches(), 1, lost.scheduler_address))
+            squared(batches(), lost.scheduler_address)
 
 
 def test_an_address_without_a_scheduler_is_named(monkeypatch):
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ClusterError, match=r"tcp:.*: no scheduler"):
-        list(map_batches(squares, [[1]], 1, "tcp://127.0.0.1:9"))
+        squared([[1]], "tcp://127.0.0.1:9")

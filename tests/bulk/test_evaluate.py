@@ -4,22 +4,19 @@ import json
 import multiprocessing
 import os
 import signal
+from string import ascii_uppercase
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from pcgeval import PhysicsParams, Similarity, evaluate, score_level
+from pcgeval import Classifier, PcgevalError, PhysicsParams, Similarity, evaluate, score_level
 from pcgeval.bulk import evaluate as module
-from pcgeval.bulk.evaluate import SUMMARY, EvaluationError
-from pcgeval.bulk.inputs import MAX_TEXT
 from pcgeval.cli.main import main
-from pcgeval.core.errors import FileError
-from pcgeval.core.level_table import LETTERS
-from pcgeval.core.parallel import map_batches
-from pcgeval.similarity.classifier import loaded_classifier
+from pcgeval.evaluator.walk import end_of
 
 FAST = PhysicsParams(trials=1, seconds=0.2)
+MAX_TEXT = 16 * 2**20
 
 
 def response(*columns):
@@ -54,21 +51,9 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
 
 
-def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
-    simulated = []
-
-    def counted(work, batches, *rest):
-        def drawn():
-            for batch in batches:
-                simulated.extend(batch)
-                yield batch
-
-        return map_batches(work, drawn(), *rest)
-
-    monkeypatch.setattr(module, "map_batches", counted)
+def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path):
     summary = run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out", rows_per_part=3)
     assert summary.model_dump() == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
-    assert len(simulated) == len(set(simulated)) == 4  # of five levels two are equal
     rows = table_of(tmp_path / "out")
     assert [row["id"] for row in rows] == ["a", "b", "3", "d", "e", "f", "g"]
     assert [row["failed_stage"] for row in rows] == [None, None, "extract", "convert", None, None, None]
@@ -77,7 +62,26 @@ def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path, monkeypatch):
     assert (rows[0]["blocks"], rows[0]["moved"], rows[0]["stability"]) == (2, 0, 1.0)
     assert rows[2]["stability"] is rows[0]["similarity"] is rows[0]["classifier"] is rows[0]["p_A"] is None
     assert len({row["engine"] for row in rows if row["stability"] is not None}) == 1
-    assert json.loads((tmp_path / "out" / SUMMARY).read_text())["rows"] == 7
+    assert json.loads((tmp_path / "out" / "_summary.json").read_text())["rows"] == 7
+
+
+def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
+    simulated = []
+
+    def counted(xml, *arguments, **options):
+        simulated.append(xml)
+        return end_of(xml, *arguments, **options)
+
+    monkeypatch.setattr(module, "map_batches", lambda work, batches, *_: map(work, batches))
+    monkeypatch.setattr(module, "end_of", counted)
+    small = Similarity(model="data/classifier", batch=2)
+    for trials in (1, 2):
+        physics = PhysicsParams(trials=trials, seconds=0.2)
+        run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / f"{trials}", physics=physics, similarity=small)
+        assert len(simulated) == 4 * trials  # of five levels two are equal
+    monkeypatch.setattr(module, "REMEMBERED", 0)
+    run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "few", similarity=small)
+    assert table_of(tmp_path / "few") == table_of(tmp_path / "1")
 
 
 def test_the_command_counts_to_the_number_of_new_rows(tmp_path, capsys):
@@ -92,17 +96,16 @@ def test_the_command_counts_to_the_number_of_new_rows(tmp_path, capsys):
 
 
 def test_the_figures_are_those_of_score_level(tmp_path):
-    similarity = Similarity(model="data/classifier")
-    classifier = loaded_classifier("data/classifier")
+    classifier = Classifier.load("data/classifier")
     source = write_lines(tmp_path / "in.jsonl", ROWS)
-    run(source, tmp_path / "out", classify=True, similarity=similarity, embeddings=True)
+    run(source, tmp_path / "out", classify=True, similarity=Similarity(model="data/classifier"), embeddings=True)
     for given, row in zip(ROWS, table_of(tmp_path / "out"), strict=True):
         level = score_level(given["text"], given["letter"], classifier, FAST, read_as="response")
         assert (row["stability"] or 0, row["similarity"] or 0) == (level.stability, level.similarity)
-        assert (row["failed_stage"], row["reason"]) == (level.failed_stage, level.reason)
-        assert row["score"] == level.score
+        assert (row["failed_stage"], row["reason"], row["score"]) == (level.failed_stage, level.reason, level.score)
         if level.probabilities:
-            assert [round(row[f"p_{letter}"], 7) for letter in LETTERS] == list(level.probabilities.values())
+            probabilities = [round(row[f"p_{letter}"], 7) for letter in ascii_uppercase]
+            assert probabilities == list(level.probabilities.values())
             assert row["likeliest"] == level.likeliest[0][0]
             assert row["embedding"]
             assert row["classifier"] == classifier.sha256
@@ -171,7 +174,7 @@ def test_an_input_that_cannot_be_read_is_refused(tmp_path):
         ("broken.parquet", "no Parquet file"),
         ("columns.parquet", "lacks the column letter and text"),
     ):
-        with pytest.raises(FileError, match=words):
+        with pytest.raises(PcgevalError, match=words):
             run(tmp_path / name, tmp_path / "out")
 
 
@@ -208,17 +211,17 @@ def test_another_input_or_setting_is_refused(tmp_path):
     run(source, out, rows_per_part=3)
     before = contents(out)
     for rows in (ROWS[:-1], [*ROWS, {"id": "h", "letter": "A", "text": ""}], [ROWS[1], ROWS[0], *ROWS[2:]], ROWS[:3]):
-        with pytest.raises(EvaluationError, match="made from other rows"):
+        with pytest.raises(PcgevalError, match="made from other rows"):
             run(write_lines(source, rows), out, rows_per_part=3)
     write_lines(source, ROWS)
-    with pytest.raises(EvaluationError, match="made with another physics"):
+    with pytest.raises(PcgevalError, match="made with another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(EvaluationError, match=r"thesis\.tex"):
+    with pytest.raises(PcgevalError, match=r"thesis\.tex"):
         run(source, tmp_path / "other")
     run(source, out, rows_per_part=3)
     assert contents(out) == before
     (out / "part-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(FileError, match="no whole part"):
+    with pytest.raises(PcgevalError, match="no whole part"):
         run(source, out, rows_per_part=3)

@@ -29,8 +29,7 @@ def smollm_file() -> Path:
 
 @pytest.fixture(scope="session")
 def smollm(smollm_file: Path) -> LlamaCpp:
-    # one thread: with two, llama.cpp crawls while another program holds a core
-    return LlamaCpp(smollm_file, context=512, threads=1)
+    return LlamaCpp(smollm_file, context=512)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
-from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
+from pcgeval.llm.server import ModelServer, TransientError
 from pcgeval.rubric.grade_files import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
@@ -121,22 +121,24 @@ def test_several_votes_without_a_temperature_are_refused(attempt, options):
         grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
 
 
-class Scripted(ScriptedModel):
+class Retried(ModelServer):
     """The same as a server, whose requests are retried."""
 
-    address = "here"
+    def __init__(self, model):
+        super().__init__("m:1", "here", lambda _: None, None)
+        self.model = model
 
-    def digest(self, deadline=None):  # noqa: ARG002
-        return self.digest_
+    async def _listed_digest(self):
+        return self.model.digest_
 
-    def ask(self, request, deadline):
-        return self.chat(request, deadline)
+    async def _ask(self, request):
+        return self.model.chat(request, 1)
 
-    def retried(self):
-        return ServedModel("m:1", self, RetryPolicy(pause=0.0), lambda _: None)
+    def _missing_model(self, detail):
+        return LlmError(detail)
 
 
-class Wordy(Scripted):
+class Wordy(ScriptedModel):
     """Takes no schemas, and answers in words: what it is to parse has the heading of a score."""
 
     def chat(self, request, timeout):
@@ -156,7 +158,7 @@ def refuses_schemas(_: int, request: ChatRequest) -> None:
 def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
     model = MODEL.model_copy(update={"concurrency": concurrency})
     backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
-    output = grade(attempt, backend.retried(), model, calls=kept_in(kept))
+    output = grade(attempt, Retried(backend), model, calls=kept_in(kept))
     assert output.num_invalid_leaf_nodes == 0
     refused = [request for request in backend.requests if request.schema is not None]
     assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
@@ -168,8 +170,8 @@ def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_o
         if "riterion: Do leaf-2." in request.messages[-1].content:
             raise RefusedError("model m:1: refused (400)")
 
-    backend = Scripted(fails=fails)
-    assert list(reasons(grade(attempt, backend.retried()))) == ["leaf-2"]
+    backend = ScriptedModel(fails=fails)
+    assert list(reasons(grade(attempt, Retried(backend)))) == ["leaf-2"]
     about = [request for request in backend.requests if "riterion: Do leaf-2." in request.messages[-1].content]
     assert [request.schema is None for request in about] == [False, True]
     assert sum(request.schema is not None for request in backend.requests) == 1 + 2 * (len(LEAVES) - 1)
@@ -318,12 +320,14 @@ def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
     assert sorted(backend.kinds) == ["grade", "parse", "rank"]  # the failed leaf alone is asked again
 
 
-def test_a_transient_error_is_retried(attempt):
+def test_a_transient_error_is_retried(attempt, monkeypatch):
+    monkeypatch.setattr("pcgeval.llm.server.PAUSE", 0)
+
     def fails(number, _):
         if number % 4 == 1:
             raise TransientError("a hiccup")
 
-    assert grade(attempt, Scripted(fails=fails).retried()).num_invalid_leaf_nodes == 0
+    assert grade(attempt, Retried(ScriptedModel(fails=fails))).num_invalid_leaf_nodes == 0
 
 
 def test_the_deadline_ends_the_grading(attempt):

@@ -19,7 +19,7 @@ ROOM = 60
 def smollm():
     pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
     try:
-        return LlamaCpp(fetch("smollm2:135m-instruct-q4_1"), context=CONTEXT, threads=1)
+        return LlamaCpp(fetch("smollm2:135m-instruct-q4_1"), context=CONTEXT)
     except LlmError as error:
         pytest.skip(f"no model to test with: {error}")
 

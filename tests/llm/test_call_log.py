@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_bytes
 from pcgeval.llm import call_log
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
-from pcgeval.llm.protocol import ChatReply, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
+from pcgeval.llm.recorded import RecordedModel
 
+DATA = Path(__file__).parents[2] / "data"
+DIGEST = "ab" * 32
 REPLY = ChatReply("Sc\u00f6re: 1\n\u2028 \r😀", 100, 20, "stop", 1.25)
+REQUEST = ChatRequest("toy:1b", DIGEST, (Message("user", "Hi"),), {"temperature": 1, "seed": 5})
 COUNTS = st.integers(0, 10**6)
 CALLS = st.builds(
     LoggedCall,
-    key=st.text(max_size=6),
+    key=st.text("abc", min_size=1, max_size=3),  # it names a lock's file
     reply=st.builds(ChatReply, st.text(), COUNTS, COUNTS, st.text(max_size=4), st.floats(0, 1e6)),
     letter=st.none() | st.text(max_size=3),
     turn=st.none() | COUNTS,
@@ -38,10 +44,14 @@ def failed(key: str, reason: str = "no reply within 3 s") -> LoggedCall:
     return LoggedCall(key=key, reason=reason)
 
 
+def kept(log: CallLog, call: LoggedCall) -> LoggedCall:
+    return log.answer(call.key, lambda _: call, 5)
+
+
 def filled(folder: Path, *keys: str) -> CallLog:
     log = CallLog(folder)
     for key in keys:
-        log.append(answered(key))
+        kept(log, answered(key))
     return log
 
 
@@ -50,65 +60,46 @@ def found(folder: Path, *keys: str) -> list[bool]:
     return [log.find(key) is not None for key in keys]
 
 
-@given(st.lists(CALLS, max_size=8, unique_by=lambda each: each.key))
-def test_what_is_appended_is_what_every_later_log_finds(tmp_path_factory, calls):
+def not_asked(_: float) -> LoggedCall:
+    pytest.fail("the model was asked")
+
+
+@given(st.lists(CALLS, max_size=8, unique_by=lambda call: call.key))
+def test_what_is_answered_is_what_every_later_log_finds_and_every_recording_holds(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("calls")
     log = CallLog(folder)
-    kept = [log.append(call) for call in calls]
+    answers = [kept(log, call) for call in calls]
     later = CallLog(folder)
-    for call in kept:
-        assert log.find(call.key) == later.find(call.key) == call
-    assert later.used == tuple(kept)
-
-
-@given(st.lists(CALLS, max_size=8))
-def test_a_recording_reads_back_as_it_was_written(tmp_path_factory, calls):
-    folder = tmp_path_factory.mktemp("recording")
-    log = CallLog(None)
-    kept = [log.append(call) for call in calls]
-    write_recording(folder / "r.jsonl", kept)
-    assert list(read_recording(folder / "r.jsonl")) == kept
-    before = (folder / "r.jsonl").read_bytes()
-    write_recording(folder / "r.jsonl", read_recording(folder / "r.jsonl"))
-    assert (folder / "r.jsonl").read_bytes() == before
+    for call in answers:
+        assert log.find(call.key) == later.answer(call.key, not_asked, 1) == call
+    assert later.used == tuple(answers)
+    recording = folder / "recording"
+    write_recording(recording, answers)
+    assert list(read_recording(recording)) == answers
+    before = recording.read_bytes()
+    write_recording(recording, read_recording(recording))
+    assert recording.read_bytes() == before
 
 
 def test_a_line_has_no_more_than_it_needs():
     call = answered("k", letter="A", trial=1, turn=2)
     reply = {name: value for name, value in vars(REPLY).items() if value is not None}
     assert json.loads(call.line()) == {"key": "k", "letter": "A", "trial": 1, "turn": 2, "reply": reply}
-    assert json.loads(LoggedCall(key="k", reason="r").line()) == {"key": "k", "reason": "r"}
+    assert json.loads(failed("k", "r").line()) == {"key": "k", "reason": "r"}
 
 
 def test_lone_surrogates_are_replaced_before_the_reply_is_used(tmp_path: Path):
     reply = ChatReply("a\ud800b", 1, 1, "st\udfffop", 1.0)
-    used = CallLog(tmp_path).append(LoggedCall(key="k", reply=reply))
+    used = kept(CallLog(tmp_path), LoggedCall(key="k", reply=reply))
     assert used.reply == ChatReply("a\ufffdb", 1, 1, "st\ufffdop", 1.0)
     assert CallLog(tmp_path).find("k") == used
 
 
-@pytest.mark.parametrize("folder", [None, "calls"])
-def test_the_first_of_two_replies_to_the_same_call_counts_everywhere(tmp_path: Path, folder: str | None):
-    log = CallLog(folder and tmp_path / folder)
-    first = log.append(answered("k", leaf="first"))
-    assert log.append(LoggedCall(key="k", reply=ChatReply("other", 1, 1, "stop", 1.0), leaf="second")) == first
-    assert log.append(failed("k")) == first
-    assert log.used == (first,)
-    assert log.find("k") == first
-    if folder:
-        assert CallLog(tmp_path / folder).find("k") == first
-
-
-def test_a_file_that_was_removed_meanwhile_and_a_folder_are_passed_over(tmp_path: Path):
+def test_files_that_cannot_be_read_are_named_and_those_that_are_none_of_ours_passed_over(tmp_path: Path):
     filled(tmp_path, "k")
     (tmp_path / "0-gone.jsonl").symlink_to(tmp_path / "removed")
     (tmp_path / "0-folder.jsonl").mkdir()
-    write_recording(tmp_path / "0-folder.jsonl" / "inside", [answered("k2")])
     assert found(tmp_path, "k", "k2") == [True, False]
-
-
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
-    filled(tmp_path, "k")
     (tmp_path / "0-loop.jsonl").symlink_to(tmp_path / "0-loop.jsonl")
     with pytest.raises(LlmError, match=r"0-loop\.jsonl: cannot be read"):
         CallLog(tmp_path).find("k")
@@ -116,28 +107,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
 
 def test_a_failed_call_is_kept_and_answers_nothing(tmp_path: Path):
     log = CallLog(tmp_path)
-    log.append(failed("k"))
+    assert kept(log, failed("k")) == failed("k")
     assert log.find("k") is None
     assert CallLog(tmp_path).find("k", failed_too=True) is None
     (path,) = tmp_path.rglob("*.jsonl")
     assert list(read_recording(path)) == [failed("k")]
     assert log.used == (failed("k"),)
-    log.append(answered("k"))
-    assert CallLog(tmp_path).find("k") == answered("k")
+    assert kept(log, answered("k")) == CallLog(tmp_path).find("k") == answered("k")
 
 
-def test_nothing_is_written_before_the_first_call(tmp_path: Path):
-    log = CallLog(tmp_path / "calls")
-    assert log.find("k") is None
-    assert not list(tmp_path.iterdir())
-
-
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    log = CallLog(None)
-    log.check_room()
-    log.append(answered("k"))
-    assert log.find("k") == answered("k")
+def test_nothing_is_written_before_the_first_call_or_without_a_folder_or_when_it_is_only_read(tmp_path: Path):
+    assert CallLog(tmp_path / "calls").find("k") is None
+    for log in (CallLog(None), CallLog(tmp_path / "calls", read_only=True)):
+        assert kept(log, answered("k")) == log.find("k") == answered("k")
     assert not list(tmp_path.iterdir())
 
 
@@ -163,9 +145,8 @@ from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import ChatReply
 log = CallLog(Path(sys.argv[1]))
 for number in count():
-    key = f"{sys.argv[2]}-{number}"
-    log.append(LoggedCall(key=key, reply=ChatReply("answer " * 500, 1, 1, "stop", 1.0)))
-    print(key, flush=True)
+    call = LoggedCall(key=f"{sys.argv[2]}-{number}", reply=ChatReply("answer " * 500, 1, 1, "stop", 1.0))
+    print(log.answer(call.key, lambda _: call, 60).key, flush=True)
 """
 
 
@@ -178,35 +159,49 @@ def writer(folder: Path, name: str) -> subprocess.Popen[str]:
 def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
     for moment in range(3):
         writers = [writer(tmp_path, f"{moment}{name}") for name in "ab"]
-        for each in writers:
-            assert each.stdout
-            each.stdout.readline()
+        for process in writers:
+            assert process.stdout
+            process.stdout.readline()
         time.sleep(0.05 * moment)
         used = [f"{moment}{name}-0" for name in "ab"]
-        for each in writers:
-            each.kill()
-            used += (each.communicate()[0] or "").split()
-            assert each.returncode == -signal.SIGKILL
+        for process in writers:
+            process.kill()
+            used += (process.communicate()[0] or "").split()
+            assert process.returncode == -signal.SIGKILL
         assert all(found(tmp_path, *used))
 
 
 def test_a_log_finds_what_another_process_appended_meanwhile(tmp_path: Path):
     one, other = CallLog(tmp_path), CallLog(tmp_path)
-    assert one.find("k") is None
-    other.append(answered("k"))
-    assert one.find("k") == answered("k")
-    other.append(answered("k2"))
-    assert one.find("k2") == answered("k2")
+    for key in ("k", "k2"):
+        assert one.find(key) is None
+        kept(other, answered(key))
+        assert one.find(key) == answered(key)
 
 
-def test_calls_of_several_threads_are_all_kept(tmp_path: Path):
-    log = CallLog(tmp_path)
-    threads = [threading.Thread(target=log.append, args=(answered(f"{at}"),)) for at in range(20)]
+@pytest.mark.parametrize("folder", ["calls", None])
+def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder: str | None):
+    log = CallLog(folder and tmp_path / folder)
+    answers: list[LoggedCall] = []
+    asked: list[int] = []
+
+    def ask(number: int) -> None:
+        def slowly(_: float) -> LoggedCall:
+            asked.append(number)
+            time.sleep(0.05)
+            return answered("same", turn=number)
+
+        kept(log, answered(f"{number}"))
+        answers.append(log.answer("same", slowly, 60))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(found(tmp_path, *(f"{at}" for at in range(20))))
+    assert len({call.turn for call in answers}) == 1
+    assert all(log.find(f"{number}") for number in range(20))
+    assert folder is None or (len(asked) == 1 and all(found(tmp_path / folder, "same", *map(str, range(20)))))
 
 
 def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: Path):
@@ -220,12 +215,12 @@ def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: 
     first = threading.Thread(target=CallLog(tmp_path).answer, args=("k", ask_slowly, 60))
     first.start()
     is_asked.wait(60)
-    call = CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked twice"), 0.2)
+    call = CallLog(tmp_path).answer("k", not_asked, 0.2)
     assert call.cause == "server"
     assert "another process" in str(call.outcome)
     may_end.set()
     first.join()
-    assert CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked twice"), 0.2).reply
+    assert CallLog(tmp_path).answer("k", not_asked, 0.2).reply
 
 
 def test_logs_of_two_machines_are_merged_by_copying_files(tmp_path: Path):
@@ -234,25 +229,20 @@ def test_logs_of_two_machines_are_merged_by_copying_files(tmp_path: Path):
     for _ in range(2):
         shutil.copytree(tmp_path / "there", tmp_path / "here", dirs_exist_ok=True)
         assert found(tmp_path / "here", "k1", "k2", "k3", "k4") == [True, True, True, False]
-    assert len(list((tmp_path / "here").iterdir())) == 2
 
 
-def test_a_full_disk_is_noticed_before_a_call_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    log = CallLog(tmp_path / "calls")
-    log.check_room()
-    monkeypatch.setattr(call_log, "ROOM", 2**70)
-    with pytest.raises(LlmError, match="are free on its disk"):
-        log.check_room()
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
-    (tmp_path / "file").touch()
-    log = CallLog(tmp_path / "file" / "calls")
-    with pytest.raises(LlmError, match=r"file/calls: a reply cannot be kept"):
-        log.check_room()
-    with pytest.raises(LlmError, match=r"file/calls: a reply cannot be kept"):
-        log.append(answered("k"))
-    assert log.find("k") is None
+@pytest.mark.parametrize("obstacle", ["full", "file", "asking"])
+def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp_path: Path, monkeypatch, obstacle):
+    folder = tmp_path / "calls"
+    if obstacle == "full":
+        monkeypatch.setattr(call_log, "ROOM", 2**70)
+    elif obstacle == "file":
+        folder.touch()
+    else:
+        folder.mkdir()
+        (folder / "asking").touch()
+    with pytest.raises(LlmError, match=r"/calls: a reply cannot be kept"):
+        CallLog(folder).answer("k", not_asked, 1)
 
 
 FILL_THE_DISK = """
@@ -261,17 +251,21 @@ from pathlib import Path
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import ChatReply, LlmError
 log = CallLog(Path(sys.argv[1]))
-log.append(LoggedCall(key="k1", reply=ChatReply("one", 1, 1, "stop", 1.0)))
-(path,) = Path(sys.argv[1]).iterdir()
+
+def keep(key):
+    log.answer(key, lambda _: LoggedCall(key=key, reply=ChatReply(key, 1, 1, "stop", 1.0)), 5)
+
+keep("k1")
+(path,) = Path(sys.argv[1]).glob("*.jsonl")
 size = path.stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
 try:
-    log.append(LoggedCall(key="k2", reply=ChatReply("two", 1, 1, "stop", 1.0)))
+    keep("k2")
 except LlmError as error:
     print(error)
 assert path.stat().st_size == size and log.find("k2") is None
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-log.append(LoggedCall(key="k3", reply=ChatReply("three", 1, 1, "stop", 1.0)))
+keep("k3")
 """
 
 
@@ -287,12 +281,11 @@ def test_recordings_are_only_read_and_win(tmp_path: Path):
     recording = tmp_path / "recording.jsonl"
     write_recording(recording, [answered("k1"), failed("k2"), failed("k3")])
     before = recording.read_bytes()
-    filled(tmp_path / "calls", "k4")
+    filled(tmp_path / "calls", "k1", "k4")
     log = CallLog(tmp_path / "calls", [recording])
     assert log.find("k2") is None
     assert log.find("k3", failed_too=True) == failed("k3")
-    log.append(answered("k2", leaf="a"))
-    log.append(answered("k1", leaf="never used"))
+    kept(log, answered("k2", leaf="a"))
     assert [log.find(key) for key in ("k1", "k2", "k4")] == [answered("k1"), answered("k2", leaf="a"), answered("k4")]
     assert recording.read_bytes() == before
 
@@ -311,53 +304,64 @@ def with_reply(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     "line",
     [
-        b"{",
-        b"[]",
-        b"7",
-        b'"reply"',
-        b"\xff",
-        b"\0\0\0",
-        b"[" * 100_000,
-        altered(key=...),
-        altered(reply=...),
-        altered(reply=7),
-        altered(reply=[]),
-        altered(reply={"text": "a"}),
-        altered(reason="also"),
-        altered(more=1),
-        altered(letter=1),
-        altered(trial="1"),
-        altered(turn=True),
-        altered(key=None),
-        altered(key=1),
-        altered(vote="1"),
-        with_reply(text=None),
-        with_reply(prompt_tokens=-1),
-        with_reply(output_tokens=1.5),
-        with_reply(done_reason=[]),
-        with_reply(seconds=float("nan")),
-        with_reply(seconds=float("inf")),
-        with_reply(seconds=-1),
-        with_reply(seconds="1"),
-        with_reply(more=1),
+        *(b"{", b"[]", b"7", b'"reply"', b"\xff", b"\0\0\0", b"[" * 100_000),
+        *(altered(reply=value) for value in (..., 7, [], {"text": "a"})),
+        *(altered(key=value) for value in (..., None, 1)),
+        *(altered(reason="also"), altered(more=1), altered(letter=1), altered(turn=True), altered(vote="1")),
+        *(with_reply(text=None), with_reply(prompt_tokens=-1), with_reply(output_tokens=1.5)),
+        *(with_reply(done_reason=[]), with_reply(more=1)),
+        *(with_reply(seconds=value) for value in (float("nan"), float("inf"), -1, "1")),
     ],
 )
 def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: bytes):
     path = tmp_path / "team.jsonl"
     path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
-    with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
-        list(read_recording(path))
-    with pytest.raises(FileError, match=r"team\.jsonl:3: "):
-        CallLog(tmp_path / "calls", [path])
+    for read in (lambda: list(read_recording(path)), lambda: CallLog(tmp_path / "calls", [path])):
+        with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
+            read()
 
 
 def test_a_recording_that_is_missing_is_named(tmp_path: Path):
-    for path in (tmp_path / "none.jsonl", tmp_path):
-        with pytest.raises(FileError, match="cannot be read"):
-            list(read_recording(path))
+    with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
+        CallLog(None, [tmp_path / "none.jsonl"])
+    for digest, words in ((None, "needs its digest"), (DIGEST, "no such recording")):
+        with pytest.raises(LlmError, match=words):
+            RecordedModel.read(tmp_path / "none.jsonl", digest)
 
 
-def test_a_folder_that_cannot_be_written_is_named_before_the_call_is_paid_for(tmp_path: Path):
-    (tmp_path / "asking").write_text("no folder")
-    with pytest.raises(LlmError, match="cannot be kept"):
-        CallLog(tmp_path).answer("k", lambda _: pytest.fail("the model was asked"), 1)
+def test_a_recorded_model_replays_the_first_outcome_of_exactly_the_same_request(tmp_path: Path):
+    failing = replace(REQUEST, options={"seed": 6})
+    calls = [answered(REQUEST.key), LoggedCall(key=REQUEST.key, reply=replace(REPLY, text="two")), failed(failing.key)]
+    write_recording(tmp_path / "team.jsonl", calls)
+    model = RecordedModel.read(tmp_path / "team.jsonl", DIGEST)
+    for _ in range(2):
+        assert model.chat(REQUEST, 1) == REPLY
+        with pytest.raises(CallError, match="no reply within 3 s"):
+            model.chat(failing, 1)
+    assert (model.digest(), model.knows(REQUEST)) == (DIGEST, True)
+    for changes in ({"messages": ()}, {"options": {"seed": 5}}, {"digest": "cd" * 32}, {"model": "m"}):
+        other = replace(REQUEST, **changes)
+        assert not model.knows(other)
+        with pytest.raises(LlmError, match=r"team.jsonl: no reply of .* is recorded for this request.*ollama"):
+            model.chat(other, 1)
+    assert model.replays([(REQUEST.key, REPLY), (failing.key, "no reply within 3 s")])
+    for changed in (replace(REPLY, text="two"), replace(REPLY, seconds=9.0), "no reply"):
+        assert not model.replays([(REQUEST.key, REPLY), (REQUEST.key, changed)])
+
+
+def test_the_key_is_the_one_of_the_first_recordings():
+    """The SHA-256 of the request as JSON, sorted and without spaces."""
+    values = {"model": "toy:1b", "digest": DIGEST, "messages": [{"role": "user", "content": "Hi"}]}
+    values["options"] = {"temperature": 1, "seed": 5}
+    for request, more in ((REQUEST, {}), (replace(REQUEST, schema={"type": "object"}), {"schema": {"type": "object"}})):
+        text = json.dumps({**values, **more}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert request.key == sha256_bytes(text.encode())
+
+
+def test_a_reply_of_the_demo_is_still_found():
+    digest = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+    prompt = (DATA / "submissions" / "zero-shot" / "prompt.txt").read_text("utf-8").replace("<OBJECT>", "A")
+    options = {"temperature": 1, "repeat_penalty": 1.1, "num_predict": 200, "num_ctx": 2048, "seed": 1604650089}
+    request = ChatRequest("smollm2:135m-instruct-q4_1", digest, (Message("user", prompt),), options)
+    model = RecordedModel.read(DATA / "recordings" / "smollm2-135m" / "zero-shot" / "calls.jsonl", digest)
+    assert model.chat(request, 1).text.startswith("Yes, I can help you with this!")

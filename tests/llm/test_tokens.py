@@ -74,17 +74,12 @@ MODELS = {model.name: cached_path(model) for model in LOCAL_MODELS}
 def test_the_estimate_is_above_each_local_model_s_count(name, smollm_file):  # noqa: ARG001 - it skips without llama.cpp
     if not MODELS[name].is_file():
         pytest.skip(f"{name} is not fetched")
-    model = LlamaCpp(MODELS[name], context=64, threads=1)
+    model = LlamaCpp(MODELS[name], context=64)
     own = judge_tokens(model, None).counter
-    try:
-        counts = {kind: (ESTIMATE.count(text), own.count(text)) for kind, text in KINDS.items()}
-    finally:
-        model.close()
+    counts = {kind: (ESTIMATE.count(text), own.count(text)) for kind, text in KINDS.items()}
     assert {kind: pair for kind, pair in counts.items() if pair[0] < pair[1]} == {}
     for kind in ("English", "code", "log", "XML", "base64"):
         assert counts[kind][0] < 3 * counts[kind][1], kind
-    with pytest.raises(LlmError, match="closed"):
-        own.count("x")
 
 
 @pytest.mark.llm

@@ -1,20 +1,19 @@
 """Evaluate a stream of responses into a folder of Parquet files, and go on where a killed run stopped.
 
-Rows flow in the order of the input: one is read, its level is looked up among those that were measured, and new levels
-go to the workers in batches. So memory holds a few batches, the levels that are remembered and the rows of one part.
+Rows flow in the order of the input and go to the workers in batches; each worker remembers the levels that it measured.
+So memory holds a few batches, these levels and the rows of one part.
 """
 
 import os
 import re
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
@@ -34,13 +33,12 @@ from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
 SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begins so
-LOCK = ".evaluate.lock"
 ROWS_PER_PART = 10_000
-REMEMBERED = 50_000  # levels, some 1 kB each, and 4 bytes for each number of an embedding
+REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
 COLUMNS_VERSION = 2  # raise it when the columns change: parts with others are not continued
-BATCH_ROWS = 1024  # after so many rows without enough new levels for a batch, a smaller one is sent
-_OWN = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
+_FILES = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
+_KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level
 
 
 class EvaluationError(PcgevalError):
@@ -74,20 +72,55 @@ class _PartNote(BaseModel):
     settings: dict[str, Any]
 
 
-@dataclass(eq=False)
-class _Level:
-    """A level, and what was measured of it; its text is forgotten then."""
+@dataclass(frozen=True)
+class _Work:
+    """Evaluates batches of rows, in whichever process; `settings` are those of the parts' notes."""
 
-    xml: str
-    measured: LevelRow | None = None
+    settings: dict[str, Any]
+    physics: PhysicsParams
+    similarity: Similarity
+    classifier: Path | None  # its folder; None measures stability alone
 
+    def __call__(self, rows: Sequence[InputRow]) -> list[LevelRow]:
+        """Return a row of the table for each row of the input."""
+        read = [self._read(row) for row in rows]
+        settings = sha256_json(self.settings)
+        keys = [(settings, sha256_text(xml)) for _, xml in read]
+        if len(_KNOWN) > REMEMBERED:
+            _KNOWN.clear()
+        new = {key: xml for key, (_, xml) in zip(keys, read, strict=True) if xml and key not in _KNOWN}
+        _KNOWN.update(zip(new, self._measured(list(new.values())), strict=True))
+        return [_joined(row, _KNOWN[key]) if xml else row for key, (row, xml) in zip(keys, read, strict=True)]
 
-@dataclass
-class _Batch:
-    """Rows of the input with their levels, None for those that have none; and the levels that nobody measured yet."""
+    def _read(self, row: InputRow) -> tuple[LevelRow, str]:
+        """Return a row of the table with its level in XML, or with why it has none."""
+        if row.fault is not None:
+            return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), ""
+        walk = walk_to_level(row.text, self.settings["read_as"] or text_kind(row.text))
+        return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason), walk.xml or ""
 
-    rows: list[tuple[LevelRow, _Level | None]] = field(default_factory=list)
-    new: list[_Level] = field(default_factory=list)
+    def _measured(self, levels: Sequence[str]) -> list[LevelRow]:
+        """Return what each level in XML gives, whichever letter was asked for."""
+        ends = [end_of(xml, self.physics, paths=False) for xml in levels]
+        pictures = [render(end) for end in ends if not isinstance(end, str)]
+        vectors: Iterator[tuple[Any, Any]] = iter(())
+        if self.classifier is not None and pictures:
+            folder = received_folder(self.classifier, self.settings["classifier"])
+            classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
+            predictions = classifier.predict(pictures)
+            vectors = zip(predictions.probabilities, predictions.embeddings, strict=True)
+        measured: list[LevelRow] = []
+        for end in ends:
+            if isinstance(end, str):
+                measured.append(LevelRow(failed_stage="simulate", reason=end))
+                continue
+            row = LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+            if self.classifier is not None:
+                probabilities, embedding = next(vectors)
+                vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
+                row = replace(row, probabilities=tuple(probabilities.tolist()), embedding=vector)
+            measured.append(row)
+        return measured
 
 
 def evaluate(
@@ -138,7 +171,6 @@ def evaluate(
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
     source = resolve_source(similarity.model, similarity.revision) if classify else None
-    classifiers = {source.sha256: source.folder} if source else {}
     settings = {
         "engine": installed_engine(physics),
         "packages": installed_packages(physics),
@@ -152,116 +184,115 @@ def evaluate(
         "rows_per_part": rows_per_part,
         "columns": COLUMNS_VERSION,
     }
-    measure = _LevelMeasurer(
-        physics, source.folder if source else None, source.sha256 if source else "", similarity, embeddings
-    )
-
-    def results(batches: Iterable[Sequence[str]]) -> Iterator[Sequence[LevelRow | None]]:
-        return map_batches(measure, batches, processes or os.cpu_count() or 1, scheduler, classifiers)
-
-    _check_folder(folder)
-    with lock_folder(folder, folder / LOCK):
+    work = _Work(settings, physics, similarity, source.folder if source else None)
+    classifiers = {source.sha256: source.folder} if source else {}
+    foreign = [path.name for path in folder.iterdir() if not _FILES.fullmatch(path.name)] if folder.exists() else []
+    if foreign:
+        raise EvaluationError(f"{folder}: holds {min(foreign)}, which is of no evaluation. Name a new or empty folder.")
+    with lock_folder(folder, folder / ".evaluate.lock"):
         parts = _Parts(folder, settings)
-        rows = count_rows(files)
-        begin(None if rows is None else rows - sum(note.rows for note in parts.notes))
-        batches = _batches(parts.unfinished(read_rows(files)), read_as, similarity.batch)
-        for row in _measured(batches, results):
-            report(row)
-            parts.add(row)
+        total = count_rows(files)
+        begin(None if total is None else total - parts.finished_rows)
+        rows = parts.unfinished(read_rows(files))
+        under_way: deque[list[InputRow]] = deque()
+
+        def batches() -> Iterator[list[InputRow]]:
+            while batch := list(islice(rows, similarity.batch)):
+                under_way.append(batch)
+                yield batch
+
+        for results in map_batches(work, batches(), processes or os.cpu_count() or 1, scheduler, classifiers):
+            for row, result in zip(under_way.popleft(), results, strict=True):
+                evaluated = result or LevelRow(row.id, row.letter, "simulate", CRASHED)
+                report(evaluated)
+                parts.add(evaluated, _row_sha256(row))
         return parts.finish()
 
 
-@dataclass(frozen=True)
-class _LevelMeasurer:
-    """Measures levels with these settings; called with a batch of them, in this process or another.
+class _Parts:
+    """The parts of an output folder: those that are finished, and the one that is being filled."""
 
-    Attributes:
-        physics: The settings of the simulation.
-        classifier: The folder of the classifier; None measures stability alone.
-        classifier_sha256: The hash of its files.
-        similarity: Where and with what precision the classifier computes.
-        embeddings: Whether to keep the classifier's embeddings.
-    """
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self._folder, self._settings = folder, settings
+        self._rows_per_part: int = settings["rows_per_part"]
+        self._rows: list[LevelRow] = []
+        self._hashes: list[str] = []  # of the input of these rows
+        self._notes: list[_PartNote] = []
+        while (path := self._path(len(self._notes))).exists():
+            self._notes.append(self._read_note(path))
 
-    physics: PhysicsParams
-    classifier: Path | None
-    classifier_sha256: str
-    similarity: Similarity
-    embeddings: bool
+    @property
+    def finished_rows(self) -> int:
+        """How many rows the finished parts have."""
+        return sum(note.rows for note in self._notes)
 
-    def __call__(self, levels: Sequence[str]) -> list[LevelRow]:
-        """Return what each level in XML gives, whichever letter was asked for."""
-        measured: list[LevelRow] = []
-        pictures: dict[int, Image.Image] = {}
-        for number, xml in enumerate(levels):
-            end = end_of(xml, self.physics, paths=False)
-            if isinstance(end, str):
-                measured.append(LevelRow(failed_stage="simulate", reason=end))
-                continue
-            measured.append(
-                LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+    def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
+        """Yield the rows that no finished part has, after comparing the others with what these were made from."""
+        for number, note in enumerate(self._notes):
+            if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
+                raise self._other_input(number)
+        is_whole = not self._notes or self._notes[-1].rows == self._rows_per_part
+        for row in rows:
+            if not is_whole:
+                raise self._other_input(len(self._notes) - 1)
+            yield row
+
+    def add(self, row: LevelRow, input_sha256: str) -> None:
+        """Add a row to the part that is being filled, and write it when it is full."""
+        self._rows.append(row)
+        self._hashes.append(input_sha256)
+        if len(self._rows) == self._rows_per_part:
+            self._write()
+
+    def finish(self) -> EvaluationSummary:
+        """Write the last part, and the outcome of all rows."""
+        if self._rows or not self._notes:
+            self._write()
+        failed = sum((Counter(note.failed) for note in self._notes), Counter[str]())
+        summary = EvaluationSummary(
+            rows=self.finished_rows, failed=dict(sorted(failed.items())), parts=len(self._notes)
+        )
+        write_json(self._folder / SUMMARY, {**summary.model_dump(), "settings": self._settings})
+        return summary
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"part-{number:05}.parquet"
+
+    def _other_input(self, number: int) -> EvaluationError:
+        first = number * self._rows_per_part + 1
+        return EvaluationError(
+            f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was changed, "
+            "or has grown. Put the input back, or name a new folder."
+        )
+
+    def _write(self) -> None:
+        pa, settings, rows = import_pyarrow(), self._settings, self._rows
+        note = _PartNote(
+            rows=len(rows),
+            failed=dict(sorted(Counter(row.failed_stage for row in rows if row.failed_stage).items())),
+            input_sha256=_combined(self._hashes),
+            settings=settings,
+        )
+        engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
+        table = level_table(rows, engine, settings["classifier"], embeddings=settings["embeddings"])
+        scores = pa.array([_score(row) for row in rows], pa.float64())
+        table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
+        text = to_json(note.model_dump(), indent=None).encode()
+        write_bytes(self._path(len(self._notes)), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
+        self._notes.append(note)
+        self._rows, self._hashes = [], []
+
+    def _read_note(self, path: Path) -> _PartNote:
+        pa = import_pyarrow()
+        try:
+            note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
+            raise FileError(f"{path}: is no whole part of an evaluation. Remove it, and it is made again.") from error
+        if changed := [key for key, value in self._settings.items() if note.settings.get(key) != value]:
+            raise EvaluationError(
+                f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
             )
-            pictures[number] = render(end)
-        if self.classifier is None or not pictures:
-            return measured
-        folder = received_folder(self.classifier, self.classifier_sha256)
-        classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-        found = classifier.predict(list(pictures.values()))
-        for row, number in enumerate(pictures):
-            embedding = found.embeddings[row].astype(np.float32) if self.embeddings else None
-            probabilities = tuple(found.probabilities[row].tolist())
-            measured[number] = replace(measured[number], probabilities=probabilities, embedding=embedding)
-        return measured
-
-
-def _batches(rows: Iterable[InputRow], read_as: TextKind | None, size: int) -> Iterator[_Batch]:
-    """Yield the rows in batches of `size` levels that were not met lately."""
-    known: OrderedDict[str, _Level] = OrderedDict()
-    batch = _Batch()
-    for count, row in enumerate(rows, start=1):
-        made, xml = _read(row, read_as)
-        if xml is None:
-            batch.rows.append((made, None))
-        else:
-            key = sha256_text(xml)
-            if key not in known:
-                known[key] = _Level(xml)
-                batch.new.append(known[key])
-            known.move_to_end(key)
-            batch.rows.append((made, known[key]))
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
-        if len(batch.new) == size or count % BATCH_ROWS == 0:
-            yield batch
-            batch = _Batch()
-    yield batch
-
-
-def _read(row: InputRow, read_as: TextKind | None) -> tuple[LevelRow, str | None]:
-    """Return a row of the table with its level in XML, or with why it has none."""
-    if row.fault is not None:
-        return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), None
-    walk = walk_to_level(row.text, read_as or text_kind(row.text))
-    return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason), walk.xml
-
-
-def _measured(
-    batches: Iterable[_Batch], results: Callable[[Iterable[Sequence[str]]], Iterable[Sequence[LevelRow | None]]]
-) -> Iterator[LevelRow]:
-    """Yield the rows of all batches in order; the levels of a row were sent with its batch or with one before."""
-    under_way: deque[_Batch] = deque()
-
-    def sent() -> Iterator[list[str]]:
-        for batch in batches:
-            under_way.append(batch)
-            yield [level.xml for level in batch.new]
-
-    for found in results(sent()):
-        batch = under_way.popleft()
-        for level, measured in zip(batch.new, found, strict=True):
-            level.xml, level.measured = "", measured or LevelRow(failed_stage="simulate", reason=CRASHED)
-        for row, of_row in batch.rows:
-            yield _joined(row, of_row.measured) if of_row and of_row.measured else row
+        return note
 
 
 def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:
@@ -276,95 +307,6 @@ def _score(row: LevelRow) -> float | None:
     if row.failed_stage is not None:
         return None if row.failed_stage == "input" else 0.0
     return None if row.stability is None or row.similarity is None else row.stability * row.similarity
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder in which somebody else's files lie: those of an evaluation would not be told from them."""
-    if not folder.exists():
-        return
-    foreign = [path.name for path in folder.iterdir() if not _OWN.fullmatch(path.name)]
-    if foreign:
-        raise EvaluationError(f"{folder}: holds {min(foreign)}, which is of no evaluation. Name a new or empty folder.")
-
-
-class _Parts:
-    """The parts of an output folder: those that are finished, and the one that is being filled."""
-
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self.folder, self.settings = folder, settings
-        self.rows_per_part: int = settings["rows_per_part"]
-        self.notes: list[_PartNote] = []
-        while (path := self._path(len(self.notes))).exists():
-            self.notes.append(self._read_note(path))
-        self.rows: list[LevelRow] = []
-        self.hashes: deque[str] = deque()  # of the rows of the input that are in no finished part
-
-    def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows that no finished part has, after comparing the others with what these were made from."""
-        for number, note in enumerate(self.notes):
-            if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
-                raise self._other_input(number)
-        is_whole = not self.notes or self.notes[-1].rows == self.rows_per_part
-        for row in rows:
-            if not is_whole:
-                raise self._other_input(len(self.notes) - 1)
-            self.hashes.append(_row_sha256(row))
-            yield row
-
-    def add(self, row: LevelRow) -> None:
-        """Add a row to the part that is being filled, and write it when it is full."""
-        self.rows.append(row)
-        if len(self.rows) == self.rows_per_part:
-            self._write()
-
-    def finish(self) -> EvaluationSummary:
-        """Write the last part, and what became of all rows."""
-        if self.rows or not self.notes:
-            self._write()
-        failed = sum((Counter(note.failed) for note in self.notes), Counter[str]())
-        rows = sum(note.rows for note in self.notes)
-        summary = EvaluationSummary(rows=rows, failed=dict(sorted(failed.items())), parts=len(self.notes))
-        write_json(self.folder / SUMMARY, {**summary.model_dump(), "settings": self.settings})
-        return summary
-
-    def _path(self, number: int) -> Path:
-        return self.folder / f"part-{number:05}.parquet"
-
-    def _other_input(self, number: int) -> EvaluationError:
-        first = number * self.rows_per_part + 1
-        return EvaluationError(
-            f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was changed, "
-            "or has grown. Put the input back, or name a new folder."
-        )
-
-    def _write(self) -> None:
-        pa, settings = import_pyarrow(), self.settings
-        note = _PartNote(
-            rows=len(self.rows),
-            failed=dict(sorted(Counter(row.failed_stage for row in self.rows if row.failed_stage).items())),
-            input_sha256=_combined(self.hashes.popleft() for _ in self.rows),
-            settings=settings,
-        )
-        engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
-        table = level_table(self.rows, engine, settings["classifier"], embeddings=settings["embeddings"])
-        scores = pa.array([_score(row) for row in self.rows], pa.float64())
-        table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
-        text = to_json(note.model_dump(), indent=None).encode()
-        write_bytes(self._path(len(self.notes)), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
-        self.notes.append(note)
-        self.rows = []
-
-    def _read_note(self, path: Path) -> _PartNote:
-        pa = import_pyarrow()
-        try:
-            note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
-            raise FileError(f"{path}: is no whole part of an evaluation. Remove it, and it is made again.") from error
-        if changed := [key for key, value in self.settings.items() if note.settings.get(key) != value]:
-            raise EvaluationError(
-                f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
-            )
-        return note
 
 
 def _row_sha256(row: InputRow) -> str:

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,13 +13,12 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.level_table import LETTERS, PARQUET_SUFFIX, import_pyarrow
 from pcgeval.core.untrusted import files_below, open_regular, printable_line, printable_name, well_formed
 
-STDIN = Path("-")
-JSON_SUFFIXES = (".jsonl", ".ndjson")
-COLUMNS = ("id", "letter", "text")
 MAX_TEXT = 16 * 2**20  # bytes of a response, and of a line
 MAX_ID = 1000  # characters
-_BATCH_BYTES = 64 * 2**20  # of what is read of a Parquet file at once, by the average of its rows
-_BATCH_ROWS = 1024
+_STDIN = Path("-")
+_SUFFIXES = (".jsonl", ".ndjson", PARQUET_SUFFIX)
+_COLUMNS = ("id", "letter", "text")
+_BATCH_ROWS = 64  # of a Parquet file in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +46,18 @@ def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
     Raises:
         FileError: There is no such file, it is of another form, or a folder holds none.
     """
-    found: list[tuple[str, Path]] = []
-    for each in inputs:
-        if each.is_dir():
-            below = [path for path in files_below(each) if path.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX)]
+    files: list[tuple[str, Path]] = []
+    for path in inputs:
+        if path.is_dir():
+            below = [file for file in files_below(path) if file.suffix in _SUFFIXES]
             if not below:
-                raise FileError(f"{each}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
-            found += [(printable_name(path.relative_to(each).as_posix()), path) for path in below]
-        elif each == STDIN or each.suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX):
-            found.append(("stdin" if each == STDIN else printable_name(each.name), each))
+                raise FileError(f"{path}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
+            files += [(printable_name(file.relative_to(path).as_posix()), file) for file in below]
+        elif path == _STDIN or path.suffix in _SUFFIXES:
+            files.append(("stdin" if path == _STDIN else printable_name(path.name), path))
         else:
-            raise FileError(f"{each}: is no *.jsonl, *.ndjson or *.parquet. Rename it, or give its lines to stdin (-).")
-    return found
+            raise FileError(f"{path}: is no *.jsonl, *.ndjson or *.parquet. Rename it, or give its lines to stdin (-).")
+    return files
 
 
 def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
@@ -73,12 +72,9 @@ def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
         ids.execute("PRAGMA synchronous = OFF")
         ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
         for name, path in files:
-            rows = _parquet_rows(name, path) if path.suffix == PARQUET_SUFFIX else _json_rows(name, path)
-            for row in rows:
-                if (
-                    row.id is None
-                    or ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (row.id, row.place)).rowcount
-                ):
+            for row in _parquet_rows(name, path) if path.suffix == PARQUET_SUFFIX else _json_rows(name, path):
+                inserted = ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (row.id, row.place)).rowcount
+                if row.id is None or inserted:
                     yield row
                     continue
                 ((first,),) = ids.execute("SELECT place FROM ids WHERE id = ?", (row.id,))
@@ -91,21 +87,21 @@ def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:
     Raises:
         FileError: A file cannot be read.
     """
-    if any(path == STDIN for _, path in files):
+    if any(path == _STDIN for _, path in files):
         return None
     total = 0
     for _, path in files:
-        with open_regular(path, follow_link=True) as file:
-            if path.suffix == PARQUET_SUFFIX:
-                with _parquet_errors(path):
-                    total += import_pyarrow().parquet.read_metadata(file).num_rows
-            else:
-                total += sum(1 for _ in _lines(file))
+        if path.suffix == PARQUET_SUFFIX:
+            with _parquet_file(path) as file:
+                total += file.metadata.num_rows
+        else:
+            with open_regular(path, follow_link=True) as lines:
+                total += sum(1 for _ in _lines(lines))
     return total
 
 
 def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
-    with nullcontext(sys.stdin.buffer) if path == STDIN else open_regular(path, follow_link=True) as file:
+    with nullcontext(sys.stdin.buffer) if path == _STDIN else open_regular(path, follow_link=True) as file:
         for number, line in _lines(file):
             yield _json_row(f"{name} line {number}", line)
 
@@ -133,52 +129,47 @@ def _json_row(place: str, line: bytes) -> InputRow:
         return InputRow(place, fault=f"is not JSON ({printable_line(str(error))})")
     if not isinstance(values, dict):
         return InputRow(place, fault="is not a JSON object with id, letter and text")
-    if missing := [column for column in COLUMNS if column not in values]:
-        return InputRow(place, id=_id(values.get("id")), fault=f"lacks {' and '.join(missing)}")
-    return _row(place, values["id"], values["letter"], values["text"])
+    return _row(place, values)
 
 
 def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
-    pa = import_pyarrow()
-    with open_regular(path, follow_link=True) as handle, _parquet_errors(path):
-        names = pa.parquet.read_schema(handle).names
-        if missing := [column for column in COLUMNS if column not in names]:
+    with _parquet_file(path) as file:
+        if missing := [column for column in _COLUMNS if column not in file.schema_arrow.names]:
             raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
-        file = pa.parquet.ParquetFile(handle, read_dictionary=["text"])  # equal texts take the memory of one
         number = 0
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group)
-            average = max(1, rows.total_byte_size // max(1, rows.num_rows))
-            size = min(_BATCH_ROWS, max(1, _BATCH_BYTES // average))
-            for batch in file.iter_batches(size, row_groups=[group], columns=list(COLUMNS)):
-                for values in zip(*(batch.column(column) for column in COLUMNS), strict=True):
-                    number += 1
-                    yield _row(f"{name} row {number}", *(value.as_py() for value in values))
+        for batch in file.iter_batches(_BATCH_ROWS, columns=list(_COLUMNS)):
+            for values in batch.to_pylist():
+                number += 1
+                yield _row(f"{name} row {number}", values)
 
 
 @contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
+def _parquet_file(path: Path) -> Iterator[Any]:
+    pa = import_pyarrow()
     try:
-        yield
-    except (import_pyarrow().ArrowException, OSError, ValueError, OverflowError) as error:
+        with open_regular(path, follow_link=True) as file:
+            yield pa.parquet.ParquetFile(file)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise FileError(
             f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again."
         ) from error
 
 
-def _row(place: str, identity: Any, letter: Any, text: Any) -> InputRow:
-    found = _id(identity)
+def _row(place: str, values: Mapping[str, Any]) -> InputRow:
+    identity, letter, text = _id(values.get("id")), values.get("letter"), values.get("text")
     known = letter if isinstance(letter, str) and len(letter) == 1 and letter in LETTERS else None
     fault = None
-    if found is None:
-        fault = f"the id is {_shown(identity)}, not a text of at most {MAX_ID} characters or a whole number"
+    if missing := [column for column in _COLUMNS if column not in values]:
+        fault = f"lacks {' and '.join(missing)}"
+    elif identity is None:
+        fault = f"the id is {_shown(values['id'])}, not a text of at most {MAX_ID} characters or a whole number"
     elif known is None:
         fault = f"the letter is {_shown(letter)}, none of A to Z"
     elif not isinstance(text, str):
         fault = f"the text is {_shown(text)}, not a text"
     elif len(text) > MAX_TEXT:
         fault = f"the text is longer than {MAX_TEXT} characters"
-    return InputRow(place, found, known, "" if fault else text, fault)
+    return InputRow(place, identity, known, "" if fault else str(text), fault)
 
 
 def _id(value: Any) -> str | None:

@@ -292,7 +292,6 @@ class JudgeClient:
                 fitted.messages,
                 options,
                 call.schema if self._profile.structured_output else None,
-                schema_required=False,  # an answer in words can be parsed too
                 adaptable=True,
             )
             self._check_running()

@@ -10,7 +10,6 @@ from pcgeval.core.profiles import OPENAI_URL, is_openai_model
 from pcgeval.llm.local_models import find_model, model_file
 from pcgeval.llm.protocol import Backend, LlmError, OnText
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.llm.retry import ServedModel
 
 
 def open_backend(
@@ -24,57 +23,36 @@ def open_backend(
     Args:
         model: The model, as params.yaml describes it.
         recording: Where its exchanges lie, for the backend `recorded`.
-        report: Is told what a person should know while a run goes on, such as that a server fails.
-        on_text: Is given each piece of a reply as it comes, where the model sends its replies in pieces.
+        report: Receives what a person should know while a run goes on, such as that a server fails.
+        on_text: Receives each piece of a reply as it comes, where the model sends its replies in pieces.
 
     Raises:
-        LlmError: The recording, the model file, a package, or an option is missing or wrong; the message says what to
-            do.
+        LlmError: The recording, the model file, or an option is missing or wrong; the message says what to do.
+        MissingPackageError: An extra is not installed.
     """
     # what makes HTTP requests is imported where it is needed: a replay need not load it
     match model.backend:
         case "recorded":
             return RecordedModel.read(recording, model.digest)
         case "llamacpp":
-            from pcgeval.llm.llamacpp import CONTEXT, LlamaCpp  # noqa: PLC0415
+            from pcgeval.llm.llamacpp import LlamaCpp  # noqa: PLC0415
 
-            context = model.options.get("num_ctx", CONTEXT)
-            if isinstance(context, bool) or not isinstance(context, int) or context < 1:
-                raise LlmError(
-                    f"model {model.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}."
-                )
-            return LlamaCpp(model_file(model.name, model.digest), context=context, on_text=on_text)
+            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), on_text)
         case "ollama":
-            from pcgeval.llm.ollama import OllamaServer, check_options  # noqa: PLC0415
+            from pcgeval.llm.ollama import OllamaServer  # noqa: PLC0415
 
-            check_options(model.name, model.options)
-            host = OllamaServer(
-                model.name, model.host, stream=model.stream, keep_alive=model.keep_alive, on_text=on_text
-            )
-            return ServedModel(model.name, host, report=report)
+            return OllamaServer(model, report, on_text)
         case "openai":
-            from pcgeval.llm.openai import OpenAiServer, wire_fields  # noqa: PLC0415
+            from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415
 
-            wire_fields(model.name, model.options)  # an option that cannot be obeyed shows now, not in the first trial
-            assert model.base_url is not None  # noqa: S101 - params refuse a model of this backend without one
-            profile = model.known_profile
-            server = OpenAiServer(
-                model.name,
-                model.base_url,
-                stream=model.stream,
-                report=report,
-                on_text=on_text,
-                limit_field=profile.limit_field,
-                structured_output=profile.structured_output,
-            )
-            return ServedModel(model.name, server, report=report)
+            return OpenAiServer(model, report, on_text)
 
 
 def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:
     """Return the model that a person means by a name alone.
 
     With a `base_url` it is at that endpoint of OpenAI's interface, with a `host` on that Ollama server. Else it is a
-    local model, run in this process; a model of OpenAI's, at OPENAI_BASE_URL or OpenAI's own endpoint; or one of the
+    local model, run on this machine; a model of OpenAI's, at OPENAI_BASE_URL or OpenAI's own endpoint; or one of the
     Ollama server.
     """
     if base_url is not None or (host is None and is_openai_model(name)):
@@ -91,10 +69,10 @@ def pinned_digest(model: Model, backend: Backend) -> str:
     Raises:
         LlmError: It is not the one that params.yaml pins, or the model is not available.
     """
-    found = backend.digest()
-    if model.digest is not None and found != model.digest:
+    digest = backend.digest()
+    if model.digest is not None and digest != model.digest:
         raise LlmError(
-            f"model {model.name}: params.yaml pins digest {model.digest}, but the backend serves {found}. "
+            f"model {model.name}: params.yaml pins digest {model.digest}, but the backend serves {digest}. "
             "Fetch the pinned model, or change the digest in params.yaml to evaluate the other one."
         )
-    return found
+    return digest

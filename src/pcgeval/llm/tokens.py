@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 from pcgeval.core.console import print_stderr
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.llm.protocol import Backend, ChatReply, LlmError
+from pcgeval.llm.protocol import usual_tokens as usual_tokens  # noqa: PLC0414 - exported
 
 MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most; a default system message included
 _LEAST_LEARNED = 300  # tokens of a prompt from which something is learned
@@ -30,13 +31,7 @@ _MAX_REASON = 200  # characters of why a file cannot be fetched
 _SPACES = re.compile(rb" +")
 _LEAST_PIECE = 160  # characters that are counted at a time, to the end of their line
 _PIECES = 512  # of a text
-_USUAL_BYTES = 4  # of a token
 _MERGED_SPACES = 8  # that every tokenizer has a token for
-
-
-def usual_tokens(text: str) -> int:
-    """Return about how many tokens a text has: one for each four bytes, as in English prose and in code."""
-    return math.ceil(len(well_formed(text).encode()) / _USUAL_BYTES)
 
 
 class TokenCounter(Protocol):
