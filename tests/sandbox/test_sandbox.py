@@ -6,7 +6,6 @@ import platform
 import re
 import select
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -136,13 +135,6 @@ def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -> None
     assert process.output(SECONDS) == "12345\n[5 bytes left out]\nabcde"
 
 
-def test_several_run_at_once(sandbox: Sandbox, folder: Path) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        sources = [f"import sys, time; time.sleep(0.1); print({number}, file=sys.stderr)" for number in range(12)]
-        endings = list(pool.map(lambda source: run(sandbox, folder, source), sources))
-    assert [ending.stderr_tail for ending in endings] == [f"{number}\n" for number in range(12)]
-
-
 def test_a_closed_sandbox_has_stopped_its_programs_and_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
     with sandbox:
         running = [sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2)]
@@ -197,18 +189,6 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path)
     assert ending.stderr_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
     assert (changeable / "new").read_text() == "new"
     assert not (shown / "new").exists()
-
-
-@pytest.mark.needs_sandbox
-@pytest.mark.parametrize(("network", "code"), [(False, 1), (True, 0)])
-def test_the_network_is_open_if_it_was_asked_for(folder: Path, network: bool, code: int) -> None:
-    source = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5)"
-    with (
-        socket.create_server(("127.0.0.1", 0)) as server,
-        open_sandbox(ResourceLimits(), trust_programs=False, network=network) as sandbox,
-    ):
-        assert sandbox.network == network
-        assert run(sandbox, folder, source, server.getsockname()[1]).code == code
 
 
 @pytest.mark.needs_sandbox
@@ -582,15 +562,9 @@ def test_the_name_of_a_program_hides_no_threads(folder: Path) -> None:
     assert ending.reason == "had more than 4 processes and threads"
 
 
-def test_the_running_interpreters_folders() -> None:
-    paths = interpreter_paths(Path(sys.executable))
-    if sys.prefix != sys.base_prefix:
-        assert Path(sys.prefix) in paths
-    outside = not sys.base_prefix.startswith("/usr")
-    assert (Path(sys.base_prefix) in paths) == outside
-    assert interpreter_paths(Path("/usr/bin/python3")) == []
-    assert interpreter_paths(Path("/bin/sh")) == []
-    assert interpreter_paths(Path("sh")) == []
+def test_the_systems_interpreter_needs_no_folders() -> None:
+    for command in ("/usr/bin/python3", "/bin/sh", "sh"):
+        assert interpreter_paths(Path(command)) == []
 
 
 def test_a_hostile_environment_names_no_home(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsiz
         entries = sorted([*folders, *names], key=os.fsencode)
         folders.clear()  # those that are copied are entered
         for name in entries:
-            path = os.path.normpath(os.path.join(os.path.relpath(folder, source), name))  # noqa: PTH118 - relative
+            path = Path(folder, name).relative_to(source).as_posix()
             if path in (REPRODUCE_LOG, CREATION_TIME):
                 continue  # a log from elsewhere says nothing about this run
             try:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from pcgeval.sandbox import launcher
 from pcgeval.sandbox.bubblewrap import (
+    SCRATCH,
     bubblewrap,
     folder_options,
     interpreter_paths,
@@ -106,31 +107,56 @@ class Sandbox:
         """
         if self._closed.is_set():
             raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
-        with contextlib.ExitStack() as undo:
+        with contextlib.ExitStack() as undo, contextlib.ExitStack() as lent:
+            reports = None
             if self.contained:
-                running = self._start_contained(command, folder, readable, writable, descriptors, environment, undo)
+                cwd, scratch = Path("/"), str(SCRATCH)
+                pythons = (path for python in (command, LAUNCHER) for path in interpreter_paths(Path(python[0])))
+                line, reports, lent_ends = self._containment(folder, (*readable, *pythons), writable, undo, lent)
+                descriptors = (*descriptors, *lent_ends)
             else:
-                scratch = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
-                variables = _variables(command, undo.enter_context(scratch), environment)
-                process = _start([*self._trusted_limits(), *command], folder, descriptors, variables)
-                running = SandboxedProcess(process, self.limits, undo.pop_all().close)
+                cwd, line = folder, self._trusted_limits()
+                temporary = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
+                scratch = undo.enter_context(temporary)
+            try:
+                process = subprocess.Popen(
+                    [*line, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    cwd=cwd,
+                    env=_variables(command, scratch) | dict(environment or {}),
+                    pass_fds=descriptors,
+                    start_new_session=True,  # Ctrl-C is ours to act on
+                )
+            except OSError as error:
+                fault = f"{line[0]} cannot be started in {cwd} ({error.strerror}). Check both paths."
+                raise SandboxError(fault) from error
+            lent.close()
+            running = SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
         with self._lock:
             self._running.add(running)
         if self._closed.is_set():  # meanwhile
             running.kill()
         return running
 
-    def _start_contained(
+    def _containment(
         self,
-        command: list[str],
         folder: Path,
         readable: tuple[Path, ...],
         writable: tuple[Path, ...],
-        descriptors: tuple[int, ...],
-        environment: Mapping[str, str] | None,
         undo: contextlib.ExitStack,
-    ) -> SandboxedProcess:
-        readable = (*readable, *(path for python in (command, LAUNCHER) for path in interpreter_paths(Path(python[0]))))
+        lent: contextlib.ExitStack,
+    ) -> tuple[list[str], int, list[int]]:
+        """Return the start of a command line that contains the rest of it, bubblewrap's reports, and what it inherits.
+
+        Args:
+            folder: The program's folder.
+            readable: Other paths that the program may read.
+            writable: Folders that it may change.
+            undo: Closes what is ours once the program has ended.
+            lent: Closes what bubblewrap inherits once that has started.
+        """
         _check_paths(readable, writable)
         become_user = []
         if is_root():  # the kernel's limit on processes does not hold for root
@@ -139,36 +165,31 @@ class Sandbox:
             become_user.append("--")
             for path in writable:
                 subprocess.run([tool("chown"), "-hR", f"{user}:{user}", "--", str(path)], check=True)
-        with contextlib.ExitStack() as lent:
-            reports, reports_end = os.pipe()
-            undo.callback(os.close, reports)
-            lent.callback(os.close, reports_end)
-            lifeline, held_while_alive = os.pipe()
-            undo.callback(os.close, held_while_alive)
-            lent.callback(os.close, lifeline)
-            # if we are killed now, the launcher finds the lifeline cut and ends; so that bubblewrap gets that far, and
-            # does not die of reporting to nobody, it holds both ends of the pipe for its reports
-            inherited = [*descriptors, lifeline, reports, reports_end]
-            calls = []
-            if (instructions := filter_program()) is not None:
-                filter_end, writing = os.pipe()
-                lent.callback(os.close, filter_end)
-                os.write(writing, instructions)  # fewer bytes than a pipe holds
-                os.close(writing)
-                inherited.append(filter_end)
-                calls = ["--seccomp", str(filter_end)]
-            line = [
-                *(bubblewrap(), "--json-status-fd", str(reports_end), *calls),
-                *system_options(self.limits.scratch_bytes, network=self.network),
-                *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
-                *limiting_command(self.limits),
-                *become_user,
-                *(*LAUNCHER, str(lifeline), str(reports)),
-                *command,
-            ]
-            variables = _variables(command, "/tmp", environment)  # noqa: S108 - the sandbox's own
-            process = _start(line, Path("/"), tuple(inherited), variables)
-        return SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
+        reports, reports_end = os.pipe()
+        undo.callback(os.close, reports)
+        lent.callback(os.close, reports_end)
+        lifeline, held_while_alive = os.pipe()
+        undo.callback(os.close, held_while_alive)
+        lent.callback(os.close, lifeline)
+        # if we are killed now, the launcher finds the lifeline cut and ends; so that bubblewrap gets that far, and
+        # does not die of reporting to nobody, it holds both ends of the pipe for its reports
+        inherited, calls = [lifeline, reports, reports_end], []
+        if (instructions := filter_program()) is not None:
+            filter_end, writing = os.pipe()
+            lent.callback(os.close, filter_end)
+            os.write(writing, instructions)  # fewer bytes than a pipe holds
+            os.close(writing)
+            inherited.append(filter_end)
+            calls = ["--seccomp", str(filter_end)]
+        line = [
+            *(bubblewrap(), "--json-status-fd", str(reports_end), *calls),
+            *system_options(self.limits.scratch_bytes, network=self.network),
+            *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
+            *limiting_command(self.limits),
+            *become_user,
+            *(*LAUNCHER, str(lifeline), str(reports)),
+        ]
+        return line, reports, inherited
 
     def _trusted_limits(self) -> list[str]:
         """Return the start of a command line that sets the limits that any POSIX shell can set for one program."""
@@ -228,8 +249,8 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
         except SandboxError as error:
             raise SandboxError(f"{error} {advice}") from error
     if status.code not in (0, None):
-        told = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
-        raise SandboxError(f"bubblewrap does not work here: {told}. {advice}")
+        fault = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
+        raise SandboxError(f"bubblewrap does not work here: {fault}. {advice}")
     return status
 
 
@@ -266,7 +287,7 @@ def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
     return copy
 
 
-def _variables(command: list[str], scratch: str, own: Mapping[str, str] | None) -> dict[str, str]:
+def _variables(command: list[str], scratch: str) -> dict[str, str]:
     program = Path(command[0])
     return {
         "PATH": ":".join([*([str(program.parent)] if program.is_absolute() else []), "/usr/local/bin:/usr/bin:/bin"]),
@@ -281,23 +302,4 @@ def _variables(command: list[str], scratch: str, own: Mapping[str, str] | None) 
         "PYTHONNOUSERSITE": "1",
         "OMP_NUM_THREADS": "1",  # a thread per core would use up the processes, and results would depend on the machine
         "OPENBLAS_NUM_THREADS": "1",
-        **(own or {}),
     }
-
-
-def _start(
-    line: list[str], folder: Path, descriptors: tuple[int, ...], variables: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            line,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=folder,
-            env=variables,
-            pass_fds=descriptors,
-            start_new_session=True,  # Ctrl-C is ours to act on
-        )
-    except OSError as error:
-        raise SandboxError(f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths.") from error
