@@ -1,7 +1,7 @@
 """`pcgeval evaluate`: rows per CPU second, bytes a row, memory, and tasks of a cluster; one figure a line.
 
-A row of the mix is a level of 13 blocks on average, half of which fall. With all levels equal only reading, conversion
-and writing are left: what the machine does that feeds a cluster.
+A row of the mix is a level of 13 blocks on average, half of which fall. With all levels equal only reading and
+writing are left: what the machine does that feeds a cluster.
 """
 
 import gzip

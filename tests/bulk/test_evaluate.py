@@ -74,13 +74,14 @@ def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "map_batches", lambda work, batches, *_: map(work, batches))
     monkeypatch.setattr(module, "end_of", counted)
-    small = Similarity(model="data/classifier", batch=2)
+    small = Similarity(model="data/classifier", batch=1)
     for trials in (1, 2):
         physics = PhysicsParams(trials=trials, seconds=0.2)
         run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / f"{trials}", physics=physics, similarity=small)
         assert len(simulated) == 4 * trials  # of five levels two are equal
     monkeypatch.setattr(module, "REMEMBERED", 0)
     run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "few", similarity=small)
+    assert len(simulated) == 4 * 2 + 5
     assert table_of(tmp_path / "few") == table_of(tmp_path / "1")
 
 
@@ -139,6 +140,7 @@ def test_faulty_rows_are_kept_with_their_line(tmp_path, capsys):
     for (_, words), row in zip(FAULTY, rows, strict=True):
         assert words in row["reason"]
     assert [row["id"] for row in rows][2:7] == ["a", "b", "c", "d", "e"]
+    assert [row["score"] for row in rows] == [None if row["failed_stage"] == "input" else 0 for row in rows]
     assert rows[9]["id"] == "f\ufffd"
     assert "13 in input" in capsys.readouterr().err
 

@@ -44,18 +44,18 @@ def failed(key: str, reason: str = "no reply within 3 s") -> LoggedCall:
     return LoggedCall(key=key, reason=reason)
 
 
-def kept(log: CallLog, call: LoggedCall) -> LoggedCall:
+def keep(log: CallLog, call: LoggedCall) -> LoggedCall:
     return log.answer(call.key, lambda _: call, 5)
 
 
 def filled(folder: Path, *keys: str) -> CallLog:
     log = CallLog(folder)
     for key in keys:
-        kept(log, answered(key))
+        keep(log, answered(key))
     return log
 
 
-def found(folder: Path, *keys: str) -> list[bool]:
+def knows(folder: Path, *keys: str) -> list[bool]:
     log = CallLog(folder)
     return [log.find(key) is not None for key in keys]
 
@@ -68,7 +68,7 @@ def not_asked(_: float) -> LoggedCall:
 def test_what_is_answered_is_what_every_later_log_finds_and_every_recording_holds(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("calls")
     log = CallLog(folder)
-    answers = [kept(log, call) for call in calls]
+    answers = [keep(log, call) for call in calls]
     later = CallLog(folder)
     for call in answers:
         assert log.find(call.key) == later.answer(call.key, not_asked, 1) == call
@@ -90,7 +90,7 @@ def test_a_line_has_no_more_than_it_needs():
 
 def test_lone_surrogates_are_replaced_before_the_reply_is_used(tmp_path: Path):
     reply = ChatReply("a\ud800b", 1, 1, "st\udfffop", 1.0)
-    used = kept(CallLog(tmp_path), LoggedCall(key="k", reply=reply))
+    used = keep(CallLog(tmp_path), LoggedCall(key="k", reply=reply))
     assert used.reply == ChatReply("a\ufffdb", 1, 1, "st\ufffdop", 1.0)
     assert CallLog(tmp_path).find("k") == used
 
@@ -99,7 +99,7 @@ def test_files_that_cannot_be_read_are_named_and_those_that_are_none_of_ours_pas
     filled(tmp_path, "k")
     (tmp_path / "0-gone.jsonl").symlink_to(tmp_path / "removed")
     (tmp_path / "0-folder.jsonl").mkdir()
-    assert found(tmp_path, "k", "k2") == [True, False]
+    assert knows(tmp_path, "k", "k2") == [True, False]
     (tmp_path / "0-loop.jsonl").symlink_to(tmp_path / "0-loop.jsonl")
     with pytest.raises(LlmError, match=r"0-loop\.jsonl: cannot be read"):
         CallLog(tmp_path).find("k")
@@ -107,19 +107,19 @@ def test_files_that_cannot_be_read_are_named_and_those_that_are_none_of_ours_pas
 
 def test_a_failed_call_is_kept_and_answers_nothing(tmp_path: Path):
     log = CallLog(tmp_path)
-    assert kept(log, failed("k")) == failed("k")
+    assert keep(log, failed("k")) == failed("k")
     assert log.find("k") is None
     assert CallLog(tmp_path).find("k", failed_too=True) is None
     (path,) = tmp_path.rglob("*.jsonl")
     assert list(read_recording(path)) == [failed("k")]
     assert log.used == (failed("k"),)
-    assert kept(log, answered("k")) == CallLog(tmp_path).find("k") == answered("k")
+    assert keep(log, answered("k")) == CallLog(tmp_path).find("k") == answered("k")
 
 
 def test_nothing_is_written_before_the_first_call_or_without_a_folder_or_when_it_is_only_read(tmp_path: Path):
     assert CallLog(tmp_path / "calls").find("k") is None
     for log in (CallLog(None), CallLog(tmp_path / "calls", read_only=True)):
-        assert kept(log, answered("k")) == log.find("k") == answered("k")
+        assert keep(log, answered("k")) == log.find("k") == answered("k")
     assert not list(tmp_path.iterdir())
 
 
@@ -131,10 +131,10 @@ def test_whatever_a_crash_leaves_the_whole_lines_count_and_the_log_goes_on(tmp_p
         for garbage in (b"", bytes(40), b'{"key": 1', b"\xff\xfe\n", b"\0\0\n", b"\n", b"1\n", b'{"key": "k"}\n'):
             path.write_bytes(whole[:size] + garbage)
             lines = whole[: size + 1].count(b"\n") if garbage.startswith(b"\n") else whole[:size].count(b"\n")
-            assert found(tmp_path, "k0", "k1", "k2") == [number < lines for number in range(3)]
+            assert knows(tmp_path, "k0", "k1", "k2") == [number < lines for number in range(3)]
     path.write_bytes(whole[:-5])
     filled(tmp_path, "k3")
-    assert found(tmp_path, "k0", "k1", "k2", "k3") == [True, True, False, True]
+    assert knows(tmp_path, "k0", "k1", "k2", "k3") == [True, True, False, True]
 
 
 APPEND_FOR_EVER = """
@@ -168,14 +168,14 @@ def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
             process.kill()
             used += (process.communicate()[0] or "").split()
             assert process.returncode == -signal.SIGKILL
-        assert all(found(tmp_path, *used))
+        assert all(knows(tmp_path, *used))
 
 
 def test_a_log_finds_what_another_process_appended_meanwhile(tmp_path: Path):
     one, other = CallLog(tmp_path), CallLog(tmp_path)
     for key in ("k", "k2"):
         assert one.find(key) is None
-        kept(other, answered(key))
+        keep(other, answered(key))
         assert one.find(key) == answered(key)
 
 
@@ -191,7 +191,7 @@ def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder
             time.sleep(0.05)
             return answered("same", turn=number)
 
-        kept(log, answered(f"{number}"))
+        keep(log, answered(f"{number}"))
         answers.append(log.answer("same", slowly, 60))
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
@@ -201,7 +201,7 @@ def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder
         thread.join()
     assert len({call.turn for call in answers}) == 1
     assert all(log.find(f"{number}") for number in range(20))
-    assert folder is None or (len(asked) == 1 and all(found(tmp_path / folder, "same", *map(str, range(20)))))
+    assert folder is None or (len(asked) == 1 and all(knows(tmp_path / folder, "same", *map(str, range(20)))))
 
 
 def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: Path):
@@ -228,7 +228,7 @@ def test_logs_of_two_machines_are_merged_by_copying_files(tmp_path: Path):
     filled(tmp_path / "there", "k2", "k3")
     for _ in range(2):
         shutil.copytree(tmp_path / "there", tmp_path / "here", dirs_exist_ok=True)
-        assert found(tmp_path / "here", "k1", "k2", "k3", "k4") == [True, True, True, False]
+        assert knows(tmp_path / "here", "k1", "k2", "k3", "k4") == [True, True, True, False]
 
 
 @pytest.mark.parametrize("obstacle", ["full", "file", "asking"])
@@ -274,7 +274,7 @@ def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
         [sys.executable, "-c", FILL_THE_DISK, str(tmp_path)], check=True, capture_output=True, text=True
     )
     assert "a reply cannot be kept" in done.stdout
-    assert found(tmp_path, "k1", "k2", "k3") == [True, False, True]
+    assert knows(tmp_path, "k1", "k2", "k3") == [True, False, True]
 
 
 def test_recordings_are_only_read_and_win(tmp_path: Path):
@@ -285,7 +285,7 @@ def test_recordings_are_only_read_and_win(tmp_path: Path):
     log = CallLog(tmp_path / "calls", [recording])
     assert log.find("k2") is None
     assert log.find("k3", failed_too=True) == failed("k3")
-    kept(log, answered("k2", leaf="a"))
+    keep(log, answered("k2", leaf="a"))
     assert [log.find(key) for key in ("k1", "k2", "k4")] == [answered("k1"), answered("k2", leaf="a"), answered("k4")]
     assert recording.read_bytes() == before
 

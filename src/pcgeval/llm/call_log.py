@@ -49,7 +49,7 @@ class LoggedCall(BaseModel):
     key: str  # SHA-256 of the request
     reply: ChatReply | None = None  # None for a call that failed
     reason: str | None = None  # why it failed, without lone surrogates
-    cause: FaultCause | None = None  # whose fault it was, if not that of what was asked
+    cause: FaultCause | None = None  # who is at fault, if not the one that asked
     model: str | None = None
     team: str | None = None  # the submission that asked, or is judged
     letter: str | None = None  # of a trial's call, as are the next two

@@ -24,7 +24,7 @@ _MB = 1_000_000
 
 @dataclass(frozen=True)
 class LocalModel:
-    """One GGUF file and the packages whose data, joined in their order, is that file."""
+    """One GGUF file and the packages that hold it in parts, in their order."""
 
     name: str  # as in Ollama's library
     file: str  # in the cache

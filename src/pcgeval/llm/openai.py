@@ -123,7 +123,7 @@ class OpenAiServer(ModelServer):
         """
         messages = [asdict(message) for message in request.messages]
         fields, replacements = self._fields(request), dict(self._replacements)
-        reports: list[str] = []
+        reports: dict[str, str] = {}
         create: Any = self._client.chat.completions.create  # its overloads know no variable `stream`
         while True:
             sent = _replaced(fields, replacements)
@@ -143,12 +143,12 @@ class OpenAiServer(ModelServer):
                     raise
                 instead = replacements[name] = _replacement(name, text, replacements)
                 how = f"is sent as {instead}" if instead else "is left out"
-                reports.append(f"{self.address} does not take {name}; it {how} from now on ({text:.200})")
+                reports[name] = f"{self.address} does not take {name}; it {how} from now on ({text:.200})"
             else:
-                if replacements.keys() - self._replacements.keys():
-                    self._replacements = replacements
-                    for report in reports:
-                        self._report(f"model {self.name}: {report}")
+                new = [name for name in replacements if name not in self._replacements]
+                for name in new:
+                    self._report(f"model {self.name}: {reports[name]}")
+                self._replacements = replacements if new else self._replacements
                 return answer
 
     def _fields(self, request: ChatRequest) -> dict[str, Any]:

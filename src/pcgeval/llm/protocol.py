@@ -29,7 +29,7 @@ __all__ = [
 
 Option = int | float | str | bool
 OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread
-UNPINNED = "unpinned:"  # begins the digest of a model whose bytes nobody vouches for
+UNPINNED = "unpinned:"  # begins a digest that vouches for a name alone
 # the `done_reason` of replies that hold no answer; a third one, "content_filter", is the endpoint's
 REFUSAL = "refusal"
 REASONING = "reasoning"  # all of the reply is thought
