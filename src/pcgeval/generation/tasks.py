@@ -3,13 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Protocol
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
-from pcgeval.core.layout import Trial, trials
+from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.trials import Exchange, Flag, read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -32,32 +29,11 @@ class TrialJob:
 
         Args:
             messages: The conversation.
-            repetition: How often the trial asked the very same before; each time has a seed of its own.
+            repetition: How often the trial asked the very same before; each time has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
         return ChatRequest(self.model.name, self.digest, messages, options)
-
-
-@dataclass(frozen=True)
-class TrialRun:
-    """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
-
-    response: str
-    exchanges: tuple[Exchange, ...]
-    flags: tuple[Flag, ...]
-    reason: str | None
-    printed: str = ""  # by the program, as far as it is kept: a stranger's text
-
-
-class TrialObserver(Protocol):
-    """Is told of trials while they run, from the threads that run them."""
-
-    def asking(self, trial: Trial, call: int) -> None:
-        """Take note that a trial's program is started (call 0), or that it asks the model for the first time (1)..."""
-
-    def ended(self, trial: Trial, printed: str) -> None:
-        """Take what a trial's program printed, bounded, but a stranger's text; its record is not written yet."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +47,8 @@ class GenerationTask:
     master_seed: int
 
     def job(self, trial: Trial) -> TrialJob:
-        """Return one trial of the task."""
-        return TrialJob(trial, self.model, self.digest, trial_seed(self.master_seed, trial))
+        """Return one trial of the task; its seed is the same for all teams and models, so that luck is shared."""
+        return TrialJob(trial, self.model, self.digest, derived_seed(self.master_seed, trial.letter, trial.number))
 
     def request(self, trial: Trial) -> ChatRequest:
         """Return the one request of a prompt submission's trial."""
@@ -111,31 +87,3 @@ def present_fingerprint(params: Params, model: str, submission: Submission) -> C
         return GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
 
     return lambda trial, digest: task(settings.digest or digest).fingerprint(trial)
-
-
-def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
-    """Return the trials whose records tell that they were made from another submission, model, seed or limits.
-
-    Args:
-        params: The competition.
-        model: The model's key in params.
-        submission: The team's submission.
-        folder: The raw folder of the model and team; a trial without a record in it was made elsewhere, or not yet.
-
-    Raises:
-        FileError: A record is not what the stage writes.
-    """
-    fingerprint = present_fingerprint(params, model, submission)
-    stale = []
-    for trial in trials(params):
-        path = record_path(folder, submission.team, trial)
-        if path.exists():
-            record = read_record(path)
-            if fingerprint(trial, record.digest) != record.fingerprint:
-                stale.append(trial)
-    return stale
-
-
-def trial_seed(master_seed: int, trial: Trial) -> int:
-    """Derive a trial's seed, in [0, 2**31); it is the same for all teams and models, so that luck is shared."""
-    return derived_seed(master_seed, trial.letter, trial.number)
