@@ -92,26 +92,18 @@ def test_each_reply_to_the_same_conversation_has_another_seed_be_it_to_one_call_
 
 
 @pytest.mark.parametrize(("limit", "answered"), [(13, 1), (14, 2), (20, 2), (21, 3)])
-def test_a_call_over_the_tokens_is_refused_and_so_is_every_later_one(limit: int, answered: int) -> None:
+def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: int, answered: int) -> None:
     guest = Guest(TestModel(echo), limits(tokens=limit))
     with guest.pipe:
-        for _ in range(answered + 3):
+        for _ in range(answered):
             guest.chats("Build.")
-        guest.answers("what I have")
+        guest.chats("Build.", n=100).chats("Build.").answers("what I have")
         replies = guest.replies()
     why = f"used {7 * (answered + 1)} tokens; the limit is {limit}"
-    assert ["texts" in each for each in replies] == [True] * answered + [False] * 3
+    assert ["texts" in each for each in replies] == [True] * answered + [False] * 2
     assert replies[answered] == {"refused": "ValueError", "why": why, "prompt_tokens": 3, "output_tokens": 4}
     assert replies[-1] == {"refused": "ValueError", "why": why, "prompt_tokens": 0, "output_tokens": 0}
     assert len(guest.model.requests) == len(guest.broker.exchanges) == answered + 1  # that one is over it
-
-
-def test_several_replies_end_at_the_tokens() -> None:
-    guest = Guest(TestModel(echo), limits(tokens=20))
-    with guest.pipe:
-        guest.chats("Build.", n=100).answers()
-        assert guest.replies()[0]["refused"] == "ValueError"
-    assert len(guest.model.requests) == 3
 
 
 def test_replayed_seconds_count_and_what_one_call_wants_is_asked_to_its_end() -> None:
@@ -201,6 +193,7 @@ LEVEL = "```\ndrop_block('b11', 3)\n```"
     ("answer", "flagged"),
     [
         (LEVEL, False),
+        ("the other reply to the same call", False),
         (f"  {LEVEL}\n".replace("\n", "\r\n"), False),  # the same word for word
         (LEVEL.replace(", ", ",\n"), True),  # in a call, white space decides whether it is extracted
         ("", False),
@@ -210,9 +203,10 @@ LEVEL = "```\ndrop_block('b11', 3)\n```"
     ],
 )
 def test_an_altered_answer_is_flagged(answer: str, *, flagged: bool) -> None:
-    guest = Guest(TestModel(lambda _: LEVEL))
+    replies = iter([LEVEL, "the other reply to the same call"])
+    guest = Guest(TestModel(lambda _: next(replies)))
     with guest.pipe:
-        assert guest.chats("Build.").answers(answer) == answer
+        assert guest.chats("Build.", n=2).answers(answer) == answer
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
@@ -220,12 +214,6 @@ def test_an_answer_without_a_call_is_flagged(guest: Guest) -> None:
     guest.answers("made up")
     why = "the model gave no reply in this trial; the answer: 'made up'"
     assert guest.broker.flags == (Flag("altered-answer", why),)
-
-
-def test_every_reply_to_a_call_of_several_is_the_models(guest: Guest) -> None:
-    second = trial_job().request(repetition=1).options["seed"]
-    guest.chats("Build.", n=2).answers(f"reply to 1 messages with seed {second}")
-    assert guest.kinds() == []
 
 
 @pytest.mark.parametrize(

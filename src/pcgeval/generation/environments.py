@@ -25,6 +25,8 @@ from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsErr
 INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
 _WHEELS = ("--only-binary", ":all:", "--quiet", "--color", "never")
+_HERE = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+_THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
 _UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt asks; other failures have others
 
 
@@ -49,7 +51,7 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     """
     shown = original or folder
     lock = _lock_lines(folder, shown / REQUIREMENTS)
-    environment = environments_folder() / sha256_json([lock, *_this_machine()])
+    environment = environments_folder() / sha256_json([lock, *_THIS_MACHINE])
     python, ready = environment / "bin" / "python", environment.with_suffix(".ready")
     environment.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(environment.with_suffix(".lock")):
@@ -64,9 +66,8 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
             done = _uv("sync", "--require-hashes", "--link-mode", "copy", python=python, requirements=lock)
             if done.returncode:
                 raise InstallError(
-                    f"{shown / LOCK}: the packages that it names cannot be installed with Python "
-                    f"{platform.python_version()} on {_machine()}: {_reason(done)}. Run where the package index has "
-                    "them, or remove the lock to resolve the versions again."
+                    f"{shown / LOCK}: the packages that it names cannot be installed ({_HERE}): {_reason(done)}. Run "
+                    "where the package index has them, or remove the lock to resolve the versions again."
                 )
             settings.write_bytes(content)  # a wheel may bring another, which shows the packages of this machine
         write_text(ready, "")
@@ -103,7 +104,7 @@ def _lock_lines(folder: Path, source: Path) -> str:
         return ""
     if (beside := read_lock(folder, _header(requirements))) is not None:
         return beside
-    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_this_machine()])}.txt"
+    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
         write_text(resolved, _resolved(requirements, source))
     return read_text(resolved)
@@ -114,8 +115,8 @@ def _resolved(requirements: list[str], source: Path) -> str:
     done = _uv(*words, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
     if done.returncode == _UNSOLVABLE:
         raise RequirementsError(
-            f"{source}: its packages cannot be installed from wheels for Python {platform.python_version()} on "
-            f"{_machine()}: {_reason(done)}. Ask for versions that have such wheels."
+            f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}. Ask for versions "
+            "that have such wheels."
         )
     if done.returncode:
         raise InstallError(
@@ -127,15 +128,7 @@ def _resolved(requirements: list[str], source: Path) -> str:
 
 def _header(requirements: list[str]) -> str:
     """Return the first line of a lock, which names what was resolved, for which Python and machine."""
-    return f"# {sha256_json(requirements)}, Python {platform.python_version()}, {_machine()}\n"
-
-
-def _machine() -> str:
-    return f"{platform.system()} {platform.machine()}"
-
-
-def _this_machine() -> tuple[str, str, str]:
-    return sys.version, platform.machine(), sys.base_prefix
+    return f"# {sha256_json(requirements)}, {_HERE}\n"
 
 
 def _uv(*words: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":

@@ -58,7 +58,7 @@ class TrialContext:
         model_name: str | None = None,
         local_model_base_url: str | None = None,
     ) -> None:
-        """Start the program's own clock and counters."""
+        """Start the program's clock and counters."""
         self._team_name, self._character, self._trial_number = team_name, character, trial_number
         self._log_file_path = log_file_path
         self._model_name, self._local_model_base_url = model_name, local_model_base_url
@@ -178,7 +178,7 @@ def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[st
         TimeoutError: The trial's seconds are used up.
         ValueError: The trial's tokens are used up, or the conversation is none.
     """
-    with _asking:  # of several threads, each gets the reply to its own call
+    with _asking:  # each of several threads gets the reply to its call
         _send({"op": "chat", "messages": messages, "n": n})
         line = _replies.readline()
     if not line.endswith(b"\n"):
@@ -261,8 +261,8 @@ def _scratch_folder(team_name: str) -> Path:
 def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
     """Return the function to call: `run` of what was given, or of an instance of it if it takes `self`, too."""
     parameters = signature(fn.run).parameters.values()
-    required = [each for each in parameters if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-    run: Callable[[TrialContext, str], object] = fn().run if len(required) > len(("ctx", "letter")) else fn.run
+    required = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    run: Callable[[TrialContext, str], object] = fn().run if required > len(("ctx", "letter")) else fn.run
     return run
 
 
@@ -299,10 +299,10 @@ def _kind(answer: object) -> str:
 
 
 def _description(error: BaseException) -> str:
-    """Return the last line that Python would print, and the last line of the program's own code that ran."""
+    """Return the last line that Python would print, and the last line of the program's code that ran."""
     if isinstance(error, SystemExit):
         return "called sys.exit before it gave an answer" + (f": {error.code}" if error.code else "")
     places = [(os.path.abspath(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]  # noqa: PTH100
-    own = [f" ({os.path.relpath(name, _folder)}:{line})" for name, line in places if name.startswith(f"{_folder}/")]
+    shown = [f" ({os.path.relpath(name, _folder)}:{line})" for name, line in places if name.startswith(f"{_folder}/")]
     lines = "".join(format_exception_only(error)).strip().splitlines()
-    return (lines[-1][:250] if lines else type(error).__name__) + "".join(own[-1:])
+    return (lines[-1][:250] if lines else type(error).__name__) + "".join(shown[-1:])
