@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from program_trials import SEED, TestModel, echo, limits, loop, trial_job
+from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write_program
 
 from pcgeval.generation.runners import ProgramRunner, TrialRun
 from pcgeval.llm.protocol import ChatRequest
@@ -56,6 +56,20 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
     assert [message.content for message in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
     last = done.exchanges[-1]
     assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])  # nothing is recorded twice
+
+
+@pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
+def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then: str) -> None:
+    body = f"""
+    import os, pcgeval_guest
+    while True:
+        try:
+            chat_with_llm(ctx, [{{"role": "user", "content": "Build."}}])
+        except ValueError:
+            {then}
+    """
+    done = run(loop(body), rules=limits(tokens=10))
+    assert (done.response, done.reason) == ("", "used 14 tokens; the limit is 10")
 
 
 def test_the_rules_hold_without_a_sandbox_too(bare_python: Path) -> None:
@@ -169,6 +183,17 @@ def test_the_first_answer_counts(run: Run) -> None:
     assert (forked.response, forked.reason) == ("forked", None)
     sent = OVER_THE_PIPE + "for text in 'ab': send(json.dumps({'op': 'answer', 'text': text}).encode() + b'\\n')"
     assert run(sent).response == "a"
+
+
+def test_only_the_first_evaluation_runs_and_what_it_prints_is_kept_on_demand(
+    sandbox: Sandbox, tmp_path: Path, bare_python: Path
+) -> None:
+    source = loop("print(letter); return letter") + '    run_evaluation("name", Loop)\n'
+    program = write_program(tmp_path / "program", source)
+    for keep_output, printed in ((True, "K\n"), (False, "")):
+        runner = ProgramRunner(program, sandbox, limits(), bare_python, keep_output=keep_output)
+        done = runner.run_trial(trial_job(), TestModel(echo))
+        assert (done.response, done.printed) == ("K", printed)
 
 
 def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:

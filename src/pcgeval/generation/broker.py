@@ -179,7 +179,7 @@ class Broker:
                     case {"op": "contact", "text": str(text), **others} if not others:
                         self._flag("other-host", text)
                     case {"op": "failure", "text": str(text), **others} if not others:
-                        raise TrialFailed(self.limit.why if self.limit else printable_line(text))
+                        raise TrialFailed(printable_line(text))
                     case {"op": "answer", "text": str(text), **others} if not others:
                         answer = well_formed(text)
                         self._inspect(answer)

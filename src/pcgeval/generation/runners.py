@@ -156,21 +156,25 @@ class ProgramRunner:
 
 
 def _serve(process: SandboxedProcess, broker: Broker) -> tuple[str, str | None]:
-    """Return the response, or an empty one and the reason."""
+    """Return the response, or an empty one and the reason: the limit, where one was reached."""
     try:
         return broker.serve(), None
     except TrialFailed as failure:
-        return "", str(failure)
+        reason = str(failure)
     except PipeClosed:
-        status = process.wait(SETTLING_SECONDS)
-    if broker.limit:
-        return "", broker.limit.why
+        reason = _ending(process)
+    return "", broker.limit.why if broker.limit else reason
+
+
+def _ending(process: SandboxedProcess) -> str:
+    """Return why a program that closed its pipe gave no answer."""
+    status = process.wait(SETTLING_SECONDS)
     if status.reason:
-        return "", f"gave no answer: it {status.reason}"
+        return f"gave no answer: it {status.reason}"
     last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
     if last.startswith("ModuleNotFoundError"):
         last = f"{last}; a package has to be named in {REQUIREMENTS}"
-    return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
+    return printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
 
 
 class TrialBackend:

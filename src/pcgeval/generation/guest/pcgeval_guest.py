@@ -37,7 +37,7 @@ _REFUSALS = {"TimeoutError": TimeoutError, "ValueError": ValueError}
 # the modules of the competition's packages, all of which are this one
 competition = models = trial_context = trial_loop = utils = sys.modules[__name__]
 
-_folder = os.getcwd()  # noqa: PTH109 - compared with the text of other paths
+_folder = Path.cwd()
 _trial: dict[str, Any] | None = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
 if _trial is not None:
     _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
@@ -302,7 +302,7 @@ def _description(error: BaseException) -> str:
     """Return the last line that Python would print, and the last line of the program's code that ran."""
     if isinstance(error, SystemExit):
         return "called sys.exit before it gave an answer" + (f": {error.code}" if error.code else "")
-    places = [(os.path.abspath(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]  # noqa: PTH100
-    shown = [f" ({os.path.relpath(name, _folder)}:{line})" for name, line in places if name.startswith(f"{_folder}/")]
+    places = [(Path(frame.f_code.co_filename).absolute(), line) for frame, line in walk_tb(error.__traceback__)]
+    shown = [f" ({path.relative_to(_folder)}:{line})" for path, line in places if path.is_relative_to(_folder)]
     lines = "".join(format_exception_only(error)).strip().splitlines()
     return (lines[-1][:250] if lines else type(error).__name__) + "".join(shown[-1:])

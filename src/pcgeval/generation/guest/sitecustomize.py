@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pcgeval.generation.guest import pcgeval_guest
@@ -20,7 +23,7 @@ PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")  # three generations of one in
 MODULES = ("", ".competition", ".models", ".models.trial_context", ".models.trial_loop", ".utils")
 
 
-class SortedScan:
+class SortedScan(Iterator[os.DirEntry[Any]], AbstractContextManager[Any]):
     """An os.scandir sorted by name: the order of names on a disk must not decide an answer."""
 
     def __init__(self, path: Any = None) -> None:
@@ -28,14 +31,8 @@ class SortedScan:
         with _scandir(path) as entries:
             self._entries = iter(sorted(entries, key=attrgetter("name")))
 
-    def __iter__(self) -> Self:
-        return self
-
     def __next__(self) -> os.DirEntry[Any]:
         return next(self._entries)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -70,5 +67,5 @@ os.supports_fd |= {os.scandir, os.listdir}
 for package in PACKAGES:  # before any program runs: a copy in the submission is never used
     for module in MODULES:
         sys.modules[package + module] = pcgeval_guest
-sys.path.append(f"{os.path.dirname(os.path.abspath(__file__))}/stand_ins")  # noqa: PTH100, PTH120 - for packages that are imported by habit and not installed
+sys.path.append(str(Path(__file__).parent / "stand_ins"))  # packages that are imported by habit and not installed
 sys.addaudithook(watch)
