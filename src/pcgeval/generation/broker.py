@@ -251,7 +251,7 @@ class Broker:
         return self._late_since is not None
 
     def _inspect(self, answer: str) -> None:
-        """Flag an answer that is not the model's own; one that is empty scores nothing."""
+        """Flag an answer that the model did not write; one that is empty scores nothing."""
         text = _comparable(answer)
         # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
         if text and text not in self._replies and not (self.limit and self._is_joined(text)):

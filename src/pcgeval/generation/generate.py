@@ -297,7 +297,7 @@ class _TeamRun:
             run = self.runner(job, backend)
             cause = backend.cause if run.reason else None
         except SandboxError as error:
-            run, cause = TrialRun("", (), (), str(error)), "machine"
+            run, cause = TrialRun(reason=str(error)), "machine"
         if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise PcgevalError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         if self.observer:

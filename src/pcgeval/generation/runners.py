@@ -36,10 +36,10 @@ START_SECONDS = 60.0  # in which a program asks the model for the first time, or
 class TrialRun:
     """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
 
-    response: str
-    exchanges: tuple[Exchange, ...]
-    flags: tuple[Flag, ...]
-    reason: str | None
+    response: str = ""
+    exchanges: tuple[Exchange, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    reason: str | None = None
     contained: bool = True  # False for a program that ran without a sandbox
     printed: str = ""  # by the program, as far as it is kept: a stranger's text
 
@@ -77,7 +77,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
     try:
         interpreter = interpreter_for(work.folder, work.original)
     except RequirementsError as error:
-        refused = TrialRun("", (), (), printable_line(str(error)))
+        refused = TrialRun(reason=printable_line(str(error)))
         yield lambda *_: refused
         return
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
@@ -91,13 +91,13 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend)
     try:
         reply = backend.chat(request, seconds)
     except CallError as error:
-        return TrialRun("", (), (), str(error))
+        return TrialRun(reason=str(error))
     reason = None
     if (used := reply.prompt_tokens + reply.output_tokens) > limits.tokens:
         reason = f"used {used} tokens; the limit is {limits.tokens}"
     elif reply.seconds > seconds:  # when the model was really asked
         reason = limits.overtime
-    return TrialRun(reply.text, (Exchange(request.key, reply),), (), reason)
+    return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
 
 
 class ProgramRunner:

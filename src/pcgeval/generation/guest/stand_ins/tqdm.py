@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any, Self
+from contextlib import AbstractContextManager
+from typing import Any
 
 __all__ = ["tqdm", "trange"]
 sys.modules["tqdm.auto"] = sys.modules[__name__]  # the name by which notebooks import it
 
 
-class tqdm:  # noqa: N801 - its name
+class tqdm(AbstractContextManager[Any]):  # noqa: N801 - its name
     """An iterable that passes the items on; every other method of a progress bar does nothing."""
 
     def __init__(self, iterable: Any = None, *_: object, **__: object) -> None:
@@ -22,9 +23,6 @@ class tqdm:  # noqa: N801 - its name
 
     def __len__(self) -> int:
         return len(self.iterable)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         pass
