@@ -94,14 +94,10 @@ def _check_known(params: "Params", team: str, model: str, letter: str, trial: in
 def _warn_of_stale_trial(params: "Params", team: str, model: str, trial: "Trial") -> None:
     """Warn that the prompt shown beside a reply is not the one that the reply was made with."""
     from pcgeval.core.layout import SUBMISSIONS, stage_dir
-    from pcgeval.core.trials import read_record, record_path
-    from pcgeval.generation.tasks import present_fingerprint
+    from pcgeval.generation.tasks import stale_records
     from pcgeval.submissions.load import load_submission
 
-    path = record_path(stage_dir("raw", model, team), team, trial)
-    record = read_record(path) if path.exists() else None
-    fingerprint = present_fingerprint(params, model, load_submission(SUBMISSIONS / team))
-    if record and fingerprint(trial, record.digest) != record.fingerprint:
+    if trial in stale_records(params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team)):
         print_stderr(
             f"warning: {trial.letter}{trial.number} with {model}: made from another submission, model, seed or limits "
             "than are there now; a prompt that is shown is that of now"

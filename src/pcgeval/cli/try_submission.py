@@ -19,8 +19,8 @@ from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.generation.runners import TrialObserver
 from pcgeval.generation.summaries import supplied_blocks
+from pcgeval.generation.tasks import TrialObserver
 from pcgeval.llm.protocol import Backend
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier
@@ -119,7 +119,7 @@ def try_submission(
     """
     team, raw, output = submission.team, folder / "raw", OutputFolder(folder, submission.team, model)
 
-    def score(_: str, trial: Trial, record: TrialRecord, is_new: bool) -> None:
+    def score(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         response = trial_file(raw, "raw", team, trial)
         text = read_text(response)
         if record.reason is None:

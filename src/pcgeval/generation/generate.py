@@ -45,6 +45,7 @@ from pcgeval.core.trials import (
     TrialRecord,
     TrialSummary,
     finished_trial,
+    read_record,
     read_recorded_trials,
     record_path,
     write_summaries,
@@ -52,9 +53,9 @@ from pcgeval.core.trials import (
 )
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.environments import lock_requirements
-from pcgeval.generation.runners import Runner, TrialBackend, TrialObserver, TrialRun, open_runner
+from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
 from pcgeval.generation.summaries import trial_summary
-from pcgeval.generation.tasks import GenerationTask, present_fingerprint
+from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import Backend
@@ -76,7 +77,7 @@ class TrialFaultError(PcgevalError):
     """Trials failed through a model's server or this machine, so that the stage's output is not complete."""
 
 
-Report = Callable[[str, Trial, TrialRecord, bool], None]  # team, trial, its record, whether it was done just now
+Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,8 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         for team, submission in submissions.items()
     ]
     progress = Progress(f"generate with {model}", len(teams) * len(list(trials(params))))
-    summaries: dict[str, dict[Trial, TrialSummary]] = {team: {} for team in submissions}
-    last: dict[str, tuple[Trial, TrialRecord]] = {}  # of each team
 
-    def report(team: str, trial: Trial, record: TrialRecord, is_new: bool) -> None:
-        summaries[team][trial] = trial_summary(root / stage_dir("raw", model, team), submissions[team], trial, record)
-        last[team] = trial, record
+    def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         progress.step(
             f"{trial.letter}{trial.number}: {record.reason or ('new' if is_new else 'kept')}",
             tokens=record.tokens,
@@ -145,13 +142,13 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
                     with suppress(RequirementsError):  # its trials fail with the reason
                         lock_requirements(submission.work.folder)
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
-        do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
-        for team in submissions:
-            write_summaries(root / summaries_file(model, team), [summaries[team][trial] for trial in trials(params)])
+        summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
+        for team, of_team in summaries.items():
+            write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in trials(params)])
         paths = [record_path(team.folder, team.submission.team, trial) for team in teams for trial in trials(params)]
         remove_others(folder, {path.with_suffix(suffix) for path in paths for suffix in (".txt", ".json")})
         remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in submissions})
-    _check_unchanged(params, model, root, last)
+    _check_unchanged(params, model, root)
 
 
 def do_trials(
@@ -164,7 +161,7 @@ def do_trials(
     calls: Path = CALLS,
     trust_programs: bool = False,
     observer: TrialObserver | None = None,
-) -> None:
+) -> dict[str, dict[Trial, TrialSummary]]:
     """Do every trial of some teams that is not yet finished, one letter of each team after the other.
 
     Args:
@@ -177,6 +174,9 @@ def do_trials(
         trust_programs: Run programs without a sandbox where there is none.
         observer: Is told of trials while they run; only then what programs print is kept.
 
+    Returns:
+        The summary of each trial, by team.
+
     Raises:
         LlmError: The model cannot be asked, or the disk is full; what is finished stays and the next run goes on.
         TrialFaultError: Trials failed through no fault of a submission; the next run does them again.
@@ -185,6 +185,12 @@ def do_trials(
     """
     settings, log = params.models[model], CallLog(calls)
     errors: list[PcgevalError] = []
+    summaries: dict[str, dict[Trial, TrialSummary]] = {team.submission.team: {} for team in teams}
+
+    def keep(run: _TeamRun, trial: Trial, record: TrialRecord, is_new: bool) -> None:
+        summaries[run.team][trial] = trial_summary(run.folder, run.task.submission, trial, record)
+        report(trial, record, is_new)
+
     with ExitStack() as stack:
         runs = []
         for team in teams:
@@ -197,7 +203,7 @@ def do_trials(
         to_do = []
         for run, trial in [(run, trial) for letter in letters for run in runs for trial in letter]:
             if finished := run.finished(trial):
-                report(run.team, trial, *finished)
+                keep(run, trial, *finished)
             else:
                 to_do.append((run, trial))
         unfinished = list(dict.fromkeys(run for run, _ in to_do))
@@ -209,16 +215,19 @@ def do_trials(
                 run.runner = stack.enter_context(opening)
             except PcgevalError as error:
                 errors.append(error)
-        _do_in_turn(model, [(run, trial) for run, trial in to_do if run.runner], settings.concurrency, report)
+        to_do = [(run, trial) for run, trial in to_do if run.runner]
+        for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
+            keep(run, trial, record, True)
         errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
-    if len(errors) == 1:
-        raise errors[0]
     if errors:
-        raise TrialFaultError("\n".join(map(str, errors)))
+        raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
+    return summaries
 
 
-def _do_in_turn(model: str, to_do: Sequence[tuple["_TeamRun", Trial]], threads: int, report: Report) -> None:
-    """Do trials, several at once, and report each as it ends.
+def _done_in_turn(
+    model: str, to_do: Sequence[tuple["_TeamRun", Trial]], threads: int
+) -> Iterator[tuple["_TeamRun", Trial, TrialRecord]]:
+    """Do trials, several at once, and yield each as it ends.
 
     Raises:
         LlmError: The model cannot be asked.
@@ -227,7 +236,7 @@ def _do_in_turn(model: str, to_do: Sequence[tuple["_TeamRun", Trial]], threads: 
     stopping, lock = threading.Event(), threading.Lock()
     faults_in_a_row = 0
 
-    def do(item: tuple[_TeamRun, Trial]) -> tuple[str, Trial, TrialRecord]:
+    def do(item: tuple[_TeamRun, Trial]) -> tuple[_TeamRun, Trial, TrialRecord]:
         nonlocal faults_in_a_row
         run, trial = item
         record = run.do(trial, stopping)
@@ -241,10 +250,9 @@ def _do_in_turn(model: str, to_do: Sequence[tuple["_TeamRun", Trial]], threads: 
                     f"of the submission, the last one {trial.letter}{trial.number}: {record.reason}. No other was "
                     "begun. Look at the log of the model's server, then run again: what is finished is kept."
                 )
-        return run.team, trial, record
+        return run, trial, record
 
-    for team, trial, record in map_in_threads(do, to_do, threads, stopping):
-        report(team, trial, record, True)
+    return map_in_threads(do, to_do, threads, stopping)
 
 
 def _faults_message(model: str, run: "_TeamRun") -> str:
@@ -354,22 +362,18 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _check_unchanged(params: Params, model: str, root: Path, last: Mapping[str, tuple[Trial, TrialRecord]]) -> None:
+def _check_unchanged(params: Params, model: str, root: Path) -> None:
     """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
-
-    Args:
-        params: What params.yaml said when the run began.
-        model: The model's key in it.
-        root: The competition's folder.
-        last: A trial of each team: all trials of a team were made from one state of its submission.
 
     Raises:
         InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
     """
     now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
     others = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
-    for team, (trial, record) in last.items():
-        submission = submissions[team]
+    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
+    for team, submission in submissions.items():
+        folder = root / stage_dir("raw", model, team)
+        record = read_record(record_path(folder, team, trial))
         if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
             changed = SUBMISSIONS / team
         elif others or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
@@ -378,6 +382,5 @@ def _check_unchanged(params: Params, model: str, root: Path, last: Mapping[str, 
             continue
         raise InputsChangedError(
             f"{changed}: changed while the trials of {team} with {model} ran, which were made from what was there "
-            f"before, and are kept in {root / stage_dir('raw', model, team)}. Run again to do them with what is there "
-            "now; or put the old back first."
+            f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
         )

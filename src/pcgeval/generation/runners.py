@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
@@ -16,7 +15,7 @@ from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.generation.environments import interpreter_for
-from pcgeval.generation.tasks import GenerationTask, TrialJob
+from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
@@ -42,16 +41,6 @@ class TrialRun:
     reason: str | None = None
     contained: bool = True  # False for a program that ran without a sandbox
     printed: str = ""  # by the program, as far as it is kept: a stranger's text
-
-
-class TrialObserver(Protocol):
-    """Is told of trials while they run, from the threads that run them."""
-
-    def asking(self, trial: Trial, call: int) -> None:
-        """Take note that a trial's program is started (call 0), or that it asks the model for the first time (1)..."""
-
-    def ended(self, trial: Trial, printed: str) -> None:
-        """Take what a trial's program printed, bounded, but a stranger's text; its record is not written yet."""
 
 
 Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
+from typing import Protocol
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
-from pcgeval.core.layout import Trial
+from pcgeval.core.layout import Trial, trials
 from pcgeval.core.params import Limits, Model, Params
+from pcgeval.core.trials import read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -34,6 +37,16 @@ class TrialJob:
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
         return ChatRequest(self.model.name, self.digest, messages, options)
+
+
+class TrialObserver(Protocol):
+    """Is told of trials while they run, from the threads that run them."""
+
+    def asking(self, trial: Trial, call: int) -> None:
+        """Take note that a trial's program is started (call 0), or that it asks the model for the first time (1)..."""
+
+    def ended(self, trial: Trial, printed: str) -> None:
+        """Take what a trial's program printed, bounded, but a stranger's text; its record is not written yet."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +100,21 @@ def present_fingerprint(params: Params, model: str, submission: Submission) -> C
         return GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
 
     return lambda trial, digest: task(settings.digest or digest).fingerprint(trial)
+
+
+def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
+    """Return the trials whose records tell that they were made from another submission, model, seed or limits.
+
+    Args:
+        params: The competition.
+        model: The model's key in params.
+        submission: The team's submission.
+        folder: The raw folder of the model and team; a trial without a record in it was made elsewhere, or not yet.
+
+    Raises:
+        FileError: A record is not what the stage writes.
+    """
+    fingerprint = present_fingerprint(params, model, submission)
+    paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}
+    records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
+    return [trial for trial, record in records.items() if fingerprint(trial, record.digest) != record.fingerprint]

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from pcgeval.core.console import count
 from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
-from pcgeval.core.trials import TrialRecord, read_record, record_path
-from pcgeval.generation.export import recorded_calls
+from pcgeval.core.trials import FailedCall, TrialRecord, read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, read_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
@@ -79,8 +78,7 @@ def repeat_trials(
     raw, settings, recording = root / stage_dir("raw", model, team), params.models[model], recording_file(model, team)
     records = {trial: read_record(path) for trial in trials(params) if (path := record_path(raw, team, trial)).exists()}
     known = [*logged, *(read_recording(root / recording) if (root / recording).is_file() else ())]
-    of_trials = (call for trial, record in records.items() for call in recorded_calls(trial, record))
-    own = [] if settings.backend == "recorded" else list(of_trials)
+    own = [] if settings.backend == "recorded" else list(_recorded_calls(records))
     digest = settings.digest or next((record.digest for record in records.values()), "")
     cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
     competition = params.model_copy(update={"models": {**params.models, model: cores}})
@@ -118,3 +116,10 @@ def _implausible_tokens(records: Mapping[Trial, TrialRecord], place: str) -> Ite
             if size >= MIN_BYTES and size > BYTES_PER_TOKEN * tokens:
                 where = f"{place}, {trial.letter}{trial.number}, reply {number}"
                 yield f"{where}: its {size} bytes are more than the {tokens} tokens that are recorded."
+
+
+def _recorded_calls(records: Mapping[Trial, TrialRecord]) -> Iterator[LoggedCall]:
+    for record in records.values():
+        for call in record.calls:
+            reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
+            yield LoggedCall(key=call.key, reply=reply, reason=reason)
