@@ -29,7 +29,7 @@ from pcgeval.core.trials import (
     recorded_line,
     write_trial,
 )
-from pcgeval.generation.pipe import LINE_BYTES, TRIAL_BYTES
+from pcgeval.generation.broker import LINE_BYTES, TRIAL_BYTES
 
 TRIAL = Trial("A", 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)

@@ -1,9 +1,11 @@
-"""The rules of a trial, with the program's messages written by the test and no process at all."""
+"""The rules of a trial and the bounds of its pipe, with the program's messages written by the test and no process."""
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -14,207 +16,160 @@ from program_trials import SEED, TestModel, echo, limits, reply, trial_job
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
-from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, TrialFailed, conversation, reply_count
-from pcgeval.generation.pipe import Pipe, PipeClosed, ProtocolViolation
+from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed, conversation
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
+
+SAID = f"reply to 1 messages with seed {SEED}"
 
 
 class Guest:
     """The program's side: its messages are written before the broker serves, the replies read after."""
 
-    def __init__(self, model: TestModel, rules: Limits) -> None:
+    def __init__(self, model: TestModel, rules: Limits | None = None) -> None:
         self.pipe = Pipe()
-        self.broker = Broker(trial_job(), model, rules, self.pipe)
+        self.model = model
+        self.broker = Broker(trial_job(), model, rules or limits(), self.pipe)
+
+    def writes(self, content: bytes) -> "Guest":
+        os.write(self.pipe.guest_end, content)
+        return self
 
     def says(self, **values: object) -> "Guest":
-        os.write(self.pipe.guest_ends[0], json.dumps(values).encode() + b"\n")
-        return self
+        return self.writes(json.dumps(values).encode() + b"\n")
 
     def chats(self, *contents: str, n: object = 1) -> "Guest":
         """Call the model with user and assistant messages in turns."""
-        roles = ("user", "assistant")
-        messages = [{"role": roles[turn % 2], "content": content} for turn, content in enumerate(contents)]
+        messages = [{"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), contents)]
         return self.says(op="chat", messages=messages, n=n)
 
-    def answers(self, text: str) -> str:
+    def answers(self, text: str = "") -> str:
         return self.says(op="answer", text=text).broker.serve()
 
     def replies(self) -> list[dict[str, Any]]:
-        os.set_blocking(self.pipe.guest_ends[1], False)
-        return [json.loads(line) for line in os.read(self.pipe.guest_ends[1], 10**6).splitlines()]
+        os.set_blocking(self.pipe.guest_end, False)
+        return [json.loads(line) for line in os.read(self.pipe.guest_end, 10**6).splitlines()]
+
+    def kinds(self) -> list[str]:
+        return [flag.kind for flag in self.broker.flags]
 
 
 @pytest.fixture
-def model() -> TestModel:
-    return TestModel(echo)
-
-
-@pytest.fixture
-def guest(model: TestModel) -> Iterator[Guest]:
-    guest = Guest(model, limits())
+def guest() -> Iterator[Guest]:
+    guest = Guest(TestModel(echo))
     with guest.pipe:
         yield guest
 
 
-def test_a_call_is_answered_and_recorded(guest: Guest, model: TestModel) -> None:
-    said = f"reply to 1 messages with seed {SEED}"
-    assert guest.chats("Build K.").answers(said) == said
-    assert guest.replies() == [{"texts": [said], "prompt_tokens": 3, "output_tokens": 4}]
-    (exchange,) = guest.broker.exchanges
-    assert exchange.messages == (Message("user", "Build K."),)
-    assert exchange.key == model.requests[0].key
-    assert exchange.reply == reply(said)
+def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_options(guest: Guest) -> None:
+    assert guest.chats("Build K.").answers(SAID) == SAID
+    assert guest.replies() == [{"texts": [SAID], "prompt_tokens": 3, "output_tokens": 4}]
+    (exchange,), (request,) = guest.broker.exchanges, guest.model.requests
+    messages = (Message("user", "Build K."),)
+    assert (exchange.messages, exchange.key, exchange.reply) == (messages, request.key, reply(SAID))
+    options = {"temperature": 1, "num_ctx": 4096, "seed": SEED}
+    assert request == ChatRequest("test-model", "d" * 64, messages, options)
     assert guest.broker.flags == ()
 
 
-def test_the_competition_decides_the_model_and_the_options(guest: Guest, model: TestModel) -> None:
-    guest.chats("Build K.").answers("")
-    assert model.requests == [
-        ChatRequest(
-            "test-model", "d" * 64, (Message("user", "Build K."),), {"temperature": 1, "num_ctx": 4096, "seed": SEED}
-        )
-    ]
-
-
-def test_each_reply_to_the_same_conversation_has_a_seed_of_its_own_be_it_to_one_call_or_to_several(
-    model: TestModel,
-) -> None:
-    guests = []
+def test_each_reply_to_the_same_conversation_has_another_seed_be_it_to_one_call_or_to_several() -> None:
+    seeds, costs = [], []
     for counts in ([1, 1, 3], [5], [1] * 5):
-        guest = Guest(model, limits())
+        guest = Guest(TestModel(echo))
         with guest.pipe:
             for n in counts:
                 guest.chats("Build.", n=n).chats("Something else.")
-            guest.answers("")
-            guests.append(guest.replies())
-    seeds = [request.options["seed"] for request in model.requests if request.messages[0].content == "Build."]
-    assert seeds[:5] == seeds[5:10] == seeds[10:]
-    assert seeds[0] == SEED
-    assert len(set(seeds[:5])) == 5
-    assert all(0 <= seed < 2**31 for seed in seeds)
-    assert (guests[0][4]["prompt_tokens"], guests[0][4]["output_tokens"]) == (9, 12)
+            guest.answers()
+            costs.append(guest.replies()[-2]["prompt_tokens"])
+        seeds.append([r.options["seed"] for r in guest.model.requests if r.messages[0].content == "Build."])
+    assert seeds[0] == seeds[1] == seeds[2]
+    assert seeds[0][0] == SEED
+    assert len(set(seeds[0])) == 5
+    assert all(0 <= seed < 2**31 for seed in seeds[0])
+    assert costs == [9, 15, 3]
 
 
 # limits
 
 
 @pytest.mark.parametrize(("limit", "answered"), [(13, 1), (14, 2), (20, 2), (21, 3)])
-def test_a_call_over_the_tokens_is_refused_and_so_is_every_later_one(limit: int, answered: int) -> None:
-    model = TestModel(echo)
-    guest = Guest(model, limits(tokens=limit))
+def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: int, answered: int) -> None:
+    guest = Guest(TestModel(echo), limits(tokens=limit))
     with guest.pipe:
-        for _ in range(answered + 3):
+        for _ in range(answered):
             guest.chats("Build.")
-        guest.answers("what I have")
+        guest.chats("Build.", n=100).chats("Build.").answers("what I have")
         replies = guest.replies()
     why = f"used {7 * (answered + 1)} tokens; the limit is {limit}"
-    assert ["texts" in each for each in replies] == [True] * answered + [False] * 3
+    assert ["texts" in each for each in replies] == [True] * answered + [False] * 2
     assert replies[answered] == {"refused": "ValueError", "why": why, "prompt_tokens": 3, "output_tokens": 4}
     assert replies[-1] == {"refused": "ValueError", "why": why, "prompt_tokens": 0, "output_tokens": 0}
-    assert len(model.requests) == answered + 1  # that one is over it; no later one is made
-    assert len(guest.broker.exchanges) == answered + 1
+    assert len(guest.model.requests) == len(guest.broker.exchanges) == answered + 1  # that one is over it
 
 
-def test_several_replies_end_at_the_tokens() -> None:
-    model = TestModel(echo)
-    guest = Guest(model, limits(tokens=20))
-    with guest.pipe:
-        guest.chats("Build.", n=100).answers("")
-        assert guest.replies()[0]["refused"] == "ValueError"
-    assert len(model.requests) == 3
-
-
-def test_replayed_seconds_count() -> None:
+def test_replayed_seconds_count_and_what_one_call_wants_is_asked_to_its_end() -> None:
     """A reply that took 20 s when the model was asked takes 20 s of the trial when it is replayed at once."""
-    model = TestModel(lambda _: reply("slow", seconds=20))
-    guest = Guest(model, limits(seconds=50, call_seconds=30))
-    with guest.pipe:
-        guest.chats("1").chats("2").chats("3").chats("4").answers("what I have")
-        replies = guest.replies()
-    assert [each.get("refused") for each in replies] == [None, None, None, "TimeoutError"]  # the third ends late
-    assert replies[-1]["why"] == "took more than 50 s"
-    assert len(model.requests) == 3
-    assert [round(timeout) for timeout in model.timeouts] == [80, 60, 40]
-
-
-def test_a_replayed_reply_that_would_not_have_ended_in_time_fails_the_trial() -> None:
-    guest = Guest(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=9))
-    with guest.pipe, pytest.raises(TrialFailed, match="took more than 50 s and did not end in the 9 s"):
-        guest.chats("1").chats("2").chats("3").answers("what I have")
-
-
-def test_what_one_call_wants_is_asked_to_its_end() -> None:
     guest = Guest(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=50))
     with guest.pipe:
-        guest.chats("1", n=4).chats("1").answers("what I have")
-        first, second = guest.replies()
-    assert len(first["texts"]) == 4
-    assert second["refused"] == "TimeoutError"
+        guest.chats("1").chats("2").chats("3", n=2).chats("4").answers("what I have")
+        replies = guest.replies()
+    assert [each.get("refused") for each in replies] == [None, None, None, "TimeoutError"]
+    assert [len(each.get("texts", ())) for each in replies] == [1, 1, 2, 0]
+    assert [round(timeout) for timeout in guest.model.timeouts] == [100, 80, 60, 40]
 
 
-def test_a_program_that_asks_for_nothing_may_hand_in_after_the_limit(model: TestModel) -> None:
-    guest = Guest(model, limits(seconds=0.01, call_seconds=30))
+def test_a_reply_that_was_really_waited_for_counts_once() -> None:
+    def slow(_: ChatRequest) -> ChatReply:
+        time.sleep(0.1)
+        return reply("slow", seconds=0.1)
+
+    guest = Guest(TestModel(slow), limits(seconds=50))
+    with guest.pipe:
+        guest.chats("1").chats("2").answers()
+    assert 49.8 < guest.model.timeouts[1] < 49.901
+
+
+def test_a_program_that_asks_for_nothing_may_hand_in_after_the_limit() -> None:
+    guest = Guest(TestModel(echo), limits(seconds=0.01, call_seconds=30))
     with guest.pipe:
         time.sleep(0.02)
         assert guest.answers("late") == "late"
 
 
-def test_a_slow_reply_counts_once() -> None:
-    def slow(_: ChatRequest) -> ChatReply:
-        time.sleep(0.1)
-        return reply("slow", seconds=0.1)
-
-    model = TestModel(slow)
-    guest = Guest(model, limits(seconds=50))
-    with guest.pipe:
-        guest.chats("1").chats("2").answers("")
-    assert 49.8 < model.timeouts[1] < 49.901
+SLOW = TestModel(lambda _: reply("slow", seconds=20))
 
 
-def test_a_program_that_says_nothing_runs_out_of_time(model: TestModel) -> None:
-    guest = Guest(model, limits(seconds=0.05))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 0\.05 s and did not end in the 0 s"):
-        guest.broker.serve()
-
-
-def test_a_program_that_was_told_has_a_moment_for_its_last_words_but_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("model", "rules", "calls"),
+    [
+        pytest.param(SLOW, limits(seconds=50, call_seconds=9), 3, id="a replayed reply would not have ended in time"),
+        pytest.param(SLOW, limits(seconds=0.05, call_seconds=19.96), 1, id="last words do not come"),
+        pytest.param(TestModel(echo), limits(seconds=0.05), 0, id="nothing is said"),
+        pytest.param(TestModel(lambda _: "x" * 10**6), limits(seconds=0.2), 1, id="a long reply is never read"),
+    ],
+)
+def test_a_trial_that_does_not_end_in_time_fails(
+    monkeypatch: pytest.MonkeyPatch, model: TestModel, rules: Limits, calls: int
+) -> None:
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
-    guest = Guest(TestModel(lambda _: reply("slow", seconds=99)), limits(seconds=50, call_seconds=49.05))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^took more than 50 s"):
-        guest.chats("1").broker.serve()
-
-
-def test_replies_that_are_never_read_end_the_trial_in_time() -> None:
-    model = TestModel(lambda _: "x" * 1_000_000)
-    guest = Guest(model, limits(seconds=0.2))
-    with guest.pipe, pytest.raises(TrialFailed, match="took more than"):
-        guest.chats("Build.").broker.serve()
-
-
-def test_the_limit_is_the_reason_when_the_program_fails_on_it() -> None:
-    guest = Guest(TestModel(echo), limits(tokens=5))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^used 7 tokens; the limit is 5$"):
-        guest.chats("Build.").says(op="failure", text="ValueError: anything").broker.serve()
+    guest = Guest(model, rules)
+    for number in range(calls):
+        guest.chats(str(number))
+    with guest.pipe, pytest.raises(TrialFailed, match=r"took more than .* and did not end"):
+        guest.broker.serve()
 
 
 # failures
 
 
-def test_a_failed_call_is_a_failed_trial() -> None:
+@pytest.mark.parametrize(("error", "failure"), [(CallError("it broke"), TrialFailed), (LlmError("it broke"), LlmError)])
+def test_a_failed_call_is_a_failed_trial_and_a_lost_backend_ends_the_run(
+    error: Exception, failure: type[Exception]
+) -> None:
     def broken(_: ChatRequest) -> str:
-        raise CallError("the stream broke off")
+        raise error
 
-    guest = Guest(TestModel(broken), limits())
-    with guest.pipe, pytest.raises(TrialFailed, match=r"^the stream broke off$"):
-        guest.chats("Build.").broker.serve()
-
-
-def test_a_backend_that_cannot_serve_stops_the_run() -> None:
-    def gone(_: ChatRequest) -> str:
-        raise LlmError("no server")
-
-    guest = Guest(TestModel(gone), limits())
-    with guest.pipe, pytest.raises(LlmError, match="no server"):
+    guest = Guest(TestModel(broken))
+    with guest.pipe, pytest.raises(failure, match=r"^it broke$"):
         guest.chats("Build.").broker.serve()
 
 
@@ -226,161 +181,122 @@ def test_the_programs_failure_is_the_reason_on_one_line(guest: Guest) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_closed_pipe_and_nonsense_pass_through(guest: Guest) -> None:
-    os.write(guest.pipe.guest_ends[0], b"nonsense\n")
-    with pytest.raises(ProtocolViolation):
-        guest.broker.serve()
-    guest.pipe.close_guest_ends()
-    with pytest.raises(PipeClosed):
-        guest.broker.serve()
-
-
 # flags
 
-
-def kinds(guest: Guest) -> list[str]:
-    return [flag.kind for flag in guest.broker.flags]
+LEVEL = "```\ndrop_block('b11', 3)\n```"
 
 
 @pytest.mark.parametrize(
     ("answer", "flagged"),
     [
-        ("```\ndrop_block('b11', 3)\n```", False),
-        ("  ```\r\ndrop_block('b11', 3)\n```\n", False),  # the same word for word
-        ("```\ndrop_block('b11',\n3)\n```", True),  # in a call, white space decides whether it is extracted
+        (LEVEL, False),
+        ("the other reply to the same call", False),
+        (f"  {LEVEL}\n".replace("\n", "\r\n"), False),  # the same word for word
+        (LEVEL.replace(", ", ",\n"), True),  # in a call, white space decides whether it is extracted
         ("", False),
-        ("```\ndrop_block('b11', 4)\n```", True),
-        ("drop_block('b11', 3)", True),
-        ("Sure.\n```\ndrop_block('b11', 3)\n```", True),
+        (LEVEL.replace("3", "4"), True),
+        (LEVEL.strip("`\n"), True),
+        (f"Sure.\n{LEVEL}", True),
     ],
 )
 def test_an_altered_answer_is_flagged(answer: str, *, flagged: bool) -> None:
-    guest = Guest(TestModel(lambda _: "```\ndrop_block('b11', 3)\n```"), limits())
+    replies = iter([LEVEL, "the other reply to the same call"])
+    guest = Guest(TestModel(lambda _: next(replies)))
     with guest.pipe:
-        assert guest.chats("Build.").answers(answer) == answer
-    assert kinds(guest) == (["altered-answer"] if flagged else [])
+        assert guest.chats("Build.", n=2).answers(answer) == answer
+    assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
 def test_an_answer_without_a_call_is_flagged(guest: Guest) -> None:
     guest.answers("made up")
-    assert guest.broker.flags == (
-        Flag("altered-answer", "the model gave no reply in this trial; the answer: 'made up'"),
-    )
-
-
-def test_a_reply_that_the_program_never_got_is_none_of_its_own(model: TestModel) -> None:
-    """Every reply to a call of several is the model's, whichever of them the program hands in."""
-    second = trial_job().request(repetition=1).options["seed"]
-    guest = Guest(model, limits())
-    with guest.pipe:
-        guest.chats("Build.", n=2).answers(f"reply to 1 messages with seed {second}")
-    assert kinds(guest) == []
-
-
-LEVEL = "drop_block('b31', 7)\ndrop_block('b13', 7)\ndrop_block('b31', 7)"
+    why = "the model gave no reply in this trial; the answer: 'made up'"
+    assert guest.broker.flags == (Flag("altered-answer", why),)
 
 
 @pytest.mark.parametrize(
-    ("joined", "flagged"),
-    [("{0}\n{1}", False), ("{1}", False), ("{0}{1}", False), ("{1}\n{0}", True), ("{0}\n{1}\nmine", True)],
+    ("joined", "tokens", "flagged"),
+    [
+        ("{0}\n{1}", 20, False),  # three replies take 21
+        ("{1}", 20, False),
+        ("{0}{1}", 20, False),
+        ("{1}\n{0}", 20, True),
+        ("{0}\n{1}\nmine", 20, True),
+        ("{0}\n{1}", 100, True),  # joined without need
+    ],
 )
-def test_replies_joined_when_the_tokens_are_used_up_are_the_models(joined: str, *, flagged: bool) -> None:
+def test_only_replies_joined_when_the_tokens_are_used_up_are_the_models(
+    joined: str, tokens: int, *, flagged: bool
+) -> None:
     said = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
-    guest = Guest(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=20))  # three replies: 21
+    guest = Guest(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=tokens))
     with guest.pipe:
         guest.chats("a").chats("a", said[0], "b").chats("a", said[0], "b", said[1], "c").answers(joined.format(*said))
-    assert kinds(guest) == (["altered-answer"] if flagged else [])
+    assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
-def test_replies_joined_without_need_are_flagged() -> None:
-    guest = Guest(TestModel(lambda request: f"drop_block('b11', {len(request.messages)})"), limits())
-    with guest.pipe:
-        guest.chats("a").chats("a", "drop_block('b11', 1)", "b")
-        guest.answers("drop_block('b11', 1)\ndrop_block('b11', 3)")
-    assert kinds(guest) == ["altered-answer"]
-
-
-def test_an_invented_reply_is_flagged_once(guest: Guest) -> None:
-    said = f"reply to 1 messages with seed {SEED}"
-    guest.chats("1").chats("1", said, "2").chats("1", "never", "2").chats("1", "never", "2").answers(said)
-    assert guest.broker.flags == (Flag("invented-reply", "the model never said in this trial: 'never'"),)
-
-
-def test_what_the_model_says_later_was_invented_before(guest: Guest) -> None:
-    guest.chats("1", f"reply to 3 messages with seed {SEED}", "2").answers("")
-    assert kinds(guest) == ["invented-reply"]
+def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once(guest: Guest) -> None:
+    later = f"reply to 3 messages with seed {SEED}"
+    guest.chats("1").chats("1", later, "2").chats("1", SAID, "2").chats("1", later, "2").chats("1", "no", "2")
+    guest.chats("1", "no", "2").answers(SAID)
+    details = [f"the model never said in this trial: {text!r}" for text in (later, "no")]
+    assert guest.broker.flags == tuple(Flag("invented-reply", detail) for detail in details)
 
 
 def test_flags_are_few_and_short(guest: Guest) -> None:
     for number in range(MAX_FLAGS + 2):
         guest.says(op="contact", text=f"tried to reach {number}.org\n" + "x" * 400)
-    guest.answers("")
-    assert kinds(guest) == ["other-host"] * MAX_FLAGS
+    guest.answers()
+    assert guest.kinds() == ["other-host"] * MAX_FLAGS
     assert all(len(flag.detail) <= 300 and flag.detail.isprintable() for flag in guest.broker.flags)
 
 
 # conversations
 
-MESSAGES = [
-    ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}], ["Be brief.", ""]),
-    ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], ["ab"]),
-    ([{"role": "user", "content": "a\ud800", "name": "x", "tokens": 0}], ["a\ufffd"]),
-]
-NO_MESSAGES: list[object] = [
-    None,
-    "Build.",
-    {},
-    [],
-    [None],
-    ["Build."],
-    [[]],
-    [{"role": "user"}],
-    [{"content": "x"}],
-    [{"role": "tool", "content": "x"}],
-    [{"role": None, "content": "x"}],
-    [{"role": ["user"], "content": "x"}],
-    [{"role": "user", "content": None}],
-    [{"role": "user", "content": 5}],
-    [{"role": "user", "content": []}],
-    [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
-    [{"role": "user", "content": [{"type": "text", "text": 1}]}],
-    [{"role": "user", "content": ["x"]}],
-    [{"role": "user", "content": "fine"}, 5],
-]
 
-
-@pytest.mark.parametrize(("messages", "contents"), MESSAGES)
+@pytest.mark.parametrize(
+    ("messages", "contents"),
+    [
+        ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": ""}], ["Be brief.", ""]),
+        ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], ["ab"]),
+        ([{"role": "user", "content": "a\ud800", "name": "x", "tokens": 0}], ["a\ufffd"]),
+    ],
+)
 def test_conversations(messages: object, contents: list[str]) -> None:
     assert [message.content for message in conversation(messages)] == contents
 
 
-@pytest.mark.parametrize("messages", NO_MESSAGES)
-def test_no_conversation_is_told_to_the_program_and_costs_nothing(guest: Guest, messages: object) -> None:
-    guest.says(op="chat", messages=messages, n=1).answers("")
+NO_MESSAGES = [None, "Build.", {}, [], [None], ["Build."], [[]], [{"role": "user"}], [{"content": "x"}]]
+NO_ROLES = ["tool", None, ["user"]]
+NO_CONTENTS = [None, 5, [], ["x"], [{"type": "image_url", "image_url": "x"}], [{"type": "text", "text": 1}]]
+NO_COUNTS = [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}]
+FINE = {"role": "user", "content": "fine"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "n"),
+    [
+        *((messages, 1) for messages in (*NO_MESSAGES, [FINE, 5])),
+        *(([{"role": role, "content": "x"}], 1) for role in NO_ROLES),
+        *(([{"role": "user", "content": content}], 1) for content in NO_CONTENTS),
+        *(([FINE], n) for n in NO_COUNTS),
+    ],
+)
+def test_a_call_that_is_none_is_refused_and_costs_nothing(guest: Guest, messages: object, n: object) -> None:
+    guest.says(op="chat", messages=messages, n=n).answers()
     (told,) = guest.replies()
     assert told["refused"] == "ValueError"
     assert guest.broker.exchanges == ()
 
 
-@pytest.mark.parametrize("n", [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}])
-def test_n_must_be_a_number_of_replies(guest: Guest, n: object) -> None:
-    guest.chats("Build.", n=n).answers("")
-    assert guest.replies()[0]["refused"] == "ValueError"
-    with pytest.raises(ValueError, match="whole number from 1 to 128"):
-        reply_count(n)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["role", "content", "type", "text"]) | st.text(max_size=3), inner, max_size=3)
-    ),
+KEYS = st.sampled_from(["role", "content", "type", "text"]) | st.text(max_size=3)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["user", "text"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
     max_leaves=8,
 )
 
 
-@given(json_values)
+@given(JSON_VALUES)
 def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
     try:
         messages = conversation(value)
@@ -388,3 +304,101 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
         return
     assert all(isinstance(message, Message) and isinstance(message.content, str) for message in messages)
     assert all(message.role in ("system", "user", "assistant") for message in messages)
+
+
+# the pipe
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"hello", b"\xff\xfe{}", b"[]", b"null", b"NaN", b"[" * 100_000, b'{"op":' * 10_000),
+        b'{"op": "chat", "messages": [], "n": NaN}',
+        b'{"op": "chat", "messages": [], "n": -Infinity}',
+        b'{"op": "chat", "messages": []}',
+        b'{"op": "chat", "messages": [], "n": 1, "seed": 5}',
+        b'{"op": "answer", "text": 5}',
+        b'{"op": "answer", "text": null}',
+        b'{"op": ["answer"], "text": "x"}',
+        b'{"op": {}, "text": "x"}',
+        b'{"op": "result", "text": "x"}',
+        b'{"op": "chat", "messages": 1, "n": ' + b"9" * 5000 + b"}",
+        b'{"op": "answer", "text": "x"} {"op": "answer", "text": "y"}',
+    ],
+)
+def test_what_is_no_message_of_the_interface_fails_the_trial(guest: Guest, content: bytes) -> None:
+    with pytest.raises(TrialFailed, match="no message of the interface"):
+        guest.writes(content + b"\n").broker.serve()
+
+
+@given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_no_bytes_do_more_than_fail_the_trial(content: bytes | str) -> None:
+    guest = Guest(TestModel(echo))
+    guest.writes(content.encode() if isinstance(content, str) else content).pipe.close_guest_end()
+    with guest.pipe, pytest.raises((TrialFailed, PipeClosed)):
+        guest.broker.serve()
+
+
+def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files(guest: Guest) -> None:
+    content = b'{"op": "contact", "text": "here"}\n{"op": "answer", "text": "a\\ud800\xc3\xbc"}\n'
+    sender = threading.Thread(target=lambda: [guest.writes(content[at : at + 1]) for at in range(len(content))])
+    sender.start()
+    assert guest.broker.serve() == "a\ufffd\u00fc"
+    sender.join()
+
+
+def test_a_program_that_ended_within_a_message_has_closed_the_pipe(guest: Guest) -> None:
+    guest.writes(b'{"op": "answer", "te').pipe.close_guest_end()
+    with pytest.raises(PipeClosed):
+        guest.broker.serve()
+
+
+def test_a_reply_to_a_program_that_ended_closes_the_pipe(guest: Guest) -> None:
+    guest.chats("Build.").pipe.close_guest_end()
+    with pytest.raises(PipeClosed):
+        guest.broker.serve()
+
+
+def test_a_long_reply_reaches_a_slow_reader_whole() -> None:
+    guest = Guest(TestModel(lambda _: "word " * 100_000))
+    received = bytearray()
+
+    def read() -> None:
+        while not received.endswith(b"\n"):
+            received.extend(os.read(guest.pipe.guest_end, 5000))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with guest.pipe:
+        guest.chats("Build.").answers()
+        reader.join()
+    assert json.loads(received)["texts"] == ["word " * 100_000]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x" * 65536, "a message of more than 1 MiB"),
+        (b'{"op": "contact", "text": ""}\n', "more than 100 messages"),
+        (b'{"op": "contact", "text": "%s"}\n' % (b"x" * 60_000), "more than 2 MiB together"),
+    ],
+)
+def test_what_comes_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str) -> None:
+    for name, bound in (("LINE_BYTES", 2**20), ("TRIAL_BYTES", 2**21), ("TRIAL_LINES", 100)):
+        monkeypatch.setattr(broker_module, name, bound)
+    guest = Guest(TestModel(echo))
+    end = os.dup(guest.pipe.guest_end)
+
+    def write() -> None:
+        try:
+            while True:
+                os.write(end, content)
+        except OSError:  # the trial has failed and its pipe is closed
+            os.close(end)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    with guest.pipe, pytest.raises(TrialFailed, match=reason):
+        guest.broker.serve()
+    writer.join()
+    assert len(guest.pipe._buffer) < 2**20 + 2 * 65536

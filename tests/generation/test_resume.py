@@ -16,31 +16,30 @@ from waiting import wait_for_answers, wait_until
 
 MOMENTS = 20 if SOAK else 4
 AT_ONCE = 2  # calls
-LARGE = {"letters": "ABCDEFGHIJ", "trials": 12 if SOAK else 5}
-MEDIUM = {"letters": "ABCDEFGHIJ", "trials": 4 if SOAK else 2}
-HUNDRED = {"letters": "ABCDEFGHIJ", "trials": 12}
-SMALL = {"letters": "AB", "trials": 2}
+LETTERS = "ABCDEFGHIJ"
+SMALL, MEDIUM, LARGE, HUNDRED = ("AB", 2), (LETTERS, 4 if SOAK else 2), (LETTERS, 12 if SOAK else 5), (LETTERS, 12)
+Size = tuple[str, int]  # letters, trials
 
 
-def undisturbed(folder: Path, work: dict[str, str], size: dict[str, object]) -> CompetitionFolder:
+def laid_out(folder: Path, host: str, work: dict[str, str] = PROMPT, size: Size = SMALL) -> CompetitionFolder:
+    return competition_folder(folder, host, work, letters=size[0], trials=size[1])
+
+
+def undisturbed(folder: Path, work: dict[str, str], size: Size) -> CompetitionFolder:
     with SlowOllama(0.002) as server:
-        competition = competition_folder(folder, server.address, work, **size)  # type: ignore[arg-type]
+        competition = laid_out(folder, server.address, work, size)
         competition.generate()
         assert len(server.asked) == len(set(server.asked))
     return competition
 
 
 @pytest.mark.parametrize(
-    ("work", "size"),
-    [
-        pytest.param(PROMPT, LARGE, id="prompt"),
-        pytest.param(PROGRAM, MEDIUM, id="program", marks=pytest.mark.needs_sandbox),
-    ],
+    ("work", "size"), [(PROMPT, LARGE), pytest.param(PROGRAM, MEDIUM, marks=pytest.mark.needs_sandbox)]
 )
-def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: dict[str, object]):
+def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: Size):
     chance = random.Random(20)
     with SlowOllama() as server:
-        competition = competition_folder(tmp_path / "killed", server.address, work, **size)  # type: ignore[arg-type]
+        competition = laid_out(tmp_path / "killed", server.address, work, size)
         interrupted = 0
         for _ in range(MOMENTS):
             finished, asked_before = competition.finished_calls(), len(server.asked)
@@ -73,22 +72,14 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: di
 @pytest.mark.parametrize(
     ("work", "refused", "failed"),
     [
-        pytest.param(PROMPT, None, 0, id="prompt"),
-        pytest.param(PROMPT, "Build the letter B.", 2, id="prompt, some calls fail"),
-        pytest.param(PROGRAM, None, 0, id="program", marks=pytest.mark.needs_sandbox),
-        pytest.param(PROGRAM, "Again, 1", 4, id="program, some calls fail", marks=pytest.mark.needs_sandbox),
-        pytest.param(
-            REPEATING,
-            None,
-            0,
-            id="program, the same asked again is answered otherwise",
-            marks=pytest.mark.needs_sandbox,
-        ),
+        (PROMPT, "Build the letter B.", 2),
+        pytest.param(PROGRAM, "Again, 1", 4, marks=pytest.mark.needs_sandbox),
+        pytest.param(REPEATING, None, 0, marks=pytest.mark.needs_sandbox),  # the same call has several answers
     ],
 )
 def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], refused: str | None, failed: int):
     with SlowOllama(0.002, status=lambda text: 400 if text == refused else 200) as server:
-        competition = competition_folder(tmp_path, server.address, work, **SMALL)  # type: ignore[arg-type]
+        competition = laid_out(tmp_path, server.address, work)
         competition.generate()
         assert len(server.asked) == len(set(server.asked))
     before = competition.outputs()
@@ -104,7 +95,7 @@ def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], ref
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Signals):
     with SlowOllama(seconds=60) as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
+        competition = laid_out(tmp_path, server.address)
         process = competition.command(*STAGE)
         wait_until(lambda: len(server.asked) >= AT_ONCE, process)
         process.send_signal(how)
@@ -116,7 +107,7 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Si
 
 def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
     with SlowOllama(seconds=60) as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, **SMALL)
+        competition = laid_out(tmp_path, server.address)
         first = competition.command(*STAGE)
         wait_until(lambda: server.asked, first)
         second = competition.command(*STAGE)
@@ -133,7 +124,7 @@ def test_two_runs_at_once_exclude_each_other(tmp_path: Path):
 
 def test_a_server_that_goes_away_stops_the_run_with_one_message(tmp_path: Path):
     with SlowOllama() as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, **LARGE)
+        competition = laid_out(tmp_path, server.address)
     process = competition.command(*STAGE)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 2
@@ -176,7 +167,7 @@ def on_a_full_disk(competition: CompetitionFolder, size: int, filler: int) -> st
 def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
     pytest.importorskip("fcntl")
     with SlowOllama() as server:
-        competition = competition_folder(tmp_path / "c", server.address, PROMPT, **SMALL)
+        competition = laid_out(tmp_path / "c", server.address)
         said = on_a_full_disk(competition, size=40_000_000, filler=35_000_000)
         assert len(server.asked) == len(set(server.asked)) == 4
     assert said.count("error: ") == 1
@@ -189,7 +180,7 @@ def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
 def test_a_disk_that_fills_up_during_a_replay_leaves_only_whole_files(tmp_path: Path):
     whole = undisturbed(tmp_path / "u", PROMPT, HUNDRED)
     whole.run("-m", "pcgeval", "record")
-    competition = competition_folder(tmp_path / "c", "http://127.0.0.1:1", PROMPT, **HUNDRED)
+    competition = laid_out(tmp_path / "c", "http://127.0.0.1:1", PROMPT, HUNDRED)
     competition.change_model(backend="recorded")
     shutil.copytree(tmp_path / "u" / "data" / "recordings", tmp_path / "c" / "data" / "recordings")
     said = on_a_full_disk(competition, size=1_200_000, filler=800_000)

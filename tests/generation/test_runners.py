@@ -7,39 +7,15 @@ from pathlib import Path
 import pytest
 from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write_program
 
-from pcgeval.core.params import Limits
-from pcgeval.generation.runners import ProgramRunner
-from pcgeval.generation.tasks import TrialRun
-from pcgeval.llm.protocol import ChatRequest, LlmError
-from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
+from pcgeval.generation.runners import ProgramRunner, TrialRun
+from pcgeval.llm.protocol import ChatRequest
+from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
 from pcgeval.submissions.load import Program
 
 EXAMPLES = Path(__file__).parent / "examples"
 EXAMPLE = Program(EXAMPLES / "repairing", "repairing.py")
 SECOND = trial_job().request(repetition=1).options["seed"]  # of the second reply to a conversation
 SAID = f"reply to 1 messages with seed {SEED}"
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    most = ResourceLimits(
-        memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, output_bytes=4_000_000
-    )
-    return open_sandbox(most, trust_programs=True)
-
-
-@pytest.fixture
-def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Callable[..., TrialRun]:
-    """Return a function that runs one trial of a program, by its source or its folder."""
-
-    def run_trial(source: str | Program, model: TestModel | None = None, rules: Limits | None = None) -> TrialRun:
-        program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
-        runner = ProgramRunner(program, sandbox, rules or limits(), bare_python)
-        return runner.run_trial(trial_job(), model or TestModel(echo))
-
-    return run_trial
-
-
 Run = Callable[..., TrialRun]
 
 
@@ -47,15 +23,8 @@ def test_a_program_with_a_prompt_file(run: Run) -> None:
     """Its own numbers of trials and letters, dotenv and openai change nothing."""
     model = TestModel(echo)
     done = run(Program(EXAMPLES / "one_shot", "one_shot.py"), model)
-    assert done == TrialRun(SAID, done.exchanges, (), None)
+    assert (done.response, done.reason, done.flags) == (SAID, None, ())
     assert [request.messages[0].content for request in model.requests] == ["Build the letter K from blocks.\n"]
-
-
-def test_a_package_of_ours_is_not_the_programs(run: Run) -> None:
-    done = run("import numpy")
-    assert done.reason is not None
-    assert "No module named 'numpy'" in done.reason
-    assert "requirements.txt" in done.reason
 
 
 def test_a_program_with_several_modules_and_a_search(run: Run) -> None:
@@ -87,6 +56,20 @@ def test_a_program_with_many_turns_reads_its_prompts_in_the_order_of_their_names
     assert [message.content for message in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
     last = done.exchanges[-1]
     assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])  # nothing is recorded twice
+
+
+@pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
+def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then: str) -> None:
+    body = f"""
+    import os, pcgeval_guest
+    while True:
+        try:
+            chat_with_llm(ctx, [{{"role": "user", "content": "Build."}}])
+        except ValueError:
+            {then}
+    """
+    done = run(loop(body), rules=limits(tokens=10))
+    assert (done.response, done.reason) == ("", "used 14 tokens; the limit is 10")
 
 
 def test_the_rules_hold_without_a_sandbox_too(bare_python: Path) -> None:
@@ -128,31 +111,19 @@ FAILURES = [
     (loop("import os; os.abort()"), "gave no answer: it "),
     (loop("recursive = lambda: recursive()\nrecursive()"), "RecursionError: maximum recursion depth exceeded"),
     ("print('nothing to do')", "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
-    ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+    ("import numpy", "No module named 'numpy'; a package has to be named in requirements.txt"),
     ("this is no Python", "SyntaxError: invalid syntax"),
     ("run_evaluation('a', None)", "AttributeError: 'NoneType' object has no attribute 'run'"),
     ("class Loop(TrialLoop): ...\nrun_evaluation('a', Loop())", "TypeError: Can't instantiate abstract class Loop"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:10)"),
     (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: a conversation consists of dicts"),
     (loop("return 'x' * (3 * 2**20)"), "ValueError: an answer of 3145757 bytes is over the limit"),
-    # a trusted program of root's may read it
-    pytest.param(loop("open('/etc/shadow').read()"), "Error: ", marks=pytest.mark.needs_sandbox),
 ]
 
 
-@pytest.mark.parametrize(("source", "reason"), FAILURES)
-def test_a_failure_has_its_reason(run: Run, source: str, reason: str) -> None:
-    done = run(source)
-    assert done.response == ""
-    assert done.reason is not None
-    assert reason in done.reason
-    assert len(done.reason) <= 300
-    assert done.reason.isprintable()
-
-
 OVER_THE_PIPE = """
-import json, os, pcgeval_pipe
-calls, replies = (pcgeval_pipe.trial()[name] for name in ("calls", "replies"))
+import json, os, pcgeval_guest
+calls = pcgeval_guest._trial['pipe']
 def send(content): os.write(calls, content)
 """
 HOSTILE = [
@@ -162,14 +133,11 @@ HOSTILE = [
     ('while True: send(b\'{"op": "contact", "text": ""}\\n\')', "sent more than 10000 messages"),
     ("send(b'[' * 100_000 + b'\\n')", "no message of the interface"),
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
-    ("os.close(calls); os.close(replies)", "ended with exit code"),
+    ("os.close(calls); os.close(calls)", "ended with exit code"),
     ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
     ("import time; time.sleep(60)", "took more than 2 s"),
     ("while True: pass", "took more than 2 s"),
-    (
-        "import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()",
-        "took more than 2 s",
-    ),
+    ("import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
     ("while True: print('x' * 10_000)", "gave no answer: it "),
@@ -177,22 +145,22 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize(("source", "reason"), HOSTILE)
-def test_a_hostile_program_is_a_failed_trial(run: Run, source: str, reason: str) -> None:
-    done = run(OVER_THE_PIPE + source, rules=limits(seconds=2))
+@pytest.mark.parametrize(
+    ("source", "reason", "seconds"),
+    [
+        *((source, reason, 30) for source, reason in FAILURES),
+        *((OVER_THE_PIPE + source, reason, 2) for source, reason in HOSTILE),
+        # a trusted program of root's may read it
+        pytest.param(loop("open('/etc/shadow').read()"), "Error: ", 30, marks=pytest.mark.needs_sandbox),
+    ],
+)
+def test_a_program_that_does_not_answer_fails_with_a_reason(run: Run, source: str, reason: str, seconds: float) -> None:
+    done = run(source, rules=limits(seconds=seconds))
     assert done.response == ""
     assert done.reason is not None
     assert reason.lower() in done.reason.lower()
-
-
-def test_replies_that_are_not_read_hold_nobody_up(run: Run) -> None:
-    source = OVER_THE_PIPE + "for _ in range(9): pcgeval_pipe._send({'op': 'chat', 'messages': %s, 'n': 1})\n" % [
-        {"role": "user", "content": "Build."}
-    ]
-    done = run(source + "import time; time.sleep(60)", TestModel(lambda _: "x" * 100_000), limits(seconds=2))
-    assert done.response == ""
-    assert done.reason
-    assert "took more than 2 s" in done.reason
+    assert len(done.reason) <= 300
+    assert done.reason.isprintable()
 
 
 def test_threads_that_talk_at_once_each_get_their_own_reply(run: Run) -> None:
@@ -213,19 +181,26 @@ def test_the_first_answer_counts(run: Run) -> None:
     assert run(loop("return 'first'") + "    raise SystemExit(5)").response == "first"
     forked = run(loop("import os; os.fork(); return 'forked'"))
     assert (forked.response, forked.reason) == ("forked", None)
-    sent = OVER_THE_PIPE + "for text in 'ab': pcgeval_pipe.tell_answer(text)"
+    sent = OVER_THE_PIPE + "for text in 'ab': send(json.dumps({'op': 'answer', 'text': text}).encode() + b'\\n')"
     assert run(sent).response == "a"
+
+
+def test_only_the_first_evaluation_runs_and_what_it_prints_is_kept_on_demand(
+    sandbox: Sandbox, tmp_path: Path, bare_python: Path
+) -> None:
+    source = loop("print(letter); return letter") + '    run_evaluation("name", Loop)\n'
+    program = write_program(tmp_path / "program", source)
+    for keep_output, printed in ((True, "K\n"), (False, "")):
+        runner = ProgramRunner(program, sandbox, limits(), bare_python, keep_output=keep_output)
+        done = runner.run_trial(trial_job(), TestModel(echo))
+        assert (done.response, done.printed) == ("K", printed)
 
 
 def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
     """It may lead itself to believe anything; what is recorded and flagged is what the model said."""
     body = """
-    import os, pcgeval_pipe
-    try:
-        fake = os.open(f"/proc/self/fd/{pcgeval_pipe.trial()['replies']}", os.O_WRONLY)
-        os.write(fake, b'{"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}\\n')
-    except PermissionError:
-        pcgeval_pipe.ask = lambda messages, n: {"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}
+    import io, pcgeval_guest
+    pcgeval_guest._replies = io.BytesIO(b'{"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}\\n')
     return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
     """
     done = run(loop(body))
@@ -288,19 +263,8 @@ def test_what_an_inspector_looks_for_is_flagged(run: Run) -> None:
 
 
 def test_a_failed_trial_keeps_its_exchanges_and_flags(run: Run) -> None:
-    body = """
-    chat_with_llm(ctx, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])
-    raise RuntimeError("no")
-    """
-    done = run(loop(body))
+    talk = 'chat_with_llm(ctx, [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}])'
+    done = run(loop(f'{talk}\nraise RuntimeError("no")'))
     assert done.reason == "RuntimeError: no (main.py:11)"
     assert len(done.exchanges) == 1
     assert [flag.kind for flag in done.flags] == ["invented-reply"]
-
-
-def test_a_backend_that_cannot_serve_stops_the_run(run: Run) -> None:
-    def gone(_: ChatRequest) -> str:
-        raise LlmError("no server")
-
-    with pytest.raises(LlmError, match="no server"):
-        run(loop("return chat_with_llm(ctx, [{'role': 'user', 'content': 'Build.'}])[0]"), TestModel(gone))

@@ -1,6 +1,5 @@
 """Running programs of the tests: a model that answers from a function, and the call of one trial."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -19,7 +18,6 @@ from llms4pcg.competition import chat_with_llm, run_evaluation
 from llms4pcg.models.trial_context import TrialContext
 from llms4pcg.models.trial_loop import TrialLoop
 """
-USER = [{"role": "user", "content": "Build."}]
 
 Answers = Callable[[ChatRequest], str | ChatReply]
 
@@ -62,10 +60,10 @@ def limits(tokens: int = 25_000, seconds: float = 30, call_seconds: float = 0) -
     return Limits(tokens=tokens, seconds=seconds, call_seconds=call_seconds, prompt_words=900)
 
 
-def write_program(folder: Path, source: str, header: str = HEADER) -> Program:
+def write_program(folder: Path, source: str) -> Program:
     """Write a program of one file; `source` stands below the interface's imports."""
     folder.mkdir(exist_ok=True)
-    (folder / "main.py").write_text(header + dedent(source))
+    (folder / "main.py").write_text(HEADER + dedent(source))
     return Program(folder, "main.py")
 
 
@@ -81,8 +79,3 @@ class Loop(TrialLoop):
 if __name__ == "__main__":
     run_evaluation("name", Loop)
 """
-
-
-def soon(seconds: float = 20.0) -> float:
-    """Return a deadline that a test never reaches unless something hangs."""
-    return time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Ask the model for a program, enforce the limits of its trial, and note what an inspector should see.
+"""Serve the calls of a program, enforce the limits of its trial, and note what an inspector should see.
 
 Tokens, seconds, seed, model and options are set here, in a process that the program cannot reach; what it counts or
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
@@ -9,29 +9,127 @@ that failed first and was asked again, changes the time that a program has.
 
 The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
 that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
+
+The program may send lines without end, no JSON, deep nesting or wrong types, close the pipe, or never read its replies.
+Reading takes time linear in what comes, and memory and waiting are bounded.
 """
 
+import json
+import re
+import socket
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Self
 
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
-from pcgeval.generation.authorship import Transcript
-from pcgeval.generation.pipe import AnswerMessage, ChatMessage, ContactMessage, DeadlinePassed, FailureMessage, Pipe
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Backend, CallError, Message
 
+LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
+TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold
+TRIAL_LINES = 10_000
+CHUNK_BYTES = 65_536
 MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
 LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in what it has once its time is up
 MAX_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
-ROLES: tuple[Literal["system", "user", "assistant"], ...] = ("system", "user", "assistant")
+_CALL = re.compile(r"drop_block\s*\([^()]*\)")
+
+
+class PipeClosed(Exception):  # noqa: N818 - an ending, not an error
+    """The program closed its end of the pipe; mostly it has ended."""
 
 
 class TrialFailed(Exception):  # noqa: N818 - an outcome
     """The trial has no answer; the text is the reason, as a sentence about the program."""
+
+
+class Pipe:
+    """The connection to a program, a JSON message a line; as a context manager it closes both ends."""
+
+    def __init__(self) -> None:
+        """Open both ends."""
+        self._here, self._guest = socket.socketpair()
+        self._buffer = bytearray()
+        self._bytes = self._lines = 0
+
+    def __enter__(self) -> Self:
+        """Return the pipe."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close both ends."""
+        self._here.close()
+        self._guest.close()
+
+    @property
+    def guest_end(self) -> int:
+        """The descriptor that the program reads and writes."""
+        return self._guest.fileno()
+
+    def close_guest_end(self) -> None:
+        """Close the program's end here, so that its exit is noticed."""
+        self._guest.close()
+
+    def receive(self, deadline: float) -> Any:
+        """Return the program's next message: any JSON value.
+
+        Args:
+            deadline: On the clock of time.monotonic.
+
+        Raises:
+            PipeClosed: There will be none.
+            TimeoutError: None came in time.
+            TrialFailed: It is not JSON, or too much.
+        """
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > LINE_BYTES:
+                raise TrialFailed(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
+            self._wait_until(deadline)
+            try:
+                chunk = self._here.recv(CHUNK_BYTES)
+            except ConnectionError:  # it left something unread
+                chunk = b""
+            if not chunk:
+                raise PipeClosed
+            self._bytes += len(chunk)
+            if self._bytes > TRIAL_BYTES:
+                raise TrialFailed(f"sent messages of more than {TRIAL_BYTES // 2**20} MiB together")
+            self._buffer += chunk
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        self._lines += 1
+        if self._lines > TRIAL_LINES:
+            raise TrialFailed(f"sent more than {TRIAL_LINES} messages")
+        try:
+            return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
+
+    def send(self, values: Mapping[str, object], deadline: float) -> None:
+        """Send the program a message.
+
+        Raises:
+            PipeClosed: It closed its end.
+            TimeoutError: It did not read it in time.
+        """
+        self._wait_until(deadline)
+        try:
+            self._here.sendall(json.dumps(values).encode() + b"\n")
+        except ConnectionError as error:
+            raise PipeClosed from error
+
+    def _wait_until(self, deadline: float) -> None:
+        self._here.settimeout(max(0.001, deadline - time.monotonic()))
+
+
+def _refuse_constant(constant: str) -> object:
+    raise ValueError(constant)  # NaN and Infinity are no JSON
 
 
 @dataclass(frozen=True)
@@ -58,7 +156,7 @@ class Broker:
         self._replayed = 0.0  # seconds that replies took the model, less those for which they were waited for now
         self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
-        self._said = Transcript()
+        self._replies: list[str] = []  # as `_comparable` makes them
         self._asked: Counter[str] = Counter()  # replies asked for, by the key of a conversation's first
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
@@ -70,34 +168,26 @@ class Broker:
 
         Raises:
             TrialFailed: There will be no answer.
-            ProtocolViolation: The same: the program abused the pipe.
             PipeClosed: The program closed the pipe; how it ended tells why.
             LlmError: The model cannot be asked at all.
         """
         try:
             while True:
                 match self._pipe.receive(self._deadline):
-                    case ChatMessage() as chat:
-                        self._pipe.send(self._reply_to(chat), self._deadline)
-                    case ContactMessage(text):
+                    case {"op": "chat", "messages": messages, "n": n, **others} if not others:
+                        self._pipe.send(self._reply_to(messages, n), self._deadline)
+                    case {"op": "contact", "text": str(text), **others} if not others:
                         self._flag("other-host", text)
-                    case FailureMessage(text):
-                        raise TrialFailed(self.limit.why if self.limit else printable_line(text))
-                    case AnswerMessage(text):
-                        # an empty answer scores nothing, so there is nothing in it to inspect
-                        if text.strip():
-                            self._inspect(text)
-                        return text
-        except DeadlinePassed:
+                    case {"op": "failure", "text": str(text), **others} if not others:
+                        raise TrialFailed(printable_line(text))
+                    case {"op": "answer", "text": str(text), **others} if not others:
+                        answer = well_formed(text)
+                        self._inspect(answer)
+                        return answer
+                    case _:
+                        raise TrialFailed("sent something that is no message of the interface")
+        except TimeoutError:  # of the pipe; a model's is a CallError
             raise TrialFailed(self._limits.overtime) from None
-
-    def _inspect(self, answer: str) -> None:
-        """Flag an answer that is not the model's own."""
-        # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
-        if not self._said.is_reply(answer) and not (self.limit and self._said.is_joined(answer)):
-            why = "none of the model's replies in this trial is the answer"
-            why = why if self.exchanges else "the model gave no reply in this trial; the answer"
-            self._flag_text("altered-answer", why, answer)
 
     @property
     def _deadline(self) -> float:
@@ -105,21 +195,21 @@ class Broker:
         end = self._start + self._limits.seconds + self._limits.call_seconds - self._replayed
         return end if self._late_since is None else max(end, self._late_since + LAST_WORDS_SECONDS)
 
-    def _reply_to(self, chat: ChatMessage) -> dict[str, object]:
+    def _reply_to(self, messages: object, n: object) -> dict[str, object]:
         """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
         before = len(self.exchanges)
         try:
-            messages, n = conversation(chat.messages), reply_count(chat.n)
+            sent, wanted = conversation(messages), reply_count(n)
         except ValueError as error:
             return {"prompt_tokens": 0, "output_tokens": 0, **asdict(Refusal("ValueError", str(error)))}
-        for message in messages:
-            if message.role == "assistant" and not self._said.is_reply(message.content):
+        for message in sent:
+            if message.role == "assistant" and _comparable(message.content) not in self._replies:
                 self._flag_text("invented-reply", "the model never said in this trial", message.content)
         if self._is_late() and self.limit is None:
             self.limit = Refusal("TimeoutError", f"took more than {self._limits.seconds:g} s")
         texts: list[str] = []
-        while self.limit is None and len(texts) < n:
-            texts.append(self._ask(messages))
+        while self.limit is None and len(texts) < wanted:
+            texts.append(self._ask(sent))
         replies = [exchange.reply for exchange in self.exchanges[before:]]
         return {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
@@ -145,7 +235,7 @@ class Broker:
         self.exchanges += (Exchange(request.key, reply, messages[repeats:], repeats),)
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
-        self._said.add_reply(reply.text)
+        self._replies.append(_comparable(reply.text))
         if reply.seconds > seconds:  # when the model was really asked
             raise TrialFailed(self._limits.overtime)
         if self._tokens > self._limits.tokens:
@@ -160,12 +250,32 @@ class Broker:
             self._late_since = now
         return self._late_since is not None
 
+    def _inspect(self, answer: str) -> None:
+        """Flag an answer that the model did not write; one that is empty scores nothing."""
+        text = _comparable(answer)
+        # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
+        if text and text not in self._replies and not (self.limit and self._is_joined(text)):
+            why = "none of the model's replies in this trial is the answer"
+            self._flag_text(
+                "altered-answer",
+                why if self.exchanges else "the model gave no reply in this trial; the answer",
+                answer,
+            )
+
+    def _is_joined(self, text: str) -> bool:
+        """Tell whether a text is several whole replies in the order in which they came, and nothing else."""
+        ends = {0}
+        for reply in self._replies:
+            new = {end + len(reply) for end in ends if reply and text.startswith(reply, end)}
+            ends |= {end + text[end : end + 1].isspace() for end in new}
+        return len(text) in ends
+
     def _flag_text(self, kind: FlagKind, why: str, text: str) -> None:
         self._flag(kind, f"{why}: {printable_line(text, 120)!r}")
 
     def _flag(self, kind: FlagKind, detail: str) -> None:
-        flag = Flag(kind, printable_line(detail))
-        if flag not in self.flags and sum(each.kind == kind for each in self.flags) < MAX_FLAGS:
+        flag = Flag(kind, printable_line(well_formed(detail)))
+        if flag not in self.flags and sum(other.kind == kind for other in self.flags) < MAX_FLAGS:
             self.flags += (flag,)
 
 
@@ -181,15 +291,23 @@ def conversation(messages: object) -> tuple[Message, ...]:
     """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
-    found = []
+    sent = []
     for message in messages:
-        if not isinstance(message, dict):
-            raise ValueError("a message must be a dict with role and content")  # noqa: TRY004 - as the program sees it
-        role = next((role for role in ROLES if role == message.get("role")), None)
-        if role is None:
-            raise ValueError(f"the role of a message must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
-        found.append(Message(role, well_formed(_content(message.get("content")))))
-    return tuple(found)
+        match message:
+            case {"role": "system" | "user" | "assistant" as role, "content": content}:
+                sent.append(Message(role, well_formed(_content_text(content))))
+            case _:
+                raise ValueError("a message must be a dict with a role (system, user or assistant) and a content")
+    return tuple(sent)
+
+
+def _content_text(content: object) -> str:
+    parts = content if isinstance(content, list) and content else [{"type": "text", "text": content}]
+    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+    whole = [text for text in texts if isinstance(text, str)]
+    if len(whole) < len(parts):
+        raise ValueError("the content of a message must be a text, or parts that are texts")
+    return "".join(whole)
 
 
 def reply_count(n: object) -> int:
@@ -203,13 +321,12 @@ def reply_count(n: object) -> int:
     return n
 
 
-def _content(content: object) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not content:
-        raise ValueError("the content of a message must be a text")
-    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
-    whole = [text for text in texts if isinstance(text, str)]
-    if len(whole) < len(content):
-        raise ValueError("the parts of a message's content must be texts")
-    return "".join(whole)
+def _comparable(text: str) -> str:
+    """Return a text with single spaces outside of its calls; within a call white space can change what is extracted."""
+    text = well_formed(text)
+    pieces, end = [], 0
+    for call in _CALL.finditer(text):
+        pieces += [" ".join(text[end : call.start()].split()), call[0]]
+        end = call.end()
+    pieces.append(" ".join(text[end:].split()))
+    return " ".join(piece for piece in pieces if piece)

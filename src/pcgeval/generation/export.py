@@ -9,15 +9,7 @@ from pathlib import Path
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text, write_text
-from pcgeval.core.layout import (
-    SUBMISSIONS,
-    Trial,
-    recorded_trials_file,
-    recording_file,
-    stage_dir,
-    trial_file,
-    trials,
-)
+from pcgeval.core.layout import SUBMISSIONS, Trial, recorded_trials_file, recording_file, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.trials import FailedCall, RecordedTrial, TrialRecord, read_record, record_path, recorded_line
 from pcgeval.llm.call_log import LoggedCall, write_recording
@@ -31,38 +23,31 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
         FileError: A trial has no record, or is to be done again; run the generate stage first.
     """
     written = []
-    work = {team: submission.work for team, submission in load_submissions(params.teams, submissions).items()}
-    for model in params.models:
-        for team in params.teams:
+    for team, submission in load_submissions(params.teams, submissions).items():
+        for model in params.models:
             folder = stage_dir("raw", model, team)
-            records = {trial: read_record(record_path(folder, team, trial)) for trial in sorted(trials(params))}
+            records = {trial: read_record(record_path(folder, team, trial)) for trial in trials(params)}
             if again := [f"{trial.letter}{trial.number}" for trial, record in records.items() if not record.is_final]:
                 raise FileError(
                     f"{folder}: {', '.join(again)} failed through no fault of {team}. Run `dvc repro` first."
                 )
             path = recording_file(model, team)
-            write_recording(path, [call for trial, record in records.items() for call in _calls(trial, record)])
+            write_recording(path, [call for trial in sorted(records) for call in recorded_calls(trial, records[trial])])
             written.append(path)
-            if isinstance(work[team], Program):
+            if isinstance(submission.work, Program):
                 path = recorded_trials_file(model, team)
-                responses = {trial: read_text(trial_file(folder, "raw", team, trial)) for trial in trials(params)}
-                lines = [
-                    recorded_line(RecordedTrial(trial.letter, trial.number, response, records[trial]))
-                    for trial, response in responses.items()
-                ]
-                write_text(path, "".join(lines))
+                write_text(path, "".join(_line(folder, team, trial, record) for trial, record in records.items()))
                 written.append(path)
     return written
 
 
-def _calls(trial: Trial, record: TrialRecord) -> Iterator[LoggedCall]:
+def recorded_calls(trial: Trial, record: TrialRecord) -> Iterator[LoggedCall]:
+    """Yield the calls of a trial as they stand in a recording, the failed ones among them."""
     for turn, call in enumerate(record.calls, start=1):
         reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
-        yield LoggedCall(
-            key=call.key,
-            reply=reply,
-            reason=reason,
-            letter=trial.letter,
-            trial=trial.number,
-            turn=turn,
-        )
+        yield LoggedCall(key=call.key, reply=reply, reason=reason, letter=trial.letter, trial=trial.number, turn=turn)
+
+
+def _line(folder: Path, team: str, trial: Trial, record: TrialRecord) -> str:
+    response = read_text(record_path(folder, team, trial).with_suffix(".txt"))
+    return recorded_line(RecordedTrial(trial.letter, trial.number, response, record))

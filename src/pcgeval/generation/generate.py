@@ -7,22 +7,22 @@ program, model, options, seed or limits changed is done again, with a call only 
 of a recorded model is kept only while it equals its recording.
 
 A trial that fails through its model's server or through this machine is no result of the submission: the stage goes on
-to its end, but fails, and the next run does the trial again. After some of these one after the other it stops at once,
-unless the organiser has accepted such a failure of this submission: then it is its way, and all of them are to be seen.
+to its end, but fails, and the next run does the trial again. After three of these one after the other it stops at once.
 """
 
 import os
+import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
 from pcgeval.core.console import Progress
-from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import remove_others, sha256_bytes
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import remove_others, sha256_text
 from pcgeval.core.layout import (
     CALLS,
     DATA,
@@ -43,23 +43,24 @@ from pcgeval.core.params import PARAMS_FILE, Params, load_params
 from pcgeval.core.trials import (
     RecordedTrial,
     TrialRecord,
+    TrialSummary,
     finished_trial,
     read_record,
     read_recorded_trials,
     record_path,
+    write_summaries,
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.attempt import Attempt, Runner, TrialBackend, attempt, opened_runner
 from pcgeval.generation.environments import lock_requirements
-from pcgeval.generation.snapshot import submission_snapshot
-from pcgeval.generation.summaries import summarise_trials
+from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
+from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.sandbox.sandbox import TRUST_PROGRAMS
+from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.requirements import RequirementsError
 
@@ -74,10 +75,6 @@ class InputsChangedError(PcgevalError):
 
 class TrialFaultError(PcgevalError):
     """Trials failed through a model's server or this machine, so that the stage's output is not complete."""
-
-
-class _StoppedError(PcgevalError):
-    """The run is being stopped, which is no failure of the program that it ended."""
 
 
 Report = Callable[[Trial, TrialRecord, bool], None]  # trial, its record, whether it was done just now
@@ -127,32 +124,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         )
         for team, submission in submissions.items()
     ]
-    folder, state = root / DATA / "raw" / model, root / STATE
-    with lock_folder(folder, generation_lock(model, state)):
-        if not is_recorded:
-            for submission in submissions.values():
-                if isinstance(submission.work, Program):
-                    with suppress(RequirementsError):  # its trials fail with the reason
-                        lock_requirements(submission.work.folder)
-        do_trials(
-            params,
-            model,
-            teams,
-            report_to(Progress(f"generate with {model}", len(teams) * len(list(trials(params))))),
-            state=state,
-            calls=root / CALLS,
-            trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
-        )
-        for team in teams:
-            summaries = root / summaries_file(model, team.submission.team)
-            summarise_trials(summaries, team.folder, team.submission, trials(params))
-        remove_others(folder, {path for team in teams for path in _files(team, params)})
-        remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in params.teams})
-    _check_unchanged(params, model, root)
-
-
-def report_to(progress: Progress) -> Report:
-    """Return a report that counts trials in a progress line, and the failed and the kept ones among them."""
+    progress = Progress(f"generate with {model}", len(teams) * len(list(trials(params))))
 
     def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         progress.step(
@@ -162,7 +134,21 @@ def report_to(progress: Progress) -> Report:
             kept=not is_new,
         )
 
-    return report
+    folder, state = root / DATA / "raw" / model, root / STATE
+    with lock_folder(folder, generation_lock(model, state)):
+        if not is_recorded:
+            for submission in submissions.values():
+                if isinstance(submission.work, Program):
+                    with suppress(RequirementsError):  # its trials fail with the reason
+                        lock_requirements(submission.work.folder)
+        trust = os.environ.get(TRUST_PROGRAMS) == "1"
+        summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
+        for team, of_team in summaries.items():
+            write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in trials(params)])
+        paths = [record_path(team.folder, team.submission.team, trial) for team in teams for trial in trials(params)]
+        remove_others(folder, {path.with_suffix(suffix) for path in paths for suffix in (".txt", ".json")})
+        remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in submissions})
+    _check_unchanged(params, model, root)
 
 
 def do_trials(
@@ -175,7 +161,7 @@ def do_trials(
     calls: Path = CALLS,
     trust_programs: bool = False,
     observer: TrialObserver | None = None,
-) -> None:
+) -> dict[str, dict[Trial, TrialSummary]]:
     """Do every trial of some teams that is not yet finished, one letter of each team after the other.
 
     Args:
@@ -188,32 +174,85 @@ def do_trials(
         trust_programs: Run programs without a sandbox where there is none.
         observer: Is told of trials while they run; only then what programs print is kept.
 
+    Returns:
+        The summary of each trial, by team.
+
     Raises:
         LlmError: The model cannot be asked, or the disk is full; what is finished stays and the next run goes on.
         TrialFaultError: Trials failed through no fault of a submission; the next run does them again.
-        InstallError: The packages of a program cannot be installed now, through no fault of its own.
+        InstallError: The packages of a program cannot be installed now, through no fault of the program.
         SandboxError: There is no sandbox for a program. The trials of other teams are done before.
     """
-    settings = params.models[model]
+    settings, log = params.models[model], CallLog(calls)
+    errors: list[PcgevalError] = []
+    summaries: dict[str, dict[Trial, TrialSummary]] = {team.submission.team: {} for team in teams}
+
+    def keep(run: _TeamRun, trial: Trial, record: TrialRecord, is_new: bool) -> None:
+        summaries[run.team][trial] = trial_summary(run.folder, run.task.submission, trial, record)
+        report(trial, record, is_new)
+
     with ExitStack() as stack:
-        runs, log = [], CallLog(calls)
+        runs = []
         for team in teams:
             copy = state / "snapshots" / model / team.submission.team
-            submission = stack.enter_context(submission_snapshot(team.submission, copy))
+            submission = stack.enter_context(_snapshot(team.submission, copy))
             digest = settings.digest or team.backend.digest()
             task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
             runs.append(_TeamRun(task, team, log, observer))
-        generation = _Generation(model, runs, params, report)
-        generation.report_finished()
-        for backend in {id(run.backend): run.backend for run, _ in generation.to_do}.values():
+        letters = [list(group) for _, group in groupby(trials(params), key=attrgetter("letter"))]
+        to_do = []
+        for run, trial in [(run, trial) for letter in letters for run in runs for trial in letter]:
+            if finished := run.finished(trial):
+                keep(run, trial, *finished)
+            else:
+                to_do.append((run, trial))
+        unfinished = list(dict.fromkeys(run for run, _ in to_do))
+        for backend in {id(run.backend): run.backend for run in unfinished}.values():
             pinned_digest(settings, backend)  # a server that has nothing to do may be away
-        errors = generation.open_runners(stack, trust_programs)
-        generation.do_others(settings.concurrency)
+        for run in unfinished:
+            opening = open_runner(run.task, trust_programs, keep_output=observer is not None)
+            try:
+                run.runner = stack.enter_context(opening)
+            except PcgevalError as error:
+                errors.append(error)
+        to_do = [(run, trial) for run, trial in to_do if run.runner]
+        for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
+            keep(run, trial, record, True)
         errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
-    if len(errors) == 1:
-        raise errors[0]
     if errors:
-        raise TrialFaultError("\n".join(map(str, errors)))
+        raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
+    return summaries
+
+
+def _done_in_turn(
+    model: str, to_do: Sequence[tuple["_TeamRun", Trial]], threads: int
+) -> Iterator[tuple["_TeamRun", Trial, TrialRecord]]:
+    """Do trials, several at once, and yield each as it ends.
+
+    Raises:
+        LlmError: The model cannot be asked.
+        TrialFaultError: Too many trials one after the other failed through no fault of a submission.
+    """
+    stopping, lock = threading.Event(), threading.Lock()
+    faults_in_a_row = 0
+
+    def do(item: tuple[_TeamRun, Trial]) -> tuple[_TeamRun, Trial, TrialRecord]:
+        nonlocal faults_in_a_row
+        run, trial = item
+        record = run.do(trial, stopping)
+        with lock:
+            faults_in_a_row = faults_in_a_row + 1 if record.cause else 0
+            if record.cause:
+                run.faults[trial] = record.reason or ""
+            if faults_in_a_row >= FAULTS_IN_A_ROW:
+                raise TrialFaultError(
+                    f"{run.team} with {model}: {faults_in_a_row} trials one after the other failed through no fault "
+                    f"of the submission, the last one {trial.letter}{trial.number}: {record.reason}. No other was "
+                    "begun. Look at the log of the model's server, then run again: what is finished is kept."
+                )
+        return run, trial, record
+
+    return map_in_threads(do, to_do, threads, stopping)
 
 
 def _faults_message(model: str, run: "_TeamRun") -> str:
@@ -226,30 +265,6 @@ def _faults_message(model: str, run: "_TeamRun") -> str:
     )
 
 
-def _check_unchanged(params: Params, model: str, root: Path) -> None:
-    """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
-
-    Raises:
-        InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
-    """
-    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
-    is_other = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
-    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
-    for team, submission in submissions.items():
-        folder = root / stage_dir("raw", model, team)
-        record = read_record(record_path(folder, team, trial))
-        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = SUBMISSIONS / team
-        elif is_other or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = Path(PARAMS_FILE)
-        else:
-            continue
-        raise InputsChangedError(
-            f"{changed}: changed while the trials of {team} with {model} ran, which were made from what was there "
-            f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
-        )
-
-
 class _TeamRun:
     """The trials of one team while they are done."""
 
@@ -258,7 +273,6 @@ class _TeamRun:
         self.team, self.log, self.observer = team.submission.team, log, observer
         self.faults: dict[Trial, str] = {}
         self.runner: Runner | None = None  # a sandbox or a package need be there only where a trial is to be done
-        self.contained = True
 
     def finished(self, trial: Trial) -> tuple[TrialRecord, bool] | None:
         """Return the record of a trial that need not be done, and whether it was replayed just now."""
@@ -281,103 +295,92 @@ class _TeamRun:
         return not isinstance(self.backend, RecordedModel) or self.backend.replays(record.call_outcomes)
 
     def do(self, trial: Trial, stopping: threading.Event) -> TrialRecord:
-        """Do a trial and write it."""
+        """Do a trial and write it; a sandbox that fails is a fault of this machine."""
         assert self.runner is not None  # noqa: S101 - opened before
         is_program = isinstance(self.task.submission.work, Program)
         if self.observer and is_program:
             self.observer.asking(trial, 0)
-        backend = TrialBackend(self.backend, self.log, self.team, trial, self.observer)
-        outcome = attempt(self.task, trial, self.runner, backend, contained=self.contained)
-        if outcome.run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
-            raise _StoppedError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
+        job, backend = self.task.job(trial), TrialBackend(self.backend, self.log, self.team, trial, self.observer)
+        try:
+            run = self.runner(job, backend)
+            cause = backend.cause if run.reason else None
+        except SandboxError as error:
+            run, cause = TrialRun(reason=str(error)), "machine"
+        if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
+            raise PcgevalError(f"{self.folder}: trial {trial.letter}{trial.number} was stopped. Run again to go on.")
         if self.observer:
-            self.observer.ended(trial, outcome.run.printed)
-        response, record = _response_and_record(self.task, trial, outcome)
+            self.observer.ended(trial, run.printed)
+        response = "" if run.reason else well_formed(run.response)
+        record = TrialRecord(
+            fingerprint=self.task.fingerprint(trial),
+            seed=job.seed,
+            model=job.model.name,
+            digest=job.digest,
+            exchanges=run.exchanges,
+            response_sha256=sha256_text(response),
+            reason=run.reason,
+            failures=tuple(backend.failures),
+            flags=run.flags,
+            contained=run.contained,
+            cause=cause,
+        )
         write_trial(self.folder, self.team, trial, response, record)
         return record
 
 
-class _Generation:
-    """The trials of all teams in turn: those of an earlier run and those still to do."""
+@contextmanager
+def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
+    """Yield a submission with a copy of its program as it is now; a prompt is in memory already.
 
-    def __init__(self, model: str, runs: Sequence[_TeamRun], params: Params, report: Report) -> None:
-        self.model = model
-        by_letter = [list(group) for _, group in groupby(trials(params), key=attrgetter("letter"))]
-        self.to_do = [(run, trial) for letter in by_letter for run in runs for trial in letter]
-        self.report = report
-        self.stopping = threading.Event()
-        self.lock = threading.Lock()
-        self.faults_in_a_row = 0
+    Args:
+        submission: The submission; messages go on to name its folder.
+        folder: Where the copy goes, readable to all and writable to nobody, and is removed at the end. It belongs to
+            the process that holds the lock of the model; what a killed run left in it is removed.
 
-    def report_finished(self) -> None:
-        """Report the trials that need not be done, and take them off the list."""
-        left = []
-        for run, trial in self.to_do:
-            if finished := run.finished(trial):
-                self.report(trial, *finished)
-            else:
-                left.append((run, trial))
-        self.to_do = left
-
-    def open_runners(self, stack: ExitStack, trust_programs: bool) -> list[PcgevalError]:
-        """Open what runs each submission that has trials to do; return why some cannot be run, and leave these out."""
-        errors: list[PcgevalError] = []
-        for run in dict.fromkeys(run for run, _ in self.to_do):
-            opening = opened_runner(run.task, trust_programs, keep_output=run.observer is not None)
-            try:
-                run.runner, run.contained = stack.enter_context(opening)
-            except PcgevalError as error:
-                errors.append(error)
-        self.to_do = [(run, trial) for run, trial in self.to_do if run.runner is not None]
-        return errors
-
-    def do_others(self, threads: int) -> None:
-        """Do the trials on the list, several at once, and report each as it ends.
-
-        Raises:
-            LlmError: The model cannot be asked.
-            TrialFaultError: Too many trials one after the other failed through no fault of a submission.
-        """
-        for trial, record in map_in_threads(self._do, self.to_do, threads, self.stopping):
-            self.report(trial, record, True)
-
-    def _do(self, item: tuple[_TeamRun, Trial]) -> tuple[Trial, TrialRecord]:
-        run, trial = item
-        record = run.do(trial, self.stopping)
-        with self.lock:
-            if record.cause is not None:
-                run.faults[trial] = record.reason or ""
-            self.faults_in_a_row = self.faults_in_a_row + 1 if record.cause else 0
-            if self.faults_in_a_row >= FAULTS_IN_A_ROW:
-                raise TrialFaultError(
-                    f"{run.team} with {self.model}: {self.faults_in_a_row} trials one after the other failed "
-                    f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
-                    "No other was begun. Look at the log of the model's server, then run again: what is finished is "
-                    "kept."
-                )
-        return trial, record
+    Raises:
+        FileError: A file cannot be copied.
+    """
+    program = submission.work
+    if not isinstance(program, Program):
+        yield submission
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        try:
+            for name in program.files():
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(program.folder / name, target, follow_symlinks=False)
+                target.chmod(0o444 | target.stat().st_mode & 0o111)
+        except OSError as error:
+            raise FileError(
+                f"{program.folder}: cannot be copied to {folder} ({error.strerror}). Make room on its disk, then run "
+                "again."
+            ) from error
+        yield replace(submission, work=replace(program, folder=folder, original=program.folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _response_and_record(task: GenerationTask, trial: Trial, made: Attempt) -> tuple[str, TrialRecord]:
-    run, job = made.run, task.job(trial)
-    response = "" if run.reason else well_formed(run.response)
-    record = TrialRecord(
-        fingerprint=task.fingerprint(trial),
-        seed=job.seed,
-        model=job.model.name,
-        digest=job.digest,
-        exchanges=run.exchanges,
-        response_sha256=sha256_bytes(response.encode("utf-8")),
-        reason=run.reason,
-        failures=made.failures,
-        flags=run.flags,
-        contained=made.contained,
-        cause=made.cause,
-    )
-    return response, record
+def _check_unchanged(params: Params, model: str, root: Path) -> None:
+    """Compare what the trials were made from with what is there now, as DVC records the hashes of that.
 
-
-def _files(team: TeamTrials, params: Params) -> Sequence[Path]:
-    """Return the files of a team's trials: the response and the record of each."""
-    records = [record_path(team.folder, team.submission.team, trial) for trial in trials(params)]
-    return [path.with_suffix(suffix) for path in records for suffix in (".txt", ".json")]
+    Raises:
+        InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
+    """
+    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
+    others = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
+    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
+    for team, submission in submissions.items():
+        folder = root / stage_dir("raw", model, team)
+        record = read_record(record_path(folder, team, trial))
+        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = SUBMISSIONS / team
+        elif others or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = Path(PARAMS_FILE)
+        else:
+            continue
+        raise InputsChangedError(
+            f"{changed}: changed while the trials of {team} with {model} ran, which were made from what was there "
+            f"before, and are kept in {folder}. Run again to do them with what is there now; or put the old back first."
+        )

@@ -1,61 +1,91 @@
 """Run one trial of a submission: send the prompt, or start the program and serve its calls."""
 
 import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pcgeval.core.files import derived_seed
-from pcgeval.core.params import Limits
-from pcgeval.core.trials import Exchange
-from pcgeval.core.untrusted import printable_line
-from pcgeval.generation.broker import Broker, TrialFailed
-from pcgeval.generation.pipe import LINE_BYTES, Pipe, PipeClosed, ProtocolViolation
-from pcgeval.generation.tasks import TrialJob, TrialRun
-from pcgeval.llm.protocol import Backend, CallError, Message
-from pcgeval.sandbox.sandbox import Sandbox, SandboxedProcess
+from pcgeval.core.layout import Trial
+from pcgeval.core.parallel import map_in_threads
+from pcgeval.core.params import Limits, Model
+from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
+from pcgeval.core.untrusted import printable_line, well_formed
+from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
+from pcgeval.generation.environments import interpreter_for
+from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
+from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
+from pcgeval.llm.recorded import RecordedModel
+from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
-from pcgeval.submissions.requirements import REQUIREMENTS
+from pcgeval.submissions.requirements import REQUIREMENTS, RequirementsError
 from pcgeval.submissions.sources import RANDOM, python_files, unseeded_random
 
-GUEST = Path(__file__).parent / "guest"  # the interface packages that the program imports
+GUEST = Path(__file__).parent / "guest"  # what a program sees of us
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
+STARTS = 8  # programs that are started at once to see whether they start
+START_SECONDS = 60.0  # in which a program asks the model for the first time, or answers
 
 
-class PromptRunner:
-    """Send the model a prompt."""
+@dataclass(frozen=True)
+class TrialRun:
+    """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
 
-    def __init__(self, prompt: Prompt, limits: Limits) -> None:
-        """Take the prompt, and the tokens and seconds that a trial may use."""
-        self._prompt, self._limits = prompt, limits
-
-    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
-        """Return the model's reply as the response; a call that fails is a failed trial.
-
-        The time is checked before the call, as with programs: it is the first, so that its reply counts if it ends.
-        """
-        request = job.request(Message("user", self._prompt.for_letter(job.trial.letter)))
-        seconds = self._limits.seconds + self._limits.call_seconds
-        try:
-            reply = backend.chat(request, seconds)
-        except CallError as error:
-            return TrialRun("", (), (), str(error))
-        reason = None
-        if (used := reply.prompt_tokens + reply.output_tokens) > self._limits.tokens:
-            reason = f"used {used} tokens; the limit is {self._limits.tokens}"
-        elif reply.seconds > seconds:  # when the model was really asked
-            reason = self._limits.overtime
-        return TrialRun(reply.text, (Exchange(request.key, reply),), (), reason)
+    response: str = ""
+    exchanges: tuple[Exchange, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    reason: str | None = None
+    contained: bool = True  # False for a program that ran without a sandbox
+    printed: str = ""  # by the program, as far as it is kept: a stranger's text
 
 
-class RefusedProgram:
-    """Fail every trial of a program that cannot be started."""
+Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
 
-    def __init__(self, reason: str) -> None:
-        """Take the reason."""
-        self._reason = printable_line(reason)
 
-    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:  # noqa: ARG002
-        """Return the reason."""
-        return TrialRun("", (), (), self._reason)
+@contextmanager
+def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool = False) -> Iterator[Runner]:
+    """Yield what runs the trials of a submission, from several threads at once.
+
+    Args:
+        task: The submission and its limits.
+        trust_programs: Run a program without a sandbox where there is none.
+        keep_output: Return what a program prints with each trial; then it also gets a moment to end by itself.
+
+    Raises:
+        InstallError: The packages of a program cannot be installed now, through no fault of the program.
+        SandboxError: There is no sandbox for a program.
+    """
+    work, limits = task.submission.work, task.limits
+    if isinstance(work, Prompt):
+        yield partial(_run_prompt, work, limits)
+        return
+    try:
+        interpreter = interpreter_for(work.folder, work.original)
+    except RequirementsError as error:
+        refused = TrialRun(reason=printable_line(str(error)))
+        yield lambda *_: refused
+        return
+    with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
+        yield ProgramRunner(work, sandbox, limits, interpreter, keep_output=keep_output).run_trial
+
+
+def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend) -> TrialRun:
+    """Send the prompt; the reply to this first and only call counts if it ends, as with programs."""
+    request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
+    seconds = limits.seconds + limits.call_seconds
+    try:
+        reply = backend.chat(request, seconds)
+    except CallError as error:
+        return TrialRun(reason=str(error))
+    reason = None
+    if (used := reply.prompt_tokens + reply.output_tokens) > limits.tokens:
+        reason = f"used {used} tokens; the limit is {limits.tokens}"
+    elif reply.seconds > seconds:  # when the model was really asked
+        reason = limits.overtime
+    return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
 
 
 class ProgramRunner:
@@ -64,15 +94,7 @@ class ProgramRunner:
     def __init__(
         self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
     ) -> None:
-        """Look through the program's files.
-
-        Args:
-            program: Its folder and the file that starts it.
-            sandbox: Where its processes are started.
-            limits: The tokens and seconds that a trial may use.
-            interpreter: The Python that has what the program requires.
-            keep_output: Return what it prints with each trial; then it also gets a moment to end by itself.
-        """
+        """Look through the program's files; `interpreter` is the Python that has what the program requires."""
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(list(python_files(program.folder, RANDOM)))
@@ -89,23 +111,25 @@ class ProgramRunner:
             broker = Broker(job, backend, self._limits, pipe)
             process = self._start(job, pipe)
             try:
-                response, reason = _serve(process, broker, pipe)
-                if self._keep_output:
-                    process.output(SETTLING_SECONDS)
+                pipe.close_guest_end()
+                response, reason = _serve(process, broker)
+                self._printed(process)  # it has a moment to end by itself
             finally:
                 process.kill()
-            printed = process.output(SETTLING_SECONDS) if self._keep_output else ""
-        return TrialRun(response, broker.exchanges, (*self._flags, *broker.flags), reason, printed)
+            printed = self._printed(process)
+        flags = (*self._flags, *broker.flags)
+        return TrialRun(response, broker.exchanges, flags, reason, self._sandbox.contained, printed)
+
+    def _printed(self, process: SandboxedProcess) -> str:
+        return process.output(SETTLING_SECONDS) if self._keep_output else ""
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
-        calls, replies = pipe.guest_ends
         trial = {
             "letter": job.trial.letter,
             "number": job.trial.number,
             "model": job.model.name,
             "chance": derived_seed(job.seed, "chance"),
-            "calls": calls,
-            "replies": replies,
+            "pipe": pipe.guest_end,
             "line_bytes": LINE_BYTES,
         }
         # what is printed is not held back by a program that is going to be killed
@@ -114,27 +138,122 @@ class ProgramRunner:
             self._command,
             folder=self._program.folder,
             readable=(GUEST,),
-            descriptors=pipe.guest_ends,
+            descriptors=(pipe.guest_end,),
             environment={"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial), **unbuffered},
         )
 
 
-def _serve(process: SandboxedProcess, broker: Broker, pipe: Pipe) -> tuple[str, str | None]:
-    """Return the response, or an empty one and the reason."""
+def _serve(process: SandboxedProcess, broker: Broker) -> tuple[str, str | None]:
+    """Return the response, or an empty one and the reason: the limit, where one was reached."""
     try:
-        pipe.close_guest_ends()
         return broker.serve(), None
     except TrialFailed as failure:
-        return "", str(failure)
-    except ProtocolViolation as failure:
-        return "", f"{broker.limit.why}; then it {failure}" if broker.limit else str(failure)
+        reason = str(failure)
     except PipeClosed:
-        status = process.wait(SETTLING_SECONDS)
-        if broker.limit:
-            return "", broker.limit.why
-        if status.reason:
-            return "", f"gave no answer: it {status.reason}"
-        last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
-        if last.startswith("ModuleNotFoundError"):
-            last = f"{last}; a package has to be named in {REQUIREMENTS}"
-        return "", printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
+        reason = _ending(process)
+    return "", broker.limit.why if broker.limit else reason
+
+
+def _ending(process: SandboxedProcess) -> str:
+    """Return why a program that closed its pipe gave no answer."""
+    status = process.wait(SETTLING_SECONDS)
+    if status.reason:
+        return f"gave no answer: it {status.reason}"
+    last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
+    if last.startswith("ModuleNotFoundError"):
+        last = f"{last}; a package has to be named in {REQUIREMENTS}"
+    return printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
+
+
+class TrialBackend:
+    """The way of one trial to its model: what was answered before is taken from the call log, all else is asked.
+
+    Attributes:
+        failures: The calls so far that the backend gave up.
+        cause: Whose fault the last of them was, if not the submission's.
+    """
+
+    def __init__(
+        self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
+    ) -> None:
+        """Wrap a model's backend; team and trial are noted with each call for a reader of the log."""
+        self._backend, self._log, self._team, self._trial = backend, log, team, trial
+        self._observer = observer
+        self._turns = 0
+        self.failures: list[FailedCall] = []
+        self.cause: FaultCause | None = None
+
+    def digest(self) -> str:
+        """Return the model's digest; see the backend."""
+        return self._backend.digest()
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        """Answer as the backend does, or did.
+
+        Raises:
+            CallError: The backend gives this call up.
+            LlmError: The backend cannot serve, or its reply cannot be kept.
+        """
+        self._turns += 1
+        if isinstance(self._backend, RecordedModel):
+            call = self._ask(request, timeout)
+        else:
+            call = self._log.answer(request.key, lambda seconds: self._ask(request, seconds), timeout)
+        if call.reply is None:
+            self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
+            self.cause = call.cause
+            raise CallError(call.reason)
+        return call.reply
+
+    def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:
+        if self._observer:
+            self._observer.asking(self._trial, self._turns)
+        reply, reason = None, None
+        cause: FaultCause | None = None
+        try:
+            reply = self._backend.chat(request, seconds)
+        except CallError as error:
+            reason = well_formed(str(error))
+            cause = "server" if isinstance(error, ServerFaultError) else None
+        return LoggedCall(
+            key=request.key,
+            reply=reply,
+            reason=reason,
+            cause=cause,
+            model=request.model,
+            team=self._team,
+            letter=self._trial.letter,
+            trial=self._trial.number,
+            turn=self._turns,
+        )
+
+
+def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
+    """Start every program as a trial does, several at once, until it asks the model or gives an answer.
+
+    Args:
+        programs: The programs by team; the packages that they require are installed.
+        sandbox: Where they are started.
+        letter: The trial's letter.
+
+    Yields:
+        A team, and why its program did not come that far; None if it did.
+
+    Raises:
+        SandboxError: The sandbox could not be set up.
+    """
+    limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
+    job = TrialJob(Trial(letter, 1), Model(backend="recorded", name="none"), "0" * 64, 0)
+    model = RecordedModel([], job.digest, "no recording")
+
+    def start(team: str) -> tuple[str, str | None]:
+        program = programs[team]
+        try:
+            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model)
+        except LlmError:  # it asked the model, and that is all that was wanted of it
+            return team, None
+        if run.reason == limits.overtime:
+            return team, f"neither asked the model nor gave an answer within {START_SECONDS:g} s"
+        return team, run.reason
+
+    yield from map_in_threads(start, list(programs), STARTS)

@@ -4,18 +4,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pcgeval.core.files import read_text, sha256_bytes
+from pcgeval.core.files import read_text, sha256_file
 from pcgeval.core.layout import Trial
-from pcgeval.core.stage_files import read_stage_file
-from pcgeval.core.trials import (
-    MAX_RECORD_BYTES,
-    SuppliedBlocks,
-    TrialRecord,
-    TrialSummary,
-    parse_record,
-    record_path,
-    write_summaries,
-)
+from pcgeval.core.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
 from pcgeval.levels.calls import read_calls
 from pcgeval.levels.extraction import extract_code
 from pcgeval.submissions.load import Program, Prompt, Submission
@@ -38,12 +29,21 @@ def summarise_trials(path: Path, folder: Path, submission: Submission, trials: I
     """
     summaries = []
     for trial in trials:
-        place = record_path(folder, submission.team, trial)
-        content = read_stage_file(place, MAX_RECORD_BYTES)
-        record, response = parse_record(place, content), read_text(place.with_suffix(".txt"))
-        usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
-        summaries.append(TrialSummary(trial.letter, trial.number, sha256_bytes(content), record.reason, usage))
+        record = read_record(record_path(folder, submission.team, trial))
+        summaries.append(trial_summary(folder, submission, trial, record))
     write_summaries(path, summaries)
+
+
+def trial_summary(folder: Path, submission: Submission, trial: Trial, record: TrialRecord) -> TrialSummary:
+    """Summarise a trial, of which record and response lie in a raw folder.
+
+    Raises:
+        FileError: The response is missing.
+    """
+    path = record_path(folder, submission.team, trial)
+    response = read_text(path.with_suffix(".txt"))
+    usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
+    return TrialSummary(trial.letter, trial.number, sha256_file(path), record.reason, usage)
 
 
 def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: TrialRecord) -> SuppliedBlocks:

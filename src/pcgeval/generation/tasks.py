@@ -9,7 +9,7 @@ from typing import Protocol
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
 from pcgeval.core.layout import Trial, trials
 from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.trials import Exchange, Flag, read_record, record_path
+from pcgeval.core.trials import read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -32,22 +32,11 @@ class TrialJob:
 
         Args:
             messages: The conversation.
-            repetition: How often the trial asked the very same before; each time has a seed of its own.
+            repetition: How often the trial asked the very same before; each time has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
         return ChatRequest(self.model.name, self.digest, messages, options)
-
-
-@dataclass(frozen=True)
-class TrialRun:
-    """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
-
-    response: str
-    exchanges: tuple[Exchange, ...]
-    flags: tuple[Flag, ...]
-    reason: str | None
-    printed: str = ""  # by the program, as far as it is kept: a stranger's text
 
 
 class TrialObserver(Protocol):
@@ -71,8 +60,8 @@ class GenerationTask:
     master_seed: int
 
     def job(self, trial: Trial) -> TrialJob:
-        """Return one trial of the task."""
-        return TrialJob(trial, self.model, self.digest, trial_seed(self.master_seed, trial))
+        """Return one trial of the task; its seed is the same for all teams and models, so that luck is shared."""
+        return TrialJob(trial, self.model, self.digest, derived_seed(self.master_seed, trial.letter, trial.number))
 
     def request(self, trial: Trial) -> ChatRequest:
         """Return the one request of a prompt submission's trial."""
@@ -126,16 +115,6 @@ def stale_records(params: Params, model: str, submission: Submission, folder: Pa
         FileError: A record is not what the stage writes.
     """
     fingerprint = present_fingerprint(params, model, submission)
-    stale = []
-    for trial in trials(params):
-        path = record_path(folder, submission.team, trial)
-        if path.exists():
-            record = read_record(path)
-            if fingerprint(trial, record.digest) != record.fingerprint:
-                stale.append(trial)
-    return stale
-
-
-def trial_seed(master_seed: int, trial: Trial) -> int:
-    """Derive a trial's seed, in [0, 2**31); it is the same for all teams and models, so that luck is shared."""
-    return derived_seed(master_seed, trial.letter, trial.number)
+    paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}
+    records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
+    return [trial for trial, record in records.items() if fingerprint(trial, record.digest) != record.fingerprint]

@@ -1,17 +1,17 @@
-"""Replace tqdm, which the official package brings along: nobody sees a program's progress bars."""
+"""Replace tqdm, which the official package brings along: nobody sees a program's progress bars."""  # noqa: INP001
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 __all__ = ["tqdm", "trange"]
+sys.modules["tqdm.auto"] = sys.modules[__name__]  # the name by which notebooks import it
 
 
-class tqdm:  # noqa: N801 - its name
+class tqdm(AbstractContextManager[Any]):  # noqa: N801 - its name
     """An iterable that passes the items on; every other method of a progress bar does nothing."""
 
     def __init__(self, iterable: Any = None, *_: object, **__: object) -> None:
@@ -19,22 +19,15 @@ class tqdm:  # noqa: N801 - its name
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the items."""
         return iter(self.iterable)
 
     def __len__(self) -> int:
-        """Return how many items there are."""
         return len(self.iterable)
 
-    def __enter__(self) -> tqdm:  # noqa: PYI034 - typing.Self is younger than Python 3.9
-        """Return itself."""
-        return self
-
     def __exit__(self, *_: object) -> None:
-        """Have nothing to close."""
+        pass
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method that does nothing."""
         if name.startswith("_"):
             raise AttributeError(name)
         return lambda *_, **__: None

@@ -1,9 +1,13 @@
 """Replace the openai package where a program imports it without naming it in a requirements.txt.
 
 Programs of the competition ask the model through the interface; an openai client can be made here, but not used.
-"""
+"""  # noqa: INP001
 
 from __future__ import annotations
+
+import sys
+
+sys.modules["openai.types"] = sys.modules["openai.types.chat"] = sys.modules[__name__]
 
 
 class OpenAIError(Exception):
@@ -17,7 +21,6 @@ class OpenAI:
         """Take any settings."""
 
     def __getattr__(self, name: str) -> object:
-        """Refuse to be used."""
         raise OpenAIError(
             f"{type(self).__name__}.{name}: programs ask the model with chat_with_llm or chat_with_chatgpt"
         )
@@ -27,8 +30,8 @@ class AsyncOpenAI(OpenAI):
     """The same for programs that wait."""
 
 
-def __getattr__(name: str) -> type[OpenAIError]:
-    """Return an exception for any name that ends as one: a program may want to catch it."""
-    if name.endswith("Error"):
-        return type(name, (OpenAIError,), {})
+def __getattr__(name: str) -> type:
+    """Return an exception for a name that ends as one, and a class of dicts, as messages are, for any other class."""
+    if name[:1].isupper():
+        return type(name, (OpenAIError if name.endswith("Error") else dict,), {})
     raise AttributeError(f"the openai package is not installed, and its stand-in has no {name}")

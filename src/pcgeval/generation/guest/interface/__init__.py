@@ -1,1 +1,0 @@
-"""Offer the competition's interface under each of its names."""

@@ -1,1 +1,0 @@
-"""Define the context and the base class of trials."""

@@ -1,0 +1,308 @@
+"""The competition's interface as a program sees it, and the pipe over which the program asks the model and answers.
+
+What the official package does in the program's process happens in the broker's here: the model is asked, tokens and
+seconds are counted and the answer is kept where the program cannot reach. The pipe carries one JSON message a line.
+
+`PCGEVAL_TRIAL` in the environment says which trial is run and which descriptor the pipe has. It is taken out of the
+environment, so that Python processes which the program starts do not take themselves for it.
+"""  # noqa: INP001 - found through PYTHONPATH, as all here
+
+from __future__ import annotations
+
+import _random
+import gc
+import json
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from hashlib import sha256
+from inspect import signature
+from pathlib import Path
+from threading import Lock
+from time import perf_counter
+from traceback import format_exception_only, walk_tb
+from typing import Any
+
+__all__ = ["TrialContext", "TrialLoop", "chat_with_chatgpt", "chat_with_llm", "log", "run_evaluation"]
+
+BASE_URL = "http://localhost/v1"  # nobody answers there
+THIS_MACHINE = {"localhost", "127.0.0.1", "[::1]", "0.0.0.0"}  # noqa: S104 - compared, not bound
+MAX_CONTACTS = 20  # that the broker is told of
+_ADDRESS = re.compile(r"https?://(?:[^/@]*@)?(\[[^]]*\]|[^:/?#<>]+)", re.IGNORECASE)
+_REFUSALS = {"TimeoutError": TimeoutError, "ValueError": ValueError}
+
+# the modules of the competition's packages, all of which are this one
+competition = models = trial_context = trial_loop = utils = sys.modules[__name__]
+
+_folder = Path.cwd()
+_trial: dict[str, Any] | None = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
+if _trial is not None:
+    _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
+_asking = Lock()
+_contacts: set[str] = set()
+_started: list[str] = []
+
+
+class TrialContext:
+    """One trial. Its counters are for the program to plan with; those that count are kept outside its process."""
+
+    def __init__(
+        self,
+        team_name: str,
+        character: str,
+        trial_number: int,
+        log_file_path: Path,
+        model_name: str | None = None,
+        local_model_base_url: str | None = None,
+    ) -> None:
+        """Start the program's clock and counters."""
+        self._team_name, self._character, self._trial_number = team_name, character, trial_number
+        self._log_file_path = log_file_path
+        self._model_name, self._local_model_base_url = model_name, local_model_base_url
+        self._start_time = perf_counter()
+        self._prompt_token_count = self._output_token_count = 0
+
+    def get_team_name(self) -> str:
+        """Return the name that the program gave itself."""
+        return self._team_name
+
+    def get_character(self) -> str:
+        """Return the letter that is asked for."""
+        return self._character
+
+    def get_trial_number(self) -> int:
+        """Return the number of the trial, from 1."""
+        return self._trial_number
+
+    def get_start_time(self) -> float:
+        """Return when the trial started, in seconds on the clock of time.perf_counter."""
+        return self._start_time
+
+    def get_log_file_path(self) -> Path:
+        """Return a file that the program may append to; it vanishes with the trial."""
+        return self._log_file_path
+
+    def get_output_folder_path(self) -> Path:
+        """Return a folder that the program may write to; it vanishes with the trial."""
+        return _scratch_folder(self._team_name) / "raw" / str(self._character)
+
+    def get_output_file_path(self) -> Path:
+        """Return the name that the official package writes the answer to; here the broker takes it."""
+        name = _scratch_folder(self._team_name).name
+        return self.get_output_folder_path() / f"{name}_{self._character}_{self._trial_number}.txt"
+
+    def add_prompt_token_count(self, count: int) -> None:
+        """Count tokens of a prompt."""
+        self._prompt_token_count += count
+
+    def add_output_token_count(self, count: int) -> None:
+        """Count tokens of a reply."""
+        self._output_token_count += count
+
+    def get_total_token_count(self) -> int:
+        """Return the tokens of all prompts and replies so far."""
+        return self._prompt_token_count + self._output_token_count
+
+    def get_model_name(self) -> str | None:
+        """Return the name of the model that answers."""
+        return self._model_name
+
+    def get_local_model_base_url(self) -> str | None:
+        """Return an address at which nobody answers: the model is reached through the interface alone."""
+        return self._local_model_base_url
+
+    def __str__(self) -> str:
+        return f"TrialContext({', '.join(f'{name[1:]}={value}' for name, value in vars(self).items())})"
+
+
+class TrialLoop(ABC):
+    """The base class of a program that makes one level."""
+
+    @staticmethod
+    @abstractmethod
+    def run(ctx: TrialContext, target_character: str) -> str:
+        """Return the answer of one trial: text with a code block of drop_block calls for the character."""
+
+
+def run_evaluation(
+    team_name: str,
+    fn: Any,
+    num_trials: int = 10,  # noqa: ARG001
+    characters: Sequence[str] | None = None,  # noqa: ARG001
+    model_name: str | None = None,  # noqa: ARG001
+    local_model_base_url: str | None = None,
+) -> None:
+    """Run the one trial that this process is for, whatever number, letters, model and address the program names.
+
+    Args:
+        team_name: The program's name for itself; its files go by it.
+        fn: A subclass of TrialLoop, or an instance of one.
+        num_trials: Not used.
+        characters: Not used.
+        model_name: Not used.
+        local_model_base_url: Not used; the broker is told if it is not this machine.
+    """
+    _tell_address(local_model_base_url)
+    if _started:  # a program may evaluate several loops; the first is its entry
+        return
+    _started.append(team_name)
+    try:
+        context = _context(team_name)
+        run = _runnable(fn)
+        _renew_generators(_own_trial()["chance"])
+        answer = run(context, context.get_character())
+        if isinstance(answer, str):
+            _send({"op": "answer", "text": answer})
+        else:
+            _tell_failure(f"returned {_kind(answer)} from TrialLoop.run instead of a text")
+    except BaseException as error:
+        _tell_failure(_description(error))
+        raise
+
+
+def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[str]:
+    """Ask the model.
+
+    Args:
+        ctx: The trial.
+        messages: The conversation, a list of dicts with `role` and `content`.
+        n: How many replies are wanted.
+
+    Returns:
+        The `n` replies. Each reply to the same conversation has another seed, which follows from the trial's.
+
+    Raises:
+        TimeoutError: The trial's seconds are used up.
+        ValueError: The trial's tokens are used up, or the conversation is none.
+    """
+    with _asking:  # each of several threads gets the reply to its call
+        _send({"op": "chat", "messages": messages, "n": n})
+        line = _replies.readline()
+    if not line.endswith(b"\n"):
+        raise ConnectionError("pcgeval has ended this trial")
+    reply = json.loads(line)
+    ctx.add_prompt_token_count(reply["prompt_tokens"])
+    ctx.add_output_token_count(reply["output_tokens"])
+    if "refused" in reply:
+        raise _REFUSALS[reply["refused"]](reply["why"])
+    texts: list[str] = reply["texts"]
+    return texts
+
+
+chat_with_chatgpt = chat_with_llm  # the first generation's name
+
+
+def log(log_path: str | Path, message: object) -> None:
+    """Append a line with the time to a log file."""
+    with Path(log_path).open("a", encoding="utf-8") as file:
+        file.write(f"[{datetime.now():%Y-%m-%d %H:%M:%S}] {message}\n")  # noqa: DTZ005 - as the official package
+
+
+def tell_contact(text: str) -> None:
+    """Report that the program tried to reach another machine; each is reported once."""
+    if _trial is not None and text not in _contacts and len(_contacts) < MAX_CONTACTS:
+        _contacts.add(text)
+        _send({"op": "contact", "text": text[:300]})
+
+
+def _tell_address(url: object) -> None:
+    address = _ADDRESS.match(url[:1000]) if isinstance(url, str) else None
+    if address and address[1].lower() not in THIS_MACHINE:
+        tell_contact(f"gave run_evaluation the address of {address[1]}, which was not used")
+
+
+def _tell_failure(reason: str) -> None:
+    _send({"op": "failure", "text": reason})
+
+
+def _send(message: dict[str, object]) -> None:
+    line = json.dumps(message, default=_plain).encode() + b"\n"
+    limit = _own_trial()["line_bytes"]
+    if len(line) > limit:
+        what = "a conversation" if message["op"] == "chat" else "an answer"
+        raise ValueError(f"{what} of {len(line)} bytes is over the limit of {limit}")
+    _calls.write(line)
+    _calls.flush()
+
+
+def _plain(value: Any) -> object:
+    """Return a message object, such as the openai package has, as JSON values."""
+    if hasattr(value, "model_dump"):
+        plain: object = value.model_dump(exclude_none=True)
+        return plain
+    raise TypeError(f"a conversation consists of dicts and texts; this one has a {type(value).__name__}")
+
+
+def _own_trial() -> dict[str, Any]:
+    if _trial is None:
+        raise RuntimeError("the competition's packages work only where pcgeval runs the program: `pcgeval try PROGRAM`")
+    return _trial
+
+
+def _context(team_name: str) -> TrialContext:
+    trial, folder = _own_trial(), _scratch_folder(team_name)
+    log_file = folder.parent / "logs" / f"{folder.name}_raw.log"
+    context = TrialContext(team_name, trial["letter"], trial["number"], log_file, trial["model"], BASE_URL)
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    context.get_output_folder_path().mkdir(parents=True, exist_ok=True)
+    log_file.touch()
+    return context
+
+
+def _scratch_folder(team_name: str) -> Path:
+    """Return the team's folder where writing is allowed, under a name that cannot lead out of it."""
+    name = re.sub(r"[^\w.-]", "_", str(team_name)[:64]).lstrip(".")
+    return Path(os.environ.get("TMPDIR") or "/tmp", name or "team")  # noqa: S108 - in the sandbox, the program's alone
+
+
+def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
+    """Return the function to call: `run` of what was given, or of an instance of it if it takes `self`, too."""
+    parameters = signature(fn.run).parameters.values()
+    required = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    run: Callable[[TrialContext, str], object] = fn().run if required > len(("ctx", "letter")) else fn.run
+    return run
+
+
+def _renew_generators(chance: int) -> None:
+    """Let the generators of random numbers that are there go on in another place in each trial.
+
+    Officially one process runs all trials one after the other, so that what was seeded before the first goes on from
+    trial to trial. Here each trial has a process. What a program seeds in `run` itself is the same in each trial, there
+    as here.
+    """
+    numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
+    if numpy is None and "random" not in sys.modules:
+        return
+    for generator in gc.get_objects():
+        kind = type(generator)
+        if issubclass(kind, _random.Random):
+            _random.Random.seed(generator, _renewed(_random.Random.getrandbits(generator, 64), chance))
+            if "gauss_next" in getattr(generator, "__dict__", ()):
+                generator.gauss_next = None
+        elif numpy is not None and issubclass(kind, numpy) and kind.__module__.startswith("numpy."):
+            generator.state = kind(_renewed(generator.random_raw(), chance)).state
+
+
+def _renewed(drawn: int, chance: int) -> int:
+    return int.from_bytes(sha256(f"{drawn}/{chance}".encode()).digest()[:8], "big")
+
+
+def _kind(answer: object) -> str:
+    name = type(answer).__name__
+    if name == "coroutine":
+        answer.close()  # type: ignore[attr-defined]
+        return "a coroutine (run must not be async)"
+    return "nothing" if answer is None else f"a value of type {name}"
+
+
+def _description(error: BaseException) -> str:
+    """Return the last line that Python would print, and the last line of the program's code that ran."""
+    if isinstance(error, SystemExit):
+        return "called sys.exit before it gave an answer" + (f": {error.code}" if error.code else "")
+    places = [(Path(frame.f_code.co_filename).absolute(), line) for frame, line in walk_tb(error.__traceback__)]
+    shown = [f" ({path.relative_to(_folder)}:{line})" for path, line in places if path.is_relative_to(_folder)]
+    lines = "".join(format_exception_only(error)).strip().splitlines()
+    return (lines[-1][:250] if lines else type(error).__name__) + "".join(shown[-1:])

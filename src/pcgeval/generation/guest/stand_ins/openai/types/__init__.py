@@ -1,1 +1,0 @@
-"""Offer types of the openai package that programs annotate with."""
