@@ -38,23 +38,23 @@ class TrialShare:
 
 def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
     """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
-    of_model = next(each for each in scores.models if each.model == model)
-    weight = next(each for each in of_model.weights if each.letter == letter)
-    prompt = next(each for each in of_model.prompts if each.team == team)
-    of_letter = next(each for each in prompt.letters if each.letter == letter)
-    of_trial = next(each for each in of_letter.trials if each.trial == trial)
+    scored = next(each for each in scores.models if each.model == model)
+    weight = next(each for each in scored.weights if each.letter == letter)
+    prompt = next(each for each in scored.prompts if each.team == team)
+    letter_score = next(each for each in prompt.letters if each.letter == letter)
+    trial_score = next(each for each in letter_score.trials if each.trial == trial)
     total = next(each for each in scores.totals if each.team == team)
-    trials = len(of_letter.trials)
+    trials = len(letter_score.trials)
     with exact_arithmetic():
-        share = divide(divide(of_trial.score, trials) * of_letter.diversity, len(prompt.letters))
+        share = divide(divide(trial_score.score, trials) * letter_score.diversity, len(prompt.letters))
         return TrialShare(
             model=model,
             weight=weight,
-            trial=of_trial,
-            letter=of_letter,
-            mean=divide(sum((each.score for each in of_letter.trials), ZERO), trials),
+            trial=trial_score,
+            letter=letter_score,
+            mean=divide(sum((each.score for each in letter_score.trials), ZERO), trials),
             prompt=prompt,
-            prompts={each.model: found.score for each in scores.models for found in each.prompts if found.team == team},
+            prompts={each.model: other.score for each in scores.models for other in each.prompts if other.team == team},
             total=total,
             all_totals=sum((each.total for each in scores.totals), ZERO),
             teams=len(scores.totals),
