@@ -1,5 +1,6 @@
 """The formulas against a slow literal version in fractions, and what must not change them."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -122,6 +123,17 @@ def made_by(engine="pymunk", classifier="vit"):
 def test_what_cannot_meet_in_one_ranking_is_refused(models, complaint):
     with pytest.raises(PcgevalError, match=complaint):
         score(CompetitionResults(models), RULES)
+
+
+@pytest.mark.parametrize("missing", ["stability", "similarity", "diversity"])
+def test_a_letter_that_lacks_a_file_is_0_in_every_column_and_still_counts_in_the_weights(missing):
+    model = score(
+        one_team(replace(measured({1: 1.0}, {1: 0.5}, 0.5), **{missing: None})), ScoringRules("AB", 1)
+    ).models[0]
+    letter, weight = model.prompts[0].letters[0], model.weights[0]
+    assert {letter.mean_stability, letter.mean_similarity, letter.diversity, letter.score} == {0}
+    assert (weight.stability == 1) == (missing == "stability")
+    assert (weight.similarity == 1) == (missing == "similarity")
 
 
 def test_unequal_file_counts_stop_only_the_script():

@@ -196,7 +196,7 @@ def test_refuses_a_missing_file_also_with_pickled_weights_beside_it(name, copy):
 
     torch.save({}, copy / "pytorch_model.bin")
     (copy / name).unlink()
-    with pytest.raises(PcgevalError, match=name):
+    with pytest.raises(PcgevalError, match=f"{name}: is missing"):
         Classifier.load(copy)
 
 
