@@ -176,38 +176,6 @@ def test_a_damaged_simulation_is_named_with_the_remedy(root):
         run(root)
 
 
-def test_only_what_changed_is_written_again_and_what_left_is_removed(root):
-    write_text(root / DATA / "images" / "m" / TEAM / "Z" / "old.png", "")
-    put(root, LEVELS, "leavers")
-    run(root, small_params("ABC", 10, teams=(TEAM, "leavers")))
-    assert (root / replays_file("m", "leavers")).exists()
-    run(root)
-    left = [path for output in OUTPUTS for path in (root / DATA / output).rglob("*")]
-    assert not [path for path in left if "leavers" in path.as_posix() or path.name in {"Z", "old.png"}]
-    before = {name: file_states(root / DATA / name) for name in OUTPUTS}
-    run(root)
-    assert {name: file_states(root / DATA / name) for name in OUTPUTS} == before
-    put(root, {FIRST: dropped([("b31", 7)])})
-    run(root)
-    changed = {
-        name
-        for output in OUTPUTS
-        for name, state in file_states(root / DATA / output).items()
-        if state != before[output].get(name)
-    }
-    names = ("A.json", "simulations.json", "trials.json", f"A/{TEAM}_A_1.png")
-    assert changed == {f"m/{TEAM}/{name}" for name in names}
-
-
-def test_without_levels_nothing_is_removed(root):
-    run(root)
-    before = outputs(root)
-    shutil.rmtree(root / DATA / "levels")
-    with pytest.raises(FileError, match=r"data/levels: is missing\. Run `dvc repro`"):
-        run(root)
-    assert outputs(root) == before
-
-
 def test_a_level_too_large_or_a_heap_fails_and_one_that_this_machine_cannot_read_stops_the_stage(root):
     put(root, {FIRST: " " * (stage.MAX_BYTES + 1), SECOND: level(*[("RectSmall", 0, 0, 0)] * 300)})
     outcomes = run(root)

@@ -51,12 +51,9 @@ def changed_parts(root, before, params=PARAMS):
     ("name", "part"),
     [
         ("data/submissions/builders/prompt.txt", "submissions"),
-        ("data/submissions/cheats/submission.yaml", "submissions"),
         (RECORDING, "recordings"),
         ("data/raw/small/builders/I/builders_I_1.txt", "trials"),
-        ("data/raw/large/builders/I/builders_I_1.json", "trials"),
         ("data/stability/small/builders/simulations.json", "measurements"),
-        ("data/stability/small/builders/trials.json", "measurements"),
         ("data/similarity/large/zero-shot/T.json", "measurements"),
         ("data/diversity/small/cheats/I.json", "measurements"),
         ("data/classifier/model.safetensors", "classifier"),

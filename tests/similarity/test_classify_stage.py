@@ -9,7 +9,7 @@ from importlib.metadata import version
 import numpy as np
 import pytest
 from classifiers_for_tests import save_vit
-from params_for_tests import contents, file_states, small_params
+from params_for_tests import contents, small_params
 from PIL import Image
 from soak import SOAK
 
@@ -113,6 +113,9 @@ def test_one_picture_is_inferred_once_and_neither_cache_nor_batch_changes_a_byte
     shutil.rmtree(folders.cache)
     assert folders.run(batch=5) == first
     assert sum(inferred) == 10
+    with pytest.raises(PcgevalError, match="no-such-classifier"):
+        folders.run(model="data/no-such-classifier")
+    assert contents(folders.root / SIMILARITY) == first
 
 
 def test_another_classifier_precision_package_or_code_shares_nothing(predicted, inferred, tmp_path, monkeypatch):
@@ -141,22 +144,6 @@ def test_damaged_cache_entries_are_made_again(predicted, inferred):
         entry.write_bytes(damage)
     assert predicted.run() == before
     assert sum(inferred) == 5
-
-
-def test_only_what_changed_is_written_again_and_what_left_is_removed(predicted):
-    predicted.picture(TRIALS[0], 1, "leavers", "n")
-    predicted.run((TEAM, "leavers"), ("m", "n"))
-    assert len(contents(predicted.root / DATA / "similarity")) == 12
-    written = predicted.run()
-    left = [path.relative_to(predicted.root) for path in (predicted.root / DATA / "similarity").rglob("*")]
-    assert sorted(left) == [SIMILARITY.parent, SIMILARITY, *(SIMILARITY / name for name in sorted(written))]
-    before = file_states(predicted.root / SIMILARITY)
-    predicted.run()
-    assert file_states(predicted.root / SIMILARITY) == before
-    predicted.picture(TRIALS[5], 7)
-    predicted.run()
-    after = file_states(predicted.root / SIMILARITY)
-    assert [name for name in after if after[name] != before[name]] == ["B.json"]
 
 
 def png(width, height, pixels):
@@ -212,13 +199,3 @@ def test_a_trial_without_a_picture_has_no_entry(predicted):
     shutil.rmtree(predicted.images)
     empty = {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
     assert json.loads(predicted.run()["B.json"]) == empty
-
-
-def test_without_classifier_or_pictures_nothing_is_removed(predicted):
-    before = predicted.run()
-    with pytest.raises(PcgevalError, match="no-such-classifier"):
-        predicted.run(model="data/no-such-classifier")
-    shutil.rmtree(predicted.root / DATA / "images")
-    with pytest.raises(PcgevalError, match=r"data/images: is missing\. Run `dvc repro`"):
-        predicted.run()
-    assert contents(predicted.root / SIMILARITY) == before

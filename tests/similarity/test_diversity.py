@@ -3,8 +3,6 @@
 import gzip
 import json
 import math
-import shutil
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from params_for_tests import contents, file_states, small_params
+from params_for_tests import contents, small_params
 
 from pcgeval import PcgevalError, diversity
 from pcgeval.core.files import write_text
@@ -167,30 +165,3 @@ def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
         run_stage(tmp_path, value, kind="cls" if "one length" in complaint else "softmax")
     assert str(tmp_path / "data/similarity/m/t/A.json") in str(caught.value)
     assert not contents(tmp_path / DATA / "diversity")
-
-
-def test_a_missing_file_is_refused_and_nothing_is_removed(tmp_path):
-    run_stage(tmp_path, similarity_file(ONE, TWO))
-    before = contents(tmp_path / DATA / "diversity")
-    (tmp_path / "data/similarity/m/t/A.json").unlink()
-    with pytest.raises(PcgevalError, match=r"A\.json: is missing"):
-        diversity_stage(small_params("A", teams=("t",)), tmp_path)
-    shutil.rmtree(tmp_path / "data/similarity")
-    with pytest.raises(PcgevalError, match="data/similarity: is missing"):
-        diversity_stage(small_params("A", teams=("t",)), tmp_path)
-    assert contents(tmp_path / DATA / "diversity") == before
-
-
-def test_all_models_and_teams_are_done_only_what_changed_is_written_and_who_left_is_removed(tmp_path):
-    everybody = small_params("AB", teams=("t", "leavers"), models=("m", "n"))
-    for model, team, letter in product("mn", everybody.teams, "AB"):
-        put(tmp_path, similarity_file(ONE, TWO), model, team, letter)
-    diversity_stage(everybody, tmp_path)
-    before = file_states(tmp_path / DATA / "diversity")
-    assert len(before) == 8
-    put(tmp_path, similarity_file(ONE), letter="B")
-    diversity_stage(everybody, tmp_path)
-    after = file_states(tmp_path / DATA / "diversity")
-    assert [name for name in after if after[name] != before[name]] == ["m/t/B.json"]
-    diversity_stage(small_params("A", teams=("t",)), tmp_path)
-    assert [path.name for path in sorted((tmp_path / DATA / "diversity").rglob("*"))] == ["m", "t", "A.json"]
