@@ -33,7 +33,7 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
     y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
     which nothing moves ends the search, and one that cannot become the best ends early; of equal trials the first is
-    kept. `physics.starts` more trials, each with a jitter of its own, do not count: their scores tell how fragile the
+    kept. `physics.starts` more trials with other jitters do not count: their scores tell how fragile the
     level is. The `paths` of the blocks are for replays; it takes less time without them.
 
     Raises:

@@ -38,12 +38,12 @@ class TrialShare:
 
 def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
     """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
-    scored = next(each for each in scores.models if each.model == model)
-    weight = next(each for each in scored.weights if each.letter == letter)
-    prompt = next(each for each in scored.prompts if each.team == team)
-    letter_score = next(each for each in prompt.letters if each.letter == letter)
-    trial_score = next(each for each in letter_score.trials if each.trial == trial)
-    total = next(each for each in scores.totals if each.team == team)
+    scored = next(scored for scored in scores.models if scored.model == model)
+    weight = next(weight for weight in scored.weights if weight.letter == letter)
+    prompt = next(prompt for prompt in scored.prompts if prompt.team == team)
+    letter_score = next(score for score in prompt.letters if score.letter == letter)
+    trial_score = next(score for score in letter_score.trials if score.trial == trial)
+    total = next(total for total in scores.totals if total.team == team)
     trials = len(letter_score.trials)
     with exact_arithmetic():
         share = divide(divide(trial_score.score, trials) * letter_score.diversity, len(prompt.letters))
@@ -52,11 +52,16 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
             weight=weight,
             trial=trial_score,
             letter=letter_score,
-            mean=divide(sum((each.score for each in letter_score.trials), ZERO), trials),
+            mean=divide(sum((score.score for score in letter_score.trials), ZERO), trials),
             prompt=prompt,
-            prompts={each.model: other.score for each in scores.models for other in each.prompts if other.team == team},
+            prompts={
+                scored.model: prompt.score
+                for scored in scores.models
+                for prompt in scored.prompts
+                if prompt.team == team
+            },
             total=total,
-            all_totals=sum((each.total for each in scores.totals), ZERO),
+            all_totals=sum((total.total for total in scores.totals), ZERO),
             teams=len(scores.totals),
             share=share,
             percent=divide(share, total.total or ONE) * 100,
