@@ -8,7 +8,6 @@ import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
 from pcgeval import PcgevalError, ScoringRules
-from pcgeval.core import stage_files
 from pcgeval.scoring.rescore import rescore
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[2] / "../shared/reference"))
@@ -140,7 +139,6 @@ def added(line):
         (lambda text: text.replace('"alpha","A",1,', '"alpha","A",one,', 1), "trial: .*integer.*'one'"),
         (lambda text: "\n".join(text.split("\n")[:-1]), "letter Z: has 9 lines"),
         (added('"alpha","a",1,"0","0","0","0"'), "the letter 'a'"),
-        (added("1,2,3"), "found None"),
         (added('"alpha","A",1,"0","0","0","0","0"'), r"team.*: .*found \['0'\]"),
         (added('"alpha'), "not a CSV"),
         (added('"' + "x" * 200_000), "not a CSV"),
@@ -175,10 +173,4 @@ RANK = '[{"teamName": "a", "rank": 1, "promptScore": 1, "normalizedPromptScore":
 def test_malformed_constants_or_a_malformed_web_page_is_refused(published, name, content):
     (published / name).write_text(content)
     with pytest.raises(PcgevalError, match=name):
-        reproduce(published)
-
-
-def test_a_large_table_is_refused_unread(published, monkeypatch):
-    monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 100)
-    with pytest.raises(PcgevalError, match="100 bytes"):
         reproduce(published)

