@@ -103,7 +103,7 @@ def print_large(folder: Path, images: list[Image.Image]) -> None:
 def print_speed(classifier: Classifier, precision: str, images: list[Image.Image], loop: float) -> None:
     batches = [images[start : start + 8] for start in range(0, len(images), 8)]
     pixels = [classifier._network.pixels(batch) for batch in batches]  # noqa: SLF001 - the forward pass alone
-    whole = cpu_seconds(lambda: list(classifier.predict_batches(batches, lambda batch: batch))) / len(images)
+    whole = cpu_seconds(lambda: [classifier.predict(batch) for batch in batches]) / len(images)
     forward = cpu_seconds(lambda: [classifier._network(pixel) for pixel in pixels]) / len(images)  # noqa: SLF001
     print(
         f"similarity.vit_b16_{precision} {1 / whole:.2f} pictures/cpu_s, {loop / whole:.2f} times the loop, "

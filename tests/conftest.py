@@ -65,7 +65,7 @@ SLOW = {
     "judge/test_judge_context.py",
     "judge/test_judge_endpoints.py",
     "judge/test_judge_resume.py",
-    "levels/test_hostile_texts.py",
+    "levels/test_golden_levels.py",
     "llm/test_call_log.py",
     "llm/test_interfaces.py",
     "llm/test_local_models.py",

@@ -24,7 +24,9 @@ TEAM = "team_a"
 STABLE = dropped([("b31", 5), ("b11", 5)])
 SHAKY = dropped([("b13", 4), ("b31", 5)])
 PARAMS = small_params("ABC", 10, teams=(TEAM,))
-LEVELS = {Trial("A", 1): STABLE, Trial("A", 2): SHAKY, Trial("A", 10): level(), Trial("B", 2): "<Level"}
+FIRST, SECOND = Trial("A", 1), Trial("A", 2)
+LEVELS = {FIRST: STABLE, SECOND: SHAKY, Trial("A", 10): level(), Trial("B", 2): "<Level"}
+STABILITY = stage_dir("stability", "m", TEAM)
 OUTPUTS = ("stability", "images", "replays")
 NO_CODE = "no code: the response holds no closed fenced block (```...```)"
 
@@ -49,7 +51,7 @@ def root(tmp_path):
 def run(root, params=PARAMS, processes=1):
     """Run the stage and return the outcomes of the team's trials."""
     simulate_stage(params, root, processes=processes)
-    return read_outcomes(root / stage_dir("stability", "m", TEAM))
+    return read_outcomes(root / STABILITY)
 
 
 def outputs(root):
@@ -57,7 +59,7 @@ def outputs(root):
 
 
 def stability_of(root, letter):
-    return json.loads((root / stage_dir("stability", "m", TEAM) / f"{letter}.json").read_text())
+    return json.loads((root / STABILITY / f"{letter}.json").read_text())
 
 
 def kept(root):
@@ -66,35 +68,21 @@ def kept(root):
     return {name: state for name, state in states.items() if name.endswith(".json")}
 
 
-def with_physics(**settings):
-    return PARAMS.model_copy(update={"physics": PhysicsParams(**settings)})
-
-
-def test_files_of_a_letter(root):
-    run(root)
-    assert stability_of(root, "A") == {
-        "dataCount": 3,
-        "rate": 0.5,
-        "raws": [
-            {
-                "tag": f"{TEAM}/levels/A/{TEAM}_A_{number}.xml",
-                "score": score,
-                "startingObjects": all_,
-                "movingObjects": moving,
-            }
-            for number, score, all_, moving in ((1, 1.0, 2, 0), (2, 0.5, 2, 1), (10, 0.0, 0, 0))
-        ],
-    }
-
-
-def test_a_letter_without_levels_has_a_file_too(root):
-    run(root)
+def test_the_official_file_of_each_letter_and_the_outcome_of_each_trial(root):
+    outcomes = run(root)
+    figures = ((1, 1.0, 2, 0), (2, 0.5, 2, 1), (10, 0.0, 0, 0))
+    levels = [
+        {
+            "tag": f"{TEAM}/levels/A/{TEAM}_A_{number}.xml",
+            "score": score,
+            "startingObjects": all_,
+            "movingObjects": moving,
+        }
+        for number, score, all_, moving in figures
+    ]
+    assert stability_of(root, "A") == {"dataCount": 3, "rate": 0.5, "raws": levels}
     for letter in "BC":
         assert stability_of(root, letter) == {"dataCount": 0, "rate": 0.0, "raws": []}
-
-
-def test_every_trial_has_an_outcome_with_the_first_reason(root):
-    outcomes = run(root)
     assert sorted(outcomes) == sorted(Trial(letter, number) for letter in "ABC" for number in range(1, 11))
     assert outcomes[Trial("B", 1)] == failed(Trial("B", 1), "generate", "took 501 s")
     assert outcomes[Trial("B", 2)].failed_stage == "simulate"
@@ -104,59 +92,56 @@ def test_every_trial_has_an_outcome_with_the_first_reason(root):
     assert [outcomes[Trial("A", number)].reason for number in (1, 2, 10)] == [None] * 3
 
 
-def test_pictures_and_record(root):
+def test_pictures_the_end_of_each_level_and_replays_of_those_in_which_something_moved(root):
     run(root)
     pictures = sorted((root / DATA / "images").rglob("*.png"))
-    assert [path.relative_to(root).as_posix() for path in pictures] == [
-        f"data/images/m/{TEAM}/A/{TEAM}_A_{number}.png" for number in (1, 10, 2)
-    ]
+    names = [f"data/images/m/{TEAM}/A/{TEAM}_A_{number}.png" for number in (1, 10, 2)]
+    assert [path.relative_to(root).as_posix() for path in pictures] == names
     assert all(Image.open(path).size == (1024, 1024) for path in pictures)
-    record = json.loads((root / stage_dir("stability", "m", TEAM) / "simulations.json").read_text())
-    assert record["engine"]["name"] == "pymunk"
-    assert record["physics"] == PhysicsParams().model_dump()
-    expected = simulate(SHAKY)
-    assert [(each["letter"], each["trial"]) for each in record["trials"]] == [("A", 1), ("A", 2), ("A", 10)]
+    record = json.loads((root / STABILITY / "simulations.json").read_text())
+    assert (record["engine"]["name"], record["physics"]) == ("pymunk", PhysicsParams().model_dump())
+    end = simulate(SHAKY)
+    assert [(trial["letter"], trial["trial"]) for trial in record["trials"]] == [("A", 1), ("A", 2), ("A", 10)]
     assert record["trials"][1] == {
         "letter": "A",
         "trial": 2,
-        "best_of": expected.trial,
-        "types": list(expected.types),
-        "positions": expected.positions.tolist(),
-        "moved": list(expected.moved),
-        "dead": list(expected.dead),
+        "best_of": end.trial,
+        "types": list(end.types),
+        "positions": end.positions.tolist(),
+        "moved": list(end.moved),
+        "dead": list(end.dead),
         "starts": [],
     }
-
-
-def test_replays_of_the_levels_in_which_something_moved(root):
-    run(root)
     (replayed,) = ReplaysFile.read(root / replays_file("m", TEAM)).trials
-    expected = simulate(SHAKY)
-    assert (replayed.letter, replayed.trial, replayed.paths) == ("A", 2, expected.paths)
+    assert (replayed.letter, replayed.trial, replayed.paths) == ("A", 2, end.paths)
     (way,) = replayed.paths
-    assert expected.dead == (False, True)
     start = level_blocks(SHAKY)[1]
-    assert way.block == 1
+    assert (way.block, end.dead) == (1, (False, True))
     assert way.keys[0] == pytest.approx((0, 1000 * start.x, 1000 * start.y, start.rotation), abs=1)
-    assert way.keys[-1][1:3] == pytest.approx(1000 * expected.positions[1, :2], abs=100)  # it breaks on the ground
+    assert way.keys[-1][1:3] == pytest.approx(1000 * end.positions[1, :2], abs=100)  # it breaks on the ground
     assert len(way.keys) < 15
 
 
-def test_the_number_of_processes_changes_no_byte(root):
+def test_neither_the_number_of_processes_nor_what_is_kept_changes_a_byte(root):
     run(root)
-    alone = outputs(root)
+    before = outputs(root)
+    assert len(kept(root)) == len(LEVELS)
+    shutil.rmtree(root / DATA / "images")
+    shutil.rmtree(root / DATA / "stability")
+    run(root)
+    assert outputs(root) == before
     shutil.rmtree(root / ".cache")
     run(root, processes=2)
-    assert outputs(root) == alone
+    assert outputs(root) == before
+    assert len(kept(root)) == len(LEVELS)
 
 
 def test_equal_levels_are_simulated_once_and_a_second_run_simulates_nothing(root):
     params = small_params("AB", 2, teams=(TEAM, "twin"), models=("m", "n"))
     shutil.rmtree(root / DATA)
-    same = dict.fromkeys((Trial("A", 1), Trial("A", 2), Trial("B", 1)), SHAKY)
     for team in params.teams:
         for model in params.models:
-            put(root, same, team, model)
+            put(root, dict.fromkeys((FIRST, SECOND, Trial("B", 1)), SHAKY), team, model)
     run(root, params)
     before, states = outputs(root), kept(root)
     assert len(states) == 1
@@ -169,23 +154,10 @@ def test_equal_levels_are_simulated_once_and_a_second_run_simulates_nothing(root
     assert len(kept(root)) == 2
 
 
-def test_what_is_kept_gives_the_same_files_again_and_can_be_deleted(root):
-    run(root)
-    before = outputs(root)
-    shutil.rmtree(root / DATA / "images")
-    shutil.rmtree(root / DATA / "stability")
-    run(root)
-    assert outputs(root) == before
-    shutil.rmtree(root / ".cache")
-    run(root)
-    assert outputs(root) == before
-    assert len(kept(root)) == len(LEVELS)
-
-
 def test_other_physics_packages_or_code_share_nothing(root, monkeypatch):
     run(root)
-    assert len(kept(root)) == len(LEVELS)
-    run(root, with_physics(life=1e-3))
+    run(root, PARAMS.model_copy(update={"physics": PhysicsParams(life=1e-3)}))
+    assert stability_of(root, "A")["raws"][0]["score"] == 0
     assert len(kept(root)) == 2 * len(LEVELS)
     with monkeypatch.context() as patched:
         patched.setattr(stage, "installed_versions", lambda *_: {"numpy": "0.1"})
@@ -204,64 +176,16 @@ def test_a_damaged_simulation_is_named_with_the_remedy(root):
         run(root)
 
 
-def test_a_file_that_stays_the_same_is_not_written_again(root):
-    run(root)
-    before = {name: file_states(root / DATA / name) for name in OUTPUTS}
-    run(root)
-    assert {name: file_states(root / DATA / name) for name in OUTPUTS} == before
-    put(root, {Trial("A", 1): dropped([("b31", 7)])})
-    run(root)
-    changed = {
-        name
-        for output in OUTPUTS
-        for name, state in file_states(root / DATA / output).items()
-        if state != before[output].get(name)
-    }
-    assert changed == {
-        f"m/{TEAM}/{name}" for name in ("A.json", "simulations.json", "trials.json", f"A/{TEAM}_A_1.png")
-    }
-
-
-def test_what_an_earlier_run_left_is_gone(root):
-    write_text(root / DATA / "images" / "m" / TEAM / "Z" / "old.png", "")
-    put(root, LEVELS, "leavers")
-    run(root, small_params("ABC", 10, teams=(TEAM, "leavers")))
-    assert replays_file("m", "leavers").name in {path.name for path in (root / DATA / "replays").rglob("*")}
-    run(root)
-    left = [path for output in OUTPUTS for path in (root / DATA / output).rglob("*")]
-    assert not [path for path in left if "leavers" in path.as_posix() or path.name in {"Z", "old.png"}]
-
-
-def test_without_levels_nothing_is_removed(root):
-    run(root)
-    before = outputs(root)
-    shutil.rmtree(root / DATA / "levels")
-    with pytest.raises(FileError, match=r"data/levels: is missing\. Run `dvc repro`"):
-        run(root)
-    assert outputs(root) == before
-
-
-def test_physics_reaches_the_engine(root):
-    run(root, with_physics(life=1e-3))
-    assert stability_of(root, "A")["raws"][0]["score"] == 0
-
-
-def test_a_level_too_large_to_read_is_recorded(root):
-    put(root, {Trial("A", 1): " " * (stage.MAX_BYTES + 1)})
-    assert "larger than" in run(root)[Trial("A", 1)].reason
-
-
-def test_a_level_that_this_machine_cannot_read_is_no_failed_trial(root):
-    path = trial_file(root / stage_dir("levels", "m", TEAM), "levels", TEAM, Trial("A", 1))
+def test_a_level_too_large_or_a_heap_fails_and_one_that_this_machine_cannot_read_stops_the_stage(root):
+    put(root, {FIRST: " " * (stage.MAX_BYTES + 1), SECOND: level(*[("RectSmall", 0, 0, 0)] * 300)})
+    outcomes = run(root)
+    assert "larger than" in outcomes[FIRST].reason
+    assert "lie in each other" in outcomes[SECOND].reason
+    path = trial_file(root / stage_dir("levels", "m", TEAM), "levels", TEAM, FIRST)
     path.unlink()
     path.mkdir()
     with pytest.raises(FileError, match=rf"{TEAM}_A_1\.xml.*not a regular file"):
         run(root)
-
-
-def test_a_heap_is_recorded(root):
-    put(root, {Trial("A", 1): level(*[("RectSmall", 0, 0, 0)] * 300)})
-    assert "lie in each other" in run(root)[Trial("A", 1)].reason
 
 
 def simulate_or_die(levels, physics):
@@ -272,23 +196,13 @@ def simulate_or_die(levels, physics):
 
 
 ORIGINAL = stage._simulate
-CRASHED = "the physics engine crashed on this level"
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, 2, None])
 def test_a_crashing_engine_costs_one_level_only(root, monkeypatch, processes):
     monkeypatch.setattr(stage, "_simulate", simulate_or_die)
     outcomes = run(root, processes=processes)
-    assert outcomes[Trial("A", 2)] == failed(Trial("A", 2), "simulate", CRASHED)
+    assert outcomes[SECOND] == failed(SECOND, "simulate", "the physics engine crashed on this level")
     assert [outcomes[Trial("A", number)].reason for number in (1, 10)] == [None, None]
-    picture = Image.open(trial_file(root / stage_dir("images", "m", TEAM), "images", TEAM, Trial("A", 1)))
+    picture = Image.open(trial_file(root / stage_dir("images", "m", TEAM), "images", TEAM, FIRST))
     assert np.asarray(picture.convert("L")).min() == 0
-
-
-def test_a_single_level_that_crashes_the_engine_fails_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "_simulate", simulate_or_die)
-    put(tmp_path, {Trial("A", 1): SHAKY})
-    outcomes = run(tmp_path, processes=None)
-    assert outcomes[Trial("A", 1)] == failed(Trial("A", 1), "simulate", CRASHED)
-    assert stability_of(tmp_path, "A") == {"dataCount": 0, "rate": 0.0, "raws": []}
-    assert outputs(tmp_path)["images"] == {}

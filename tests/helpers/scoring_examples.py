@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from pcgeval.core.layout import trial_number
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
 
@@ -20,22 +19,6 @@ SMALL_TRIALS = 3
 
 def golden_text(case, name):
     return gzip.decompress((GOLDEN / case / f"{name}.gz").read_bytes()).decode()
-
-
-def golden_teams(case):
-    return {team: team_results(letters) for team, letters in json.loads(golden_text(case, "inputs.json")).items()}
-
-
-def team_results(letters):
-    return TeamResults({letter: letter_results(**values) for letter, values in letters.items()})
-
-
-def letter_results(stability, similarity, diversity):
-    return LetterResults(entries(stability), entries(similarity), None if diversity is None else from_float(diversity))
-
-
-def entries(pairs):
-    return None if pairs is None else tuple(Entry(trial_number(name), from_float(value)) for name, value in pairs)
 
 
 def measured(stability, similarity, diversity):

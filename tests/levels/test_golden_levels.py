@@ -1,13 +1,17 @@
-"""The official tools' own answers, byte for byte."""
+"""The official tools' own answers, byte for byte, and long hostile texts, which must take linear time."""
 
 import gzip
 import json
 from pathlib import Path
 
-from pcgeval.levels.extraction import extract_code
-from pcgeval.levels.xml import LevelError, level_blocks, level_xml
+import pytest
+
+from pcgeval import LevelError, extract_code, level_xml
+from pcgeval.levels.blocks import level_blocks
+from pcgeval.levels.extraction import no_code_reason
 
 GOLDEN = Path(__file__).parents[1] / "golden/levels"
+MANY = 10_000_000  # characters
 
 
 def cases(name):
@@ -22,26 +26,72 @@ def convert(code):
         return None, str(error)
 
 
-def test_extraction_is_the_official_one():
-    wrong = [case["id"] for case in cases("levels.jsonl.gz") if extract_code(case["response"]) != case["extracted"]]
-    assert wrong == []
-
-
-def test_conversion_of_extracted_code_is_the_official_one():
-    extracted = [case for case in cases("levels.jsonl.gz") if case["extracted"] is not None]
+def test_extraction_and_conversion_are_the_official_ones_and_every_level_can_be_read_back():
+    responses = cases("levels.jsonl.gz")
+    assert [case["id"] for case in responses if extract_code(case["response"]) != case["extracted"]] == []
+    extracted = [case for case in responses if case["extracted"] is not None]
     assert len(extracted) > 1000
-    wrong = [case["id"] for case in extracted if convert(case["extracted"]) != (case["xml"], case["error"])]
-    assert wrong == []
+    assert [case["id"] for case in extracted if convert(case["extracted"]) != (case["xml"], case["error"])] == []
+    for case in extracted:
+        if case["xml"] is not None:
+            assert len(level_blocks(case["xml"].encode("utf-8"))) == case["extracted"].count("\n")
 
 
 def test_conversion_of_any_text_is_the_official_one():
-    wrong = [
-        case["id"] for case in cases("converter.jsonl.gz") if convert(case["text"]) != (case["xml"], case["error"])
-    ]
-    assert wrong == []
+    texts = cases("converter.jsonl.gz")
+    assert [case["id"] for case in texts if convert(case["text"]) != (case["xml"], case["error"])] == []
 
 
-def test_every_official_level_can_be_read_back():
-    for case in cases("levels.jsonl.gz"):
-        if case["xml"] is not None:
-            assert len(level_blocks(case["xml"].encode("utf-8"))) == case["extracted"].count("\n")
+@pytest.mark.parametrize(
+    "response",
+    [
+        "`" * MANY,
+        "```" + "a" * MANY,
+        "```a" * 1_000_000,
+        "```a`" * (MANY // 5),
+        "``a" * (MANY // 3),
+        "```" + "drop_block('b11'," * (MANY // 17) + "```",
+        "```drop_block('b11'," + " " * MANY + "```",
+        "```drop_block('b11', " + "1" * MANY + "```",
+        "```" + "drop_block('b11', 1" * (MANY // 19) + "```",
+        "```" + "\ud800" * MANY + "```",
+    ],
+    ids=range(10),
+)
+def test_long_responses_without_code(response):
+    assert extract_code(response) is None
+    assert no_code_reason(response).startswith("no code: the")
+
+
+def test_a_million_fences_and_half_a_million_calls():
+    assert extract_code("```drop_block('b11', 1)```\n" * 1_000_000) == "drop_block('b11', 1)\n"
+    code = extract_code("```" + "drop_block('b11', 1)" * 500_000 + "```")
+    assert code.count("\n") == 500_000
+    with pytest.raises(LevelError, match="Height boundary") as caught:
+        level_xml(code)
+    assert caught.value.where == "call 17: \"drop_block('b11', 1)\""
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("\n" * MANY, None),
+        ("\x00\ud800" * (MANY // 2), None),
+        ("drop_block\n" * (MANY // 11), None),
+        ("x" * MANY + "\ndrop_block", None),
+        ("\u0130" * MANY, None),
+        ("drop_block(" * (MANY // 11), "BlockType"),
+        ("drop_block('b11'" + "," * MANY, "Height"),
+        ("drop_block('b11'," + "\ufeff" * MANY, "Height"),
+        ("drop_block('b11'," + "9" * MANY, "Height"),
+        ("drop_block('b31', " + "0" * MANY + ")", "Width"),
+    ],
+    ids=range(10),
+)
+def test_long_code(code, message):
+    if message is None:
+        assert level_xml(code) == level_xml("")
+        return
+    with pytest.raises(LevelError, match=message) as caught:
+        level_xml(code)
+    assert len(caught.value.reason) < 800

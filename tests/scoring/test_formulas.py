@@ -1,44 +1,43 @@
 """The formulas against a slow literal version in fractions, and what must not change them."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scoring_examples import RULES, competitions, literal_prompt_score, literal_weight, measured, one_model, uniform
 
-from pcgeval import CompetitionResults, Entry, LetterResults, Provenance, ScoringRules, TeamResults, score_competition
-from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.inputs import ScoringError
+from pcgeval import CompetitionResults, LetterResults, PcgevalError, Provenance, ScoringRules, TeamResults
+from pcgeval import score_competition as score
+from pcgeval.scoring.decimals import divide, exact_arithmetic
+from pcgeval.scoring.shares import trial_share
 
 
-@settings(deadline=None, max_examples=40)
+def one_team(letter):
+    """Return the results of one team with one model in the letter A."""
+    return CompetitionResults({"m": {"t": TeamResults({"A": letter})}})
+
+
 @given(competitions())
 def test_scores_are_those_of_the_literal_formulas(results):
-    scores = score_competition(results, RULES)
+    scores = score(results, RULES)
     for model in scores.models:
         teams = results.models[model.model]
         for weight in model.weights:
             assert Fraction(weight.weight) == literal_weight(teams, weight.letter, RULES)
         for prompt in model.prompts:
             assert Fraction(prompt.score) == literal_prompt_score(teams, prompt.team, RULES)
-    for total in scores.totals:
-        each = [literal_prompt_score(teams, total.team, RULES) for teams in results.models.values()]
-        assert Fraction(total.total) == sum(each)
-
-
-@settings(deadline=None, max_examples=40)
-@given(competitions())
-def test_normalised_totals_are_shares_of_a_hundred(results):
-    scores = score_competition(results, RULES)
     whole = sum(Fraction(total.total) for total in scores.totals)
     for total in scores.totals:
-        expected = 100 * Fraction(total.total) / whole if whole else 0
-        assert abs(Fraction(total.normalised) - expected) <= Fraction(100, 10**20)
+        assert Fraction(total.total) == sum(
+            literal_prompt_score(teams, total.team, RULES) for teams in results.models.values()
+        )
+        share = 100 * Fraction(total.total) / whole if whole else 0
+        assert abs(Fraction(total.normalised) - share) <= Fraction(100, 10**20)
 
 
-@settings(deadline=None, max_examples=40)
 @given(competitions(), st.randoms(use_true_random=False))
 def test_no_order_matters(results, random):
     def shuffled(mapping):
@@ -46,123 +45,107 @@ def test_no_order_matters(results, random):
         random.shuffle(items)
         return dict(items)
 
-    models = {model: shuffled(teams) for model, teams in shuffled(results.models).items()}
-    letters = {
-        model: {team: TeamResults(shuffled(each.letters)) for team, each in teams.items()}
-        for model, teams in models.items()
+    def turned(letter):
+        stability, similarity = letter.stability, letter.similarity
+        return LetterResults(stability and stability[::-1], similarity and similarity[::-1], letter.diversity)
+
+    models = {
+        model: {
+            team: TeamResults({letter: turned(files) for letter, files in shuffled(measured_team.letters).items()})
+            for team, measured_team in shuffled(teams).items()
+        }
+        for model, teams in shuffled(results.models).items()
     }
-    assert score_competition(CompetitionResults(letters), RULES) == score_competition(results, RULES)
+    assert score(CompetitionResults(models), RULES) == score(results, RULES)
 
 
-@settings(deadline=None, max_examples=40)
 @given(competitions())
-def test_entry_order_does_not_matter(results):
-    turned = {
-        model: {team: TeamResults({c: turn(x) for c, x in each.letters.items()}) for team, each in teams.items()}
-        for model, teams in results.models.items()
-    }
-    assert score_competition(CompetitionResults(turned), RULES) == score_competition(results, RULES)
-
-
-def turn(letter):
-    stability, similarity = letter.stability, letter.similarity
-    return LetterResults(stability and stability[::-1], similarity and similarity[::-1], letter.diversity)
-
-
-def test_a_renamed_team_keeps_its_scores():
-    first = score_competition(one_model(a=(1, 0.5, 0.25), b=(0.5, 0.5, 0.5)), ScoringRules("A", 3))
-    second = score_competition(one_model(z=(1, 0.5, 0.25), b=(0.5, 0.5, 0.5)), ScoringRules("A", 3))
-    assert {total.total for total in first.totals} == {total.total for total in second.totals}
+def test_the_shares_of_all_trials_sum_up_to_the_total(results):
+    scores = score(results, RULES)
+    for total in scores.totals:
+        shares = [
+            trial_share(scores, model, total.team, letter, number)
+            for model in results.models
+            for letter in RULES.letters
+            for number in range(1, RULES.trials + 1)
+        ]
+        assert abs(sum(share.share for share in shares) - total.total) < Decimal("1e-17")
+        with exact_arithmetic():  # each figure follows from those before it, in all digits
+            for share in shares:
+                assert share.trial.score == share.weight.weight * share.trial.stability * share.trial.similarity
+                assert share.letter.score == share.mean * share.letter.diversity
+                letters = sum(letter.score for letter in share.prompt.letters)
+                assert share.prompt.score == divide(letters, len(RULES.letters))
+                assert share.total.total == sum(share.prompts.values())
+                assert share.total.normalised == divide(share.total.total, share.all_totals or 1) * 100
 
 
 def test_a_worked_example():
     """P = 1, C = 1, T = 2: the weight bottoms out at 1/C = 1, so scores are the plain products."""
-    letter = measured({1: 0.5, 2: 1.0}, {1: 0.2, 2: 0.1}, 0.5)
-    scores = score_competition(CompetitionResults({"m": {"t": TeamResults({"A": letter})}}), ScoringRules("A", 2))
-    prompt = scores.models[0].prompts[0]
+    prompt = (
+        score(one_team(measured({1: 0.5, 2: 1.0}, {1: 0.2, 2: 0.1}, 0.5)), ScoringRules("A", 2)).models[0].prompts[0]
+    )
     assert [trial.score for trial in prompt.letters[0].trials] == [Decimal("0.1"), Decimal("0.1")]
     assert prompt.letters[0].score == prompt.score == Decimal("0.05")
     assert prompt.normalised == 100
 
 
 def test_absent_trials_count_as_nothing():
-    letter = measured({1: 1.0}, {1: 1.0, 2: 1.0}, 1.0)
-    scores = score_competition(CompetitionResults({"m": {"t": TeamResults({"A": letter})}}), ScoringRules("AB", 4))
-    weight = scores.models[0].weights[0]
+    model = score(one_team(measured({1: 1.0}, {1: 1.0, 2: 1.0}, 1.0)), ScoringRules("AB", 4)).models[0]
+    weight = model.weights[0]
     assert (weight.stability, weight.similarity, weight.diversity) == (Decimal("0.75"), Decimal("0.5"), Decimal("0.5"))
-    assert scores.models[0].prompts[0].letters[0].score == Decimal("0.1875") / 4
-
-
-def test_entries_beyond_the_trials_count_only_with_the_scripts_quirk():
-    letter = measured({1: 0.5, 11: 0.5}, {1: 0.5, 11: 0.5}, 0.5)
-    results = CompetitionResults({"m": {"t": TeamResults({"A": letter})}})
-    by_rules = score_competition(results, ScoringRules("AB", 2)).models[0].weights[0]
-    by_script = score_competition(results, ScoringRules("AB", 2, official_quirks=True)).models[0].weights[0]
-    assert (by_rules.stability, by_script.stability) == (Decimal("0.75"), Decimal("0.5"))
-
-
-def test_of_two_entries_of_a_trial_the_first_counts():
-    twice = (Entry(1, from_float(0.25)), Entry(1, from_float(0.75)))
-    letter = LetterResults(twice, (Entry(1, from_float(1.0)),), from_float(1.0))
-    results = CompetitionResults({"m": {"t": TeamResults({"A": letter})}})
-    assert score_competition(results, ScoringRules("A", 1)).models[0].prompts[0].score == Decimal("0.25")
+    assert model.prompts[0].letters[0].score == Decimal("0.1875") / 4
 
 
 def test_a_baseline_counts_in_the_weights():
-    alone = score_competition(one_model(a=(1, 0.5, 0.5)), ScoringRules("AB", 3)).totals[0]
-    beside = score_competition(one_model(a=(1, 0.5, 0.5), base=(0, 0, 0)), ScoringRules("AB", 3)).totals[0]
+    alone = score(one_model(a=(1, 0.5, 0.5)), ScoringRules("AB", 3)).totals[0]
+    beside = score(one_model(a=(1, 0.5, 0.5), base=(0, 0, 0)), ScoringRules("AB", 3)).totals[0]
     assert beside.total > alone.total
 
 
-def test_different_engines_do_not_meet():
-    measured = {
-        "a": TeamResults({}, provenance=Provenance("pymunk 7.1", "vit")),
-        "b": TeamResults({}, provenance=Provenance("box2d 2.3", "vit")),
-    }
-    with pytest.raises(ScoringError, match=r"engines.*box2d 2\.3: b \(m\); pymunk 7\.1: a \(m\)"):
-        score_competition(CompetitionResults({"m": measured}), RULES)
+def made_by(engine="pymunk", classifier="vit"):
+    return TeamResults({}, provenance=Provenance(engine, classifier))
 
 
-def test_different_classifiers_do_not_meet_across_models():
-    def made_by(classifier):
-        return {"a": TeamResults({}, provenance=Provenance("pymunk", classifier))}
-
-    results = CompetitionResults({"m1": made_by("vit-1"), "m2": made_by("vit-2")})
-    with pytest.raises(ScoringError, match=r"classifiers.*vit-1: a \(m1\); vit-2: a \(m2\)"):
-        score_competition(results, RULES)
-
-
-def test_provenance_is_carried_along():
-    team = TeamResults({}, provenance=Provenance("pymunk", "vit"))
-    assert score_competition(CompetitionResults({"m": {"a": team}}), RULES).provenance == Provenance("pymunk", "vit")
-
-
-def test_a_team_must_have_every_model():
-    results = CompetitionResults({"m1": {"a": uniform(1, 1, 1), "b": uniform(1, 1, 1)}, "m2": {"a": uniform(1, 1, 1)}})
-    with pytest.raises(ScoringError, match=r"model 'm2' has no results of team 'b'"):
-        score_competition(results, RULES)
+@pytest.mark.parametrize(
+    ("models", "complaint"),
+    [
+        ({}, "no teams to score"),
+        ({"m": {}}, "no teams to score"),
+        ({"m1": {"a": uniform(1, 1, 1), "b": uniform(1, 1, 1)}, "m2": {"a": uniform(1, 1, 1)}}, "'m2' .* team 'b'"),
+        ({"m": {"a": made_by(), "b": made_by("box2d")}}, r"engines.*box2d: b \(m\); pymunk: a \(m\)"),
+        (
+            {"m1": {"a": made_by()}, "m2": {"a": made_by(classifier="cnn")}},
+            r"classifiers.*cnn: a \(m2\); vit: a \(m1\)",
+        ),
+    ],
+)
+def test_what_cannot_meet_in_one_ranking_is_refused(models, complaint):
+    with pytest.raises(PcgevalError, match=complaint):
+        score(CompetitionResults(models), RULES)
 
 
-@pytest.mark.parametrize("models", [{}, {"m": {}}])
-def test_nothing_to_score(models):
-    with pytest.raises(ScoringError, match="no teams to score"):
-        score_competition(CompetitionResults(models), RULES)
+@pytest.mark.parametrize("missing", ["stability", "similarity", "diversity"])
+def test_a_letter_that_lacks_a_file_is_0_in_every_column_and_still_counts_in_the_weights(missing):
+    model = score(
+        one_team(replace(measured({1: 1.0}, {1: 0.5}, 0.5), **{missing: None})), ScoringRules("AB", 1)
+    ).models[0]
+    letter, weight = model.prompts[0].letters[0], model.weights[0]
+    assert {letter.mean_stability, letter.mean_similarity, letter.diversity, letter.score} == {0}
+    assert (weight.stability == 1) == (missing == "stability")
+    assert (weight.similarity == 1) == (missing == "similarity")
 
 
 def test_unequal_file_counts_stop_only_the_script():
-    results = CompetitionResults({"m": {"t": TeamResults({"A": measured({1: 1.0}, None, 0.5)})}})
-    assert score_competition(results, RULES).totals[0].total == 0
-    with pytest.raises(ScoringError, match="1 stability, 0 similarity and 1 diversity files"):
-        score_competition(results, ScoringRules("AB", 3, official_quirks=True))
+    results = one_team(measured({1: 1.0}, None, 0.5))
+    assert score(results, RULES).totals[0].total == 0
+    with pytest.raises(PcgevalError, match="1 stability, 0 similarity and 1 diversity files"):
+        score(results, ScoringRules("AB", 3, official_quirks=True))
 
 
-@pytest.mark.parametrize("letters", ["", "AA", "a", "A/", "Ä", "A B"])
-def test_letters_that_cannot_be_meant_are_refused(letters):
-    with pytest.raises(ScoringError, match="capital letters"):
-        ScoringRules(letters)
-
-
-@pytest.mark.parametrize("trials", [0, -1, 1001])
-def test_numbers_of_trials_that_cannot_be_meant_are_refused(trials):
-    with pytest.raises(ScoringError, match="from 1 to 1000"):
-        ScoringRules("A", trials)
+@pytest.mark.parametrize(
+    ("letters", "trials"), [("", 1), ("AA", 1), ("a", 1), ("A/", 1), ("Ä", 1), ("A", 0), ("A", -1), ("A", 1001)]
+)
+def test_rules_that_cannot_be_meant_are_refused(letters, trials):
+    with pytest.raises(PcgevalError, match=r"capital letters|from 1 to 1000"):
+        ScoringRules(letters, trials)

@@ -1,135 +1,40 @@
-"""Places and winners by the rules of the competition."""
+"""Places and winners by the rules of the competition, and the files that show them."""
 
+import csv
+import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scoring_examples import one_model, uniform
 
-from pcgeval import CompetitionResults, Entrant, ScoreInterval, ScoringRules, rank, score_competition
-from pcgeval.scoring.inputs import ScoringError
+from pcgeval import (
+    CompetitionResults,
+    Entrant,
+    PcgevalError,
+    ScoreInterval,
+    ScoringRules,
+    TeamResults,
+    score_competition,
+)
+from pcgeval import rank as rank_teams
+from pcgeval.core.stage_files import RankingIntervals
+from pcgeval.scoring.ranking import ranking_file, write_ranking
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")
+BASE = Entrant("base", 9, role="baseline")
 
 
 def ranking_of(diversities, entrants, rules=RULES):
     """Rank teams that differ in their diversity alone: their totals are in the order of it."""
     results = one_model(**{team: (0.5, 0.5, diversity) for team, diversity in diversities.items()})
-    return rank(score_competition(results, rules), entrants)
+    return rank_teams(score_competition(results, rules), entrants)
 
 
 def ranks(ranking):
     return {row.team: row.rank for row in ranking.rows}
-
-
-def test_best_first():
-    found = ranking_of({"a": 0.25, "b": 0.5}, [Entrant("a", 10), Entrant("b", 20)])
-    assert [(row.team, row.rank, row.winner, row.status) for row in found.rows] == [
-        ("b", 1, True, "ranked"),
-        ("a", 2, False, "ranked"),
-    ]
-    assert found.winners == ("b",)
-    assert found.reason == "b wins: it has the highest total; no baseline had to be beaten."
-
-
-def test_equals_share_a_rank_and_the_next_is_skipped():
-    totals = {"a": 0.5, "b": 0.25, "c": 0.25, "d": 0.125}
-    assert ranks(ranking_of(totals, [Entrant(team, 10) for team in totals])) == {"a": 1, "b": 2, "c": 2, "d": 4}
-
-
-def test_the_shorter_prompt_wins_among_equals():
-    found = ranking_of({"a": 0.5, "b": 0.5, "c": 0.25}, [Entrant("a", 20), Entrant("b", 10), Entrant("c", 1)])
-    assert ranks(found) == {"b": 1, "a": 2, "c": 3}
-    assert found.winners == ("b",)
-    assert found.reason == "b wins: its total equals that of a, its prompt is shorter; no baseline had to be beaten."
-
-
-@pytest.mark.parametrize("lengths", [(10, 10), (None, None), (None, 10)])
-def test_co_winners(lengths):
-    found = ranking_of({"a": 0.5, "b": 0.5}, [Entrant("a", lengths[0]), Entrant("b", lengths[1])])
-    assert ranks(found) == {"a": 1, "b": 1}
-    assert found.winners == ("a", "b")
-    assert found.reason.startswith("a and b win together")
-
-
-def test_a_baseline_is_scored_but_has_no_rank():
-    entrants = [Entrant("a", 10), Entrant("base", 10, role="baseline"), Entrant("b", 10)]
-    found = ranking_of({"a": 0.5, "base": 0.4, "b": 0.3}, entrants, WITH_BAR)
-    assert [(row.team, row.rank, row.status) for row in found.rows] == [
-        ("a", 1, "ranked"),
-        ("base", None, "baseline"),
-        ("b", 2, "ranked"),
-    ]
-    assert sum(row.normalised for row in found.rows) == pytest.approx(100)
-    assert found.reason == "a wins: it has the highest total, above the baseline base."
-
-
-@pytest.mark.parametrize(("best", "winners"), [(0.5, ("a",)), (0.4, ()), (0.3, ())])
-def test_the_winner_must_beat_the_baseline_strictly(best, winners):
-    found = ranking_of({"a": best, "base": 0.4}, [Entrant("a", 1), Entrant("base", 9, role="baseline")], WITH_BAR)
-    assert found.winners == winners
-    assert ranks(found)["a"] == 1
-    assert winners or found.reason.startswith("There is no winner: no team beats the baseline base")
-
-
-def test_only_the_named_baseline_is_the_bar():
-    entrants = [Entrant("a", 1), Entrant("base", 1, role="baseline"), Entrant("strong", 1, role="baseline")]
-    found = ranking_of({"a": 0.4, "base": 0.3, "strong": 0.5}, entrants, WITH_BAR)
-    assert found.winners == ("a",)
-
-
-def test_disqualified_teams_are_shown_and_not_scored():
-    entrants = [Entrant("a", 10), Entrant("d", 10, disqualified="called another model")]
-    row = ranking_of({"a": 0.5}, entrants).rows[-1]
-    assert (row.team, row.status, row.rank, row.total, row.models) == ("d", "disqualified", None, None, {})
-    assert row.disqualified == "called another model"
-
-
-def test_nobody_takes_part():
-    found = ranking_of({"base": 0.5}, [Entrant("base", 1, role="baseline")], WITH_BAR)
-    assert found.winners == ()
-    assert "nobody takes part" in found.reason
-
-
-def test_totals_are_summed_over_the_models():
-    models = {
-        "m1": {"a": uniform(0.5, 0.5, 0.5), "b": uniform(0.5, 0.5, 0.25)},
-        "m2": {"a": uniform(0.5, 0.5, 0.25), "b": uniform(0.5, 0.5, 1)},
-    }
-    found = rank(score_competition(CompetitionResults(models), RULES), [Entrant("a", 1), Entrant("b", 1)])
-    assert [row.team for row in found.rows] == ["b", "a"]
-    for row in found.rows:
-        assert row.total == sum(model.score for model in row.models.values())
-    assert list(found.rows[0].models) == ["m1", "m2"]
-
-
-def test_intervals_are_shown_beside_the_totals():
-    results = one_model(a=(0.5, 0.5, 0.5), b=(0.5, 0.5, 0.4))
-    found = rank(score_competition(results, RULES), [Entrant("a", 1), Entrant("b", 1)], {"a": ScoreInterval(1, 2)})
-    assert [row.interval for row in found.rows] == [ScoreInterval(1, 2), None]
-
-
-@pytest.mark.parametrize(
-    ("entrants", "complaint"),
-    [
-        ([], "'a' has scores but no submission"),
-        ([Entrant("a", 1), Entrant("b", 1)], "'b' has a submission but no scores"),
-        ([Entrant("a", 1, disqualified="cheated")], "'a' is disqualified but was scored"),
-        ([Entrant("a", 1), Entrant("a", 2)], "twice"),
-    ],
-)
-def test_scores_and_submissions_must_fit(entrants, complaint):
-    with pytest.raises(ScoringError, match=complaint):
-        ranking_of({"a": 0.5}, entrants)
-
-
-def test_the_baseline_must_be_scored_and_be_a_baseline():
-    with pytest.raises(ScoringError, match="baseline 'base' is not among the scored"):
-        ranking_of({"a": 0.5}, [Entrant("a", 1)], WITH_BAR)
-    with pytest.raises(ScoringError, match="baseline 'base' takes part"):
-        ranking_of({"a": 0.5, "base": 0.5}, [Entrant("a", 1), Entrant("base", 1)], WITH_BAR)
 
 
 few = st.sampled_from([0.0, 0.25, 0.5])
@@ -138,20 +43,122 @@ teams = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(teams, st.randoms(use_true_random=False))
 def test_places_by_definition(drawn, random):
     """A place is one more than the number of participants that are strictly ahead; no order of input matters."""
     entrants = [Entrant(f"t{place}", length, role) for place, (_, length, role) in enumerate(drawn)]
-    diversities = {f"t{place}": each for place, (each, _, _) in enumerate(drawn)}
-    found = ranking_of(diversities, entrants)
-    for (own, length, role), name in zip(drawn, diversities, strict=True):
+    diversities = {f"t{place}": diversity for place, (diversity, _, _) in enumerate(drawn)}
+    ranking = ranking_of(diversities, entrants)
+    for (diversity, length, role), name in zip(drawn, diversities, strict=True):
         ahead = sum(
-            other > own or (other == own and other_length < length)
+            other > diversity or (other == diversity and other_length < length)
             for other, other_length, other_role in drawn
             if other_role == "participant"
         )
-        assert ranks(found)[name] == (None if role == "baseline" else 1 + ahead)
-    assert set(found.winners) == {team for team, place in ranks(found).items() if place == 1}
+        assert ranks(ranking)[name] == (None if role == "baseline" else 1 + ahead)
+    assert set(ranking.winners) == {team for team, place in ranks(ranking).items() if place == 1}
+    assert sorted(row.total for row in ranking.rows)[::-1] == [row.total for row in ranking.rows]
     random.shuffle(entrants)
-    assert ranking_of(dict(reversed(diversities.items())), entrants) == found
+    assert ranking_of(dict(reversed(diversities.items())), entrants) == ranking
+
+
+@pytest.mark.parametrize(
+    ("diversities", "entrants", "winners", "reason"),
+    [
+        (
+            {"a": 0.25, "b": 0.5},
+            [Entrant("a", 9), Entrant("b", 9)],
+            ("b",),
+            "b wins: it has the highest total; no base",
+        ),
+        ({"a": 0.5, "b": 0.5}, [Entrant("a", 20), Entrant("b", 10)], ("b",), "its prompt is shorter"),
+        ({"a": 0.5, "b": 0.5}, [Entrant("a", 10), Entrant("b", 10)], ("a", "b"), "a and b win together"),
+        ({"a": 0.5, "b": 0.5}, [Entrant("a"), Entrant("b", 10)], ("a", "b"), "a and b win together"),
+        ({"a": 0.5, "base": 0.4}, [Entrant("a", 9), BASE], ("a",), "highest total, above the baseline base"),
+        ({"a": 0.4, "base": 0.4}, [Entrant("a", 1), BASE], (), "no team beats the baseline base"),
+        ({"a": 0.3, "base": 0.4}, [Entrant("a", 1), BASE], (), "no team beats the baseline base"),
+        ({"base": 0.5}, [BASE], (), "nobody takes part"),
+        (
+            {"a": 0.4, "base": 0.3, "strong": 0.5},
+            [Entrant("a", 1), BASE, Entrant("strong", 1, role="baseline")],
+            ("a",),
+            "above the baseline base",
+        ),
+    ],
+)
+def test_the_winner_has_the_highest_total_the_shorter_prompt_and_beats_the_baseline(
+    diversities, entrants, winners, reason
+):
+    ranking = ranking_of(diversities, entrants, WITH_BAR if "base" in diversities else RULES)
+    assert ranking.winners == winners == tuple(row.team for row in ranking.rows if row.winner)
+    assert reason in ranking.reason
+
+
+@pytest.mark.parametrize(
+    ("diversities", "entrants", "rules", "complaint"),
+    [
+        ({"a": 0.5}, [], RULES, "'a' has scores but no submission"),
+        ({"a": 0.5}, [Entrant("a", 1), Entrant("b", 1)], RULES, "'b' has a submission but no scores"),
+        ({"a": 0.5}, [Entrant("a", 1, disqualified="cheated")], RULES, "'a' is disqualified but was scored"),
+        ({"a": 0.5}, [Entrant("a", 1), Entrant("a", 2)], RULES, "twice"),
+        ({"a": 0.5}, [Entrant("a", 1)], WITH_BAR, "baseline 'base' is not among the scored"),
+        ({"a": 0.5, "base": 0.5}, [Entrant("a"), Entrant("base")], WITH_BAR, "baseline 'base' takes part"),
+    ],
+)
+def test_scores_submissions_and_baseline_must_fit(diversities, entrants, rules, complaint):
+    with pytest.raises(PcgevalError, match=complaint):
+        ranking_of(diversities, entrants, rules)
+
+
+def written(folder, entrants, resamples=0):
+    """Rank a team above a baseline of which all trials failed with two models; return the ranking's three files."""
+    scored = {"a,b": uniform(0.5, 0.5, 0.5), "base": TeamResults({}, failed_trials=3)}
+    scores = score_competition(CompetitionResults({"m1": scored, "m2": scored}), ScoringRules("A", 3))
+    ranking = rank_teams(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
+    intervals = RankingIntervals(level=0.9, resamples=resamples, seed=7) if resamples else None
+    write_ranking(folder, ranking, scores, ranking_file(ranking, scores, intervals))
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "ranking.csv", "ranking.json"]
+    table = list(csv.DictReader((folder / "ranking.csv").read_text().splitlines()))
+    return table, *(json.loads((folder / name).read_text()) for name in ("ranking.json", "metrics.json"))
+
+
+def test_the_three_files(tmp_path):
+    entrants = [Entrant("out", 1, disqualified="late"), BASE, Entrant("a,b", 7)]
+    table, ranking, metrics = written(tmp_path, entrants, resamples=500)
+    assert [(row["rank"], row["team"], row["status"], row["winner"]) for row in table] == [
+        ("1", "a,b", "ranked", "yes"),
+        ("", "base", "baseline", "no"),
+        ("", "out", "disqualified", "no"),
+    ]
+    assert [row["normalised"] for row in table] == ["100", "0", ""]
+    assert [row["failed trials m2"] for row in table] == ["0", "3", ""]
+    assert (table[0]["score m1"], table[0]["score m2"], table[0]["total"]) == ("0.125", "0.125", "0.25")
+    assert (ranking["winners"], ranking["baseline"], ranking["engine"], ranking["result"]) == (
+        ["a,b"],
+        None,
+        "unknown",
+        None,
+    )
+    assert ranking["intervals"] == {"level": 0.9, "resamples": 500, "seed": 7}
+    first, second, third = ranking["teams"]
+    assert first["interval"] == [99.5, 100.0]
+    unknown = {"flagged_trials": None, "blocks": None, "supplied": None}
+    assert first["models"]["m1"] == {"score": "0.125", "normalised": "100", "failed_trials": 0, **unknown}
+    assert (second["rank"], second["interval"]) == (None, None)
+    assert (third["disqualified"], third["total"], third["models"]) == ("late", None, {})
+    assert metrics == {
+        "normalised.a,b": 100.0,
+        "normalised.base": 0.0,
+        "failed_trials.a,b": 0,
+        "failed_trials.base": 6,
+        "failed_trials_in_all": 6,
+        "winner_total": 0.25,
+        "winners": 1,
+    }
+
+
+def test_without_winner_or_resamples_there_are_no_figures_of_them(tmp_path):
+    _, ranking, metrics = written(tmp_path, [Entrant("a,b", 7, role="baseline"), BASE])
+    assert ranking["intervals"] is None
+    assert metrics["winners"] == 0
+    assert "winner_total" not in metrics

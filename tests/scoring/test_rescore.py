@@ -1,17 +1,23 @@
-"""Rescoring folders of the official layout."""
+"""Rescoring folders of the official layout: the official files byte for byte, roles, and what is refused."""
 
+import csv
+import io
 import json
+import os
 import shutil
 
 import pytest
-from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_official
+from hypothesis import given
+from hypothesis import strategies as st
+from params_for_tests import contents
+from scoring_examples import CASES, OFFICIAL_NAMES, golden_text, write_json, write_official
 
-from pcgeval import ScoringRules
-from pcgeval.core.errors import FileError
-from pcgeval.scoring.inputs import ScoringError
+from pcgeval import PcgevalError, ScoringRules
 from pcgeval.scoring.rescore import rescore
 
 QUIRKS = ScoringRules(official_quirks=True)
+RULES = ScoringRules("A", 2)
+TIED = {"t3_all_zero", "t3_perfect", "t3_zero_diversity", "t8_ties"}  # the script ranks equals 1, 2, 3
 
 
 @pytest.fixture
@@ -21,18 +27,50 @@ def source(tmp_path):
     return tmp_path / "runs" / "gemma"
 
 
+@pytest.fixture
+def team(tmp_path):
+    """A team `t` with two trials of A."""
+    pairs = [("t_A_1.xml", 1.0), ("t_A_2.xml", 0.5)]
+    write_official(tmp_path / "source", {"t": {"A": {"stability": pairs, "similarity": pairs, "diversity": 0.25}}})
+    return tmp_path / "source" / "t"
+
+
+def scored(team, rules=RULES):
+    """Score the team alone; return its letter A and its line of the ranking."""
+    rescored = rescore([team.parent], team.parents[1] / "out", rules)
+    return rescored.scores.models[0].prompts[0].letters[0], rescored.ranking.rows[0].models["source"]
+
+
+def test_golden_cases_are_all_here():
+    assert len(CASES) == 8
+    assert set(CASES) > TIED
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_golden_folders_give_the_official_files(case, tmp_path):
     write_official(tmp_path / "m", json.loads(golden_text(case, "inputs.json")))
-    rescore([tmp_path / "m"], tmp_path / "out", QUIRKS)
+    rescore([tmp_path / "m"], tmp_path / "script", QUIRKS)
+    rescore([tmp_path / "m"], tmp_path / "rules")
     for name in OFFICIAL_NAMES:
-        assert (tmp_path / "out" / "m" / name).read_bytes().decode() == golden_text(case, name)
+        golden = golden_text(case, name).encode()
+        assert (tmp_path / "script" / "m" / name).read_bytes() == golden
+        differs = name == "prompt_scores_ranks.csv" and case in TIED
+        assert ((tmp_path / "rules" / "m" / name).read_bytes() != golden) == differs
 
 
-def test_ties_by_the_rules(tmp_path):
+def test_equals_share_a_rank_by_the_rules_and_stand_in_byte_order(tmp_path):
     write_official(tmp_path / "m", json.loads(golden_text("t8_ties", "inputs.json")))
-    found = rescore([tmp_path / "m"], tmp_path / "out")
-    assert [row.rank for row in found.ranking.rows] == [1, 2, 2, 2, 2, 2, 2, 8]
+    ranking = rescore([tmp_path / "m"], tmp_path / "out").ranking
+    assert [row.rank for row in ranking.rows] == [1, 2, 2, 2, 2, 2, 2, 8]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out/m/prompt_scores_ranks.csv").read_text())))
+    assert [row["rank"] for row in rows] == ["1", "2", "2", "2", "2", "2", "2", "8"]
+    assert [row["team"] for row in rows[1:7]] == ["Team10", "Zeta", "alpha", "beta", "team10", "team2"]
+
+
+def test_quotes_in_names_are_doubled(team, tmp_path):
+    team.rename(team.parent / 'a "b", c')
+    rescore([team.parent], tmp_path / "out", RULES)
+    assert '\n"a ""b"", c",' in (tmp_path / "out/source/prompt_scores_ranks.csv").read_text()
 
 
 def test_trial_eleven_counts_only_in_the_scripts_weights(source, tmp_path):
@@ -40,106 +78,188 @@ def test_trial_eleven_counts_only_in_the_scripts_weights(source, tmp_path):
     value = json.loads(path.read_text())
     value["raws"].append({"tag": "alpha_A_11.xml", "score": 1})
     path.write_text(json.dumps(value))
-    by_script = rescore([source], tmp_path / "script", QUIRKS)
-    by_rules = rescore([source], tmp_path / "rules")
+    by_script, by_rules = (
+        rescore([source], tmp_path / str(rules.official_quirks), rules).scores.models[0].weights
+        for rules in (QUIRKS, ScoringRules())
+    )
     original = json.loads(golden_text("t3_random", "constants.json"))["weights"]
-    assert str(by_rules.scores.models[0].weights[0].stability) == original[0]["weightStability"]
-    assert by_script.scores.models[0].weights[0].stability < by_rules.scores.models[0].weights[0].stability
-    assert by_script.scores.models[0].weights[1:] == by_rules.scores.models[0].weights[1:]
+    assert str(by_rules[0].stability) == original[0]["weightStability"]
+    assert by_script[0].stability < by_rules[0].stability
+    assert by_script[1:] == by_rules[1:]
 
 
 def test_totals_over_models_and_no_order_of_the_folders(source, tmp_path):
     other = source.parent / "phi"
     write_official(other, json.loads(golden_text("t3_missing_trials", "inputs.json")))
     first = rescore([source, other], tmp_path / "one")
-    second = rescore([other, source], tmp_path / "two")
-    assert first == second
-    for name in ("ranking.csv", "ranking.json", "metrics.json", "gemma/trial_scores.csv", "phi/constants.json"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    assert rescore([other, source], tmp_path / "two") == first
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert {"ranking.csv", "ranking.json", "metrics.json", "phi/constants.json"} < contents(tmp_path / "one").keys()
     row = first.ranking.rows[0]
     assert row.total == sum(model.score for model in row.models.values())
     assert row.models["phi"].failed_trials > row.models["gemma"].failed_trials == 0
 
 
 def test_roles(source, tmp_path):
-    found = rescore(
-        [source], tmp_path / "out", ScoringRules(baseline="beta"), baselines=["beta"], disqualified=["alpha"]
-    )
-    assert [(row.team, row.status) for row in found.ranking.rows] == [
-        ("beta", "baseline"),
-        ("gamma", "ranked"),
-        ("alpha", "disqualified"),
+    rules = ScoringRules(baseline="beta")
+    ranking = rescore([source], tmp_path / "out", rules, baselines=["beta"], disqualified=["alpha"]).ranking
+    roles = [(row.team, row.status) for row in ranking.rows]
+    assert roles == [("beta", "baseline"), ("gamma", "ranked"), ("alpha", "disqualified")]
+    assert ranking.winners == ()
+    assert "no team beats the baseline beta" in ranking.reason
+    rescore([source], tmp_path / "script", ScoringRules(baseline="beta", official_quirks=True))
+    ranks = [
+        [line.split(",")[-1] for line in (tmp_path / name / "gemma/prompt_scores_ranks.csv").read_text().split("\n")]
+        for name in ("out", "script")
     ]
-    assert found.ranking.winners == ()
-    assert "no team beats the baseline beta" in found.ranking.reason
+    assert ranks == [['"rank"', "-1", "1"], ['"rank"', "1", "2", "3"]]
 
 
 def test_a_disqualified_team_takes_no_part_in_the_weights(source, tmp_path):
-    with_alpha_out = rescore([source], tmp_path / "one", disqualified=["alpha"])
+    without = rescore([source], tmp_path / "one", disqualified=["alpha"]).scores
     shutil.rmtree(source / "alpha")
-    without_alpha = rescore([source], tmp_path / "two")
-    assert with_alpha_out.scores == without_alpha.scores
-
-
-@pytest.mark.parametrize("role", ["baselines", "disqualified"])
-def test_a_role_for_nobody_is_refused(source, tmp_path, role):
-    with pytest.raises(ScoringError, match="'delta' is in none of the folders"):
-        rescore([source], tmp_path / "out", **{role: ["delta"]})
+    assert rescore([source], tmp_path / "two").scores == without
 
 
 def test_folders_of_one_name_are_told_apart(source, tmp_path):
-    other = source.parent.parent / "other" / "gemma"
-    shutil.copytree(source, other)
-    found = rescore([source, other], tmp_path / "out")
-    assert [model.model for model in found.scores.models] == ["other_gemma", "runs_gemma"]
-
-
-def test_different_teams_do_not_meet(source, tmp_path):
-    other = source.parent / "phi"
-    shutil.copytree(source, other)
-    shutil.rmtree(other / "alpha")
-    with pytest.raises(ScoringError, match="'phi' has no results of team 'alpha'"):
-        rescore([source, other], tmp_path / "out")
+    shutil.copytree(source, tmp_path / "other" / "gemma")
+    scores = rescore([source, tmp_path / "other" / "gemma"], tmp_path / "out").scores
+    assert [model.model for model in scores.models] == ["other_gemma", "runs_gemma"]
+    shutil.copytree(source.parent, tmp_path / "deep" / "runs")
+    with pytest.raises(PcgevalError, match="do not tell the models apart"):
+        rescore([source, tmp_path / "deep" / "runs" / "gemma"], tmp_path / "out")
 
 
 def test_unequal_file_counts_stop_the_script_aloud(source, tmp_path):
     (source / "alpha" / "similarity" / "A.json").unlink()
-    with pytest.raises(ScoringError, match="26 stability, 25 similarity and 26 diversity files"):
+    with pytest.raises(PcgevalError, match="26 stability, 25 similarity and 26 diversity files"):
         rescore([source], tmp_path / "out", QUIRKS)
     assert rescore([source], tmp_path / "out").ranking.winners == ("alpha",)
 
 
-def test_nothing_is_written_when_anything_is_wrong(source, tmp_path):
-    (source / "gamma" / "diversity" / "Z.json").write_text("{")
-    with pytest.raises(FileError):
-        rescore([source], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("inside", [".", "..", "new", "alpha", "alpha/stability"])
+@pytest.mark.parametrize("inside", [".", "..", "new", "alpha/stability"])
 def test_results_are_not_written_among_the_inputs(source, inside):
-    with pytest.raises(ScoringError, match="would write into the results"):
+    with pytest.raises(PcgevalError, match="would write into the results"):
         rescore([source], source / inside)
+    assert rescore([source], source / "result") == rescore([source], source / "result")  # as the official tools do
 
 
-def test_the_official_result_folder_may_be_written(source):
-    first = rescore([source], source / "result")
-    assert rescore([source], source / "result") == first
-
-
-@pytest.mark.parametrize("folders", [[], ["gemma", "gemma"], ["gemma", "../runs/gemma"]])
+@pytest.mark.parametrize("folders", [[], ["gemma", "gemma"], ["gemma", "../runs/gemma"], ["nowhere"], ["x" * 5000]])
 def test_no_folder_or_one_twice_is_refused(source, tmp_path, folders):
-    with pytest.raises(ScoringError, match="named twice"):
+    with pytest.raises(PcgevalError, match=r"named twice|Name one"):
         rescore([source.parent / folder for folder in folders], tmp_path / "out")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "file", "x" * 5000])
-def test_what_is_no_folder_is_refused(tmp_path, name):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ScoringError, match="Name"):
-        rescore([tmp_path / name], tmp_path / "out")
+@pytest.mark.parametrize("role", ["baselines", "disqualified"])
+def test_a_role_for_nobody_is_refused(source, tmp_path, role):
+    with pytest.raises(PcgevalError, match="'delta' is in none of the folders"):
+        rescore([source], tmp_path / "out", **{role: ["delta"]})
 
 
-def test_a_team_linked_in_a_circle_is_no_endless_loop(source, tmp_path):
-    (source / "loop").symlink_to(source / "loop")
-    assert rescore([source], tmp_path / "out").ranking.winners == ("alpha",)
+# --- reading the official layout ---
+
+
+def test_logs_results_hidden_folders_and_loops_are_no_teams(team):
+    for name in ("logs", "result", ".git"):
+        (team.parent / name).mkdir()
+    (team.parent / "notes.txt").write_text("no team")
+    (team.parent / "loop").symlink_to(team.parent / "loop")
+    assert [row.team for row in rescore([team.parent], team.parents[1] / "out", RULES).ranking.rows] == ["t"]
+
+
+def test_absent_files_leave_their_trials_failed(team):
+    assert scored(team)[1].failed_trials == 0
+    (team / "similarity" / "A.json").unlink()
+    letter, row = scored(team)
+    assert (letter.score, row.failed_trials) == (0, 2)
+    shutil.rmtree(team / "stability")
+    shutil.rmtree(team / "diversity")
+    assert scored(team)[1].failed_trials == 2
+
+
+def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(team):
+    names = ("/eval/t/levels/A/t_A_1.xml", "t_A_1.png", "t_A_2 (copy).xml")
+    write_json(team / "stability" / "A.json", {"raws": [{"tag": name, "score": 0.25} for name in names[:2]]})
+    raws = [{"id": names[0], "similarity": 0.5}, {"id": names[1], "similarity": 0.75}]
+    raws.append({"id": names[2], "similarity": 1.0000001192092896})  # a softmax just above one
+    write_json(team / "similarity" / "A.json", {"trials": raws})
+    write_json(team / "diversity" / "A.json", {"diversityRate": 4.4})
+    letter, _ = scored(team)
+    assert [float(trial.stability) for trial in letter.trials] == [0.25, 0]
+    assert [float(trial.similarity) for trial in letter.trials] == [0.5, 1.0000001192092896]
+    assert float(letter.diversity) == 4.4
+
+
+@given(st.integers(0, 10**6), st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_a_name_without_a_number_stops_the_rules_and_not_the_script(tmp_path_factory, score, name):
+    folder = tmp_path_factory.mktemp("names")
+    pairs = {"stability": [(f"{name}_x", 1.0)], "similarity": [], "diversity": score / 10**6}
+    write_official(folder / "m", {"t": {"A": pairs}})
+    rescore([folder / "m"], folder / "out", ScoringRules("A", 2, official_quirks=True))
+    with pytest.raises(PcgevalError, match="does not end in a trial number"):
+        rescore([folder / "m"], folder / "out", RULES)
+
+
+@pytest.mark.parametrize(
+    ("engine", "line"),
+    [
+        (None, "unknown"),
+        ({"name": "pymunk", "version": "7.1.0", "chipmunk": "7.0.3"}, "pymunk 7.1.0 (chipmunk 7.0.3)"),
+        ({"name": "box2d", "version": "2.3"}, "box2d 2.3"),
+        ("pymunk 7.1", "pymunk 7.1"),
+    ],
+)
+def test_engine_and_classifier_are_read_where_they_are_written(team, engine, line):
+    if engine:
+        write_json(team / "stability" / "simulations.json", {"engine": engine})
+    write_json(team / "similarity" / "classifier.json", {"name": "vit", "sha256": "ab"})
+    provenance = rescore([team.parent], team.parents[1] / "out", RULES).scores.provenance
+    assert (provenance.engine, provenance.classifier) == (line, "vit sha256:ab")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("stability/A.json", "{", "not valid JSON"),
+        ("stability/A.json", "[" * 100_000, "not valid JSON"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": true}]}', r"raws\.0\.score.*found True"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": NaN}]}', r"raws\.0\.score.*finite"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": -0.5}]}', r"raws\.0\.score.*found -0\.5"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": 2}]}', r"raws\.0\.score.*found 2"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": ' + "9" * 100_000 + "}]}", "out of range"),
+        ("stability/A.json", '{"raws": [{"tag": "t_A_٣", "score": 1}]}', "does not end in a trial number"),
+        ("diversity/A.json", '{"diversityRate": -1}', "diversityRate"),
+        ("stability/simulations.json", '{"engine": {"name": "pymunk"}}', "engine"),
+    ],
+)
+def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, content, complaint):
+    (team / name).write_text(content)
+    with pytest.raises(PcgevalError, match=complaint) as caught:
+        scored(team)
+    assert str(team / name) in str(caught.value)
+    assert not (team.parents[1] / "out").exists()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_file_is_refused_without_waiting(team, make):
+    (team / "stability/A.json").unlink()
+    make(team / "stability/A.json")
+    with pytest.raises(PcgevalError, match=r"not a regular file|is a link"):
+        scored(team)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[31m", b"\xff".decode(errors="surrogateescape")])
+def test_a_folder_name_that_cannot_be_shown_is_refused(team, name):
+    (team.parent / name).mkdir()
+    with pytest.raises(PcgevalError, match="is no team name"):
+        scored(team)
+
+
+def test_a_folder_without_teams_or_of_models_is_refused(tmp_path):
+    for name in ("empty", "models/model/team/stability"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "file").touch()
+    for name in ("empty", "models", "file"):
+        with pytest.raises(PcgevalError, match=r"no team folders|cannot be read"):
+            rescore([tmp_path / name], tmp_path / "out")
+    assert rescore([tmp_path / "models/model"], tmp_path / "out").ranking.rows[0].team == "team"

@@ -37,12 +37,12 @@ class Box2dWorld(World):
         self._world = Box2D.b2World(gravity=(0.0, -GRAVITY), doSleep=True)
         self._world.continuousPhysics = False
         ground = self._world.CreateStaticBody(position=(0.0, GROUND_TOP - 1))
-        # a polygon and not an edge, which has no skin of its own
+        # a polygon and not an edge, which has no skin
         ground.CreateFixture(shape=Box2D.b2PolygonShape(box=(GROUND_HALF_WIDTH, 1.0)), friction=GROUND_FRICTION)
         self._bodies = [self._body(index, block) for index, block in enumerate(blocks)]
         self._living = list(self._bodies)
         self._died_at: dict[int, tuple[float, float, float]] = {}
-        self._contacts = _Contacts(self)  # Box2D keeps no reference of its own
+        self._contacts = _Contacts(self)  # Box2D keeps no reference to it
         self._world.contactListener = self._contacts
 
     def advance(self) -> None:

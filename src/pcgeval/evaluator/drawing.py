@@ -1,4 +1,4 @@
-"""Draw levels as SVG, and tell what became of the block of each call."""
+"""Draw levels as SVG, and tell the fate of the block of each call."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,15 @@ from pcgeval.levels.blocks import Block, BlockType
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
 _HOLD = 1000  # milliseconds for which a replay shows its end before it begins again
-_COLOURS = {"stayed": "#24405e", "moved": "#e0762f"}
+_COLOURS = {"stayed": "#24405e", "moved": "#e0762f", "broke": "#e0762f"}
 SimulatedBlocks = Stability | SimulatedLevel  # the end of a level
+Place = Sequence[float]  # x and y in metres, rotation in radians
 Fate = Literal["stayed", "moved", "broke", "not simulated"]
 
 
 @dataclass(frozen=True)
 class CalledBlock:
-    """A call of the answer and what became of its block; call and block have the same number, from 1.
+    """A call of the answer and the fate of its block; call and block have the same number, from 1.
 
     Attributes:
         call: The line of code, cut if it is long; of a level without calls the block's type.
@@ -41,17 +42,16 @@ class CalledBlock:
 
 def called_blocks(calls: Sequence[str], blocks: Sequence[Block], end: SimulatedBlocks) -> Iterator[CalledBlock]:
     """Yield each call with the fate of its block: all are in the order of the calls, and equally many."""
-    ends = zip(end.positions, end.moved, end.dead, strict=True)
-    for number, (call, block, (place, moved, dead)) in enumerate(zip(calls, blocks, ends, strict=True), start=1):
-        if dead:
+    for number, (call, block, drawn) in enumerate(zip(calls, blocks, _drawn_blocks(end), strict=True), start=1):
+        if drawn.fate == "broke":
             yield CalledBlock(number, call, "broke")
             continue
-        x, y, angle = (float(each) for each in place)
+        x, y, angle = drawn.place
         turned = abs((math.degrees(angle) - block.rotation + 180) % 360 - 180)
         yield CalledBlock(
             number=number,
             call=call,
-            fate="moved" if moved else "stayed",
+            fate=drawn.fate,
             distance=round(math.hypot(x - block.x, y - block.y), 6),
             fell=round(block.y - y, 6),
             turned=round(turned, 3),
@@ -59,12 +59,19 @@ def called_blocks(calls: Sequence[str], blocks: Sequence[Block], end: SimulatedB
 
 
 class _DrawnBlock(NamedTuple):
-    """A block at one place: its number from 0, its type, x and y in metres and rotation in radians, and its fate."""
-
-    number: int
     kind: BlockType
-    place: tuple[float, float, float]
+    place: Place
     fate: Literal["stayed", "moved", "broke"]
+
+
+def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
+    """Yield the blocks at the end of a level."""
+    for kind, place, moved, dead in zip(level.types, level.positions, level.moved, level.dead, strict=True):
+        yield _DrawnBlock(kind, [float(value) for value in place], "broke" if dead else "moved" if moved else "stayed")
+
+
+def _living(level: SimulatedBlocks) -> list[_DrawnBlock]:
+    return [block for block in _drawn_blocks(level) if block.fate != "broke"]
 
 
 def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
@@ -73,15 +80,30 @@ def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dic
     As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
     little larger, are cut off at it. With `also`, the square holds the blocks of that state, too.
     """
-    living = [block for block in _drawn_blocks(level) if block.fate != "broke"]
+    living = _living(level)
     if not living:
         return {}
-    others = [block for block in _drawn_blocks(also) if block.fate != "broke"] if also else []
-    corner, units = _view([*living, *others])
+    corner, units = _view([*living, *(_living(also) if also else [])])
     paths = {"stayed": "", "moved": ""}
     for block in living:
         paths[block.fate] += _outline(SPRITES[block.kind], block.place, corner, units)
     return {name: path for name, path in paths.items() if path}
+
+
+def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
+    """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
+    corner, side = square_around([point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)])
+    return corner, VIEW / side
+
+
+def _outline(size: Size, place: Place, corner: Point, units: float) -> str:
+    """Return one block as a closed path; a page holds thousands, so each side is relative to the one before."""
+    ring = [(round((at.x - corner.x) * units), round((corner.y - at.y) * units)) for at in corners(size, *place)]
+    path = f"M{ring[0][0]} {ring[0][1]}"
+    for (x, y), (next_x, next_y) in pairwise(ring):
+        right, down = next_x - x, next_y - y
+        path += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
+    return f"{path}z"
 
 
 def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
@@ -93,9 +115,9 @@ def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
     """
     blocks = list(_drawn_blocks(level))
     starts = [blocks[path.block]._replace(place=_place(path.keys[0])) for path in paths]
-    corner, units = _view([block for block in blocks if block.fate != "broke"] or starts)
-    places = {"stayed": count(), "moved": count(), "broke": count()}
-    names = [f"{block.fate[0]}{next(places[block.fate])}" for block in blocks]
+    corner, units = _view(_living(level) or starts)
+    numbers = {"stayed": count(), "moved": count(), "broke": count()}
+    names = [f"{block.fate[0]}{next(numbers[block.fate])}" for block in blocks]
     parts = []
     for path in paths:
         size = SPRITES[blocks[path.block].kind]
@@ -104,33 +126,18 @@ def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
         for key in path.keys:
             x, y, turn = _on_view(_place(key), corner, units)
             now = (round(key[0] / 100), round(x), round(y), round(turn))
-            values += [one - other for one, other in zip(now, before, strict=True)]
+            values += [value - previous for value, previous in zip(now, before, strict=True)]
             before = now
         parts.append(",".join(map(str, [names[path.block], *values])))
     return "|".join(parts)
 
 
-def _place(key: KeyFrame) -> tuple[float, float, float]:
-    """Return a key frame's place in metres and its rotation in radians."""
+def _place(key: KeyFrame) -> Place:
     _, x, y, angle = key
     return x / 1000, y / 1000, math.radians(angle)
 
 
-def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
-    """Yield the blocks at the end of a level."""
-    blocks = zip(level.types, level.positions, level.moved, level.dead, strict=True)
-    for number, (kind, (x, y, angle), moved, dead) in enumerate(blocks):
-        fate: Literal["stayed", "moved", "broke"] = "broke" if dead else "moved" if moved else "stayed"
-        yield _DrawnBlock(number, kind, (float(x), float(y), float(angle)), fate)
-
-
-def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
-    """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
-    corner, side = square_around([point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)])
-    return corner, VIEW / side
-
-
-def _on_view(place: Sequence[float], corner: Point, units: float) -> tuple[float, float, float]:
+def _on_view(place: Place, corner: Point, units: float) -> tuple[float, float, float]:
     """Return where the middle of a block is on the view, and the degrees by which it is turned clockwise there."""
     x, y, angle = place
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
@@ -152,29 +159,32 @@ def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
         level: The end of the simulation.
         paths: The ways of its blocks that moved visibly or broke.
     """
-    ways = {path.block: path.keys for path in paths}
-    blocks = [block for block in _drawn_blocks(level) if block.fate != "broke" or block.number in ways]
-    if not blocks:
-        return _document("")
-    passed = [block._replace(place=_place(key)) for block in blocks for key in ways.get(block.number, ())]
-    corner, units = _view([*passed, *(block for block in blocks if block.number not in ways)])
+    ways: dict[int, Sequence[KeyFrame]] = {path.block: path.keys for path in paths}
     end = _HOLD + max((keys[-1][0] for keys in ways.values()), default=0)
-    shapes = []
-    for block in blocks:
-        keys = ways.get(block.number, ())
-        places = [_on_view(place, corner, units) for place in (*map(_place, keys), block.place)[: len(keys) or 1]]
-        x, y, turn = places[0]
+    stations: list[tuple[_DrawnBlock, Sequence[KeyFrame], list[Place]]] = []
+    for number, block in enumerate(_drawn_blocks(level)):
+        keys = ways.get(number, ())
+        if keys or block.fate != "broke":
+            stations.append((block, keys, [_place(key) for key in keys] or [block.place]))
+    if not stations:
+        return _document("")
+    corner, units = _view([block._replace(place=place) for block, _, places in stations for place in places])
+    shapes = ""
+    for block, keys, places in stations:
+        on_view = [_on_view(place, corner, units) for place in places]
+        x, y, turn = on_view[0]
         width, height = SPRITES[block.kind].width * units, SPRITES[block.kind].height * units
-        shapes.append(
+        shapes += (
             f'<g transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})">'
             f'<rect x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" height="{height:.1f}"'
-            f' fill="{_COLOURS["stayed" if block.fate == "stayed" else "moved"]}"/>'
-            f"{_animations(keys, places, end, breaks=block.fate == 'broke')}</g>"
+            f' fill="{_COLOURS[block.fate]}"/>{_animations(keys, on_view, end, breaks=block.fate == "broke")}</g>'
         )
-    return _document("".join(shapes))
+    return _document(shapes)
 
 
-def _animations(keys: Sequence[KeyFrame], places: Sequence[Sequence[float]], end: int, *, breaks: bool) -> str:
+def _animations(
+    keys: Sequence[KeyFrame], places: Sequence[tuple[float, float, float]], end: int, *, breaks: bool
+) -> str:
     """Return the SVG animations of a block that moves along places of the view, in `end` milliseconds again and again.
 
     They replace the transform that the block has without them.
@@ -184,17 +194,15 @@ def _animations(keys: Sequence[KeyFrame], places: Sequence[Sequence[float]], end
     always = f'dur="{end / 1000:g}s" repeatCount="indefinite"/>'
     times = ";".join(f"{time / end:.4f}" for time in (*(key[0] for key in keys), end))
     places = [*places, places[-1]]
-    found = ""
-    for kind, values, sum_up in (
-        ("translate", [f"{x:.1f} {y:.1f}" for x, y, _ in places], ""),
-        ("rotate", [f"{turn:.1f}" for *_, turn in places], ' additive="sum"'),
-    ):
-        found += f'<animateTransform attributeName="transform" type="{kind}"{sum_up} values="{";".join(values)}" '
-        found += f'keyTimes="{times}" {always}'
+    moves = ";".join(f"{x:.1f} {y:.1f}" for x, y, _ in places)
+    turns = ";".join(f"{turn:.1f}" for *_, turn in places)
+    transform = '<animateTransform attributeName="transform" type='
+    animations = f'{transform}"translate" values="{moves}" keyTimes="{times}" {always}'
+    animations += f'{transform}"rotate" additive="sum" values="{turns}" keyTimes="{times}" {always}'
     if breaks:
         vanishing = f'values="1;0" keyTimes="0;{keys[-1][0] / end:.4f}"'
-        found += f'<animate attributeName="opacity" calcMode="discrete" {vanishing} {always}'
-    return found
+        animations += f'<animate attributeName="opacity" calcMode="discrete" {vanishing} {always}'
+    return animations
 
 
 def _document(content: str) -> str:
@@ -204,13 +212,3 @@ def _document(content: str) -> str:
         f' height="{2 * whole}"><rect x="{-_MARGIN}" y="{-_MARGIN}" width="{whole}" height="{whole}" fill="#fff"/>'
         f"{content}</svg>\n"
     )
-
-
-def _outline(size: Size, place: Sequence[float], corner: Point, units: float) -> str:
-    """Return one block as a closed path; a page holds thousands, so each side is relative to the one before."""
-    ring = [(round((each.x - corner.x) * units), round((corner.y - each.y) * units)) for each in corners(size, *place)]
-    path = f"M{ring[0][0]} {ring[0][1]}"
-    for (x, y), (next_x, next_y) in pairwise(ring):
-        right, down = next_x - x, next_y - y
-        path += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
-    return f"{path}z"

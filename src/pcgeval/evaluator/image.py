@@ -63,10 +63,10 @@ def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
 
 
 def png_bytes(image: Image.Image) -> bytes:
-    """Encode a grey image (mode `L`) as PNG, with one bit a pixel if it holds nothing but black and white.
+    """Encode a grey image (mode `L`) as PNG, with one bit a pixel if all of it is black or white.
 
     The same image gives the same bytes everywhere: rows are stored as differences to the row above and only runs are
-    compressed, which leaves a compressor no choices; nothing but the pixels is written.
+    compressed, which leaves a compressor no choices; only the pixels are written.
 
     Raises:
         ValueError: The image has another mode.

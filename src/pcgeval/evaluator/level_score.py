@@ -34,7 +34,7 @@ class LevelScore(Walk):
         read_as: What the text was taken for: a model's `response`, whose last fenced block counts; bare `calls`; or a
             Science Birds `level` in XML.
         physics: The physics it is simulated with.
-        blocks: Each call, or each block of a level in XML, with what became of it.
+        blocks: Each call, or each block of a level in XML, with its fate.
         probabilities: What the classifier gives each letter, A to Z; empty without a picture or without a classifier.
         embedding: The classifier's vector of the picture; empty without a picture or without a classifier.
     """
@@ -71,7 +71,7 @@ class LevelScore(Walk):
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...]:
         """The five likeliest letters with their probabilities, the likeliest first."""
-        ordered = sorted(self.probabilities.items(), key=lambda each: (-each[1], each[0]))
+        ordered = sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))
         return tuple(ordered[:LIKELIEST])
 
     @cached_property
@@ -91,34 +91,22 @@ class LevelScore(Walk):
         """Return the evaluator's picture, 1024 x 1024 and grey: of the end, or of the level as it was written.
 
         Raises:
-            LevelError: There is no level to draw.
+            LevelError: There is no level to draw; so do the other drawings.
         """
         return render(self._drawn(before=before))
 
     def before_and_after(self) -> tuple[Image.Image, Image.Image]:
-        """Return pictures of the level as it was written and of the end, like `image`, but both at one scale.
-
-        Raises:
-            LevelError: There is no level to draw.
-        """
-        before, after = self._drawn(before=True), self._drawn(before=False)
+        """Return pictures of the level as it was written and of the end, like `image`, but both at one scale."""
+        before, after = self._drawn(before=True), self._drawn()
         return render(before, also=after), render(after, also=before)
 
     def svg(self, *, before: bool = False) -> str:
-        """Return a drawing as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
-
-        Raises:
-            LevelError: There is no level to draw.
-        """
+        """Return an SVG document: blocks that stayed dark, those that moved orange, broken ones left out."""
         return level_svg(self._drawn(before=before))
 
     def replay_svg(self) -> str:
-        """Return the simulation that counts as an animated SVG document.
-
-        Raises:
-            LevelError: There is no simulation to show.
-        """
-        end = self._drawn(before=False)
+        """Return the simulation that counts as an animated SVG document."""
+        end = self._drawn()
         return replay_svg(end, end.paths)
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,12 +120,12 @@ class LevelScore(Walk):
             "similarity": None if math.isnan(self.similarity) else self.similarity,
             "failed_stage": self.failed_stage,
             "reason": self.reason,
-            "likeliest": [list(each) for each in self.likeliest],
+            "likeliest": [list(item) for item in self.likeliest],
             "probabilities": dict(self.probabilities),
             "code": self.code,
             "grid": list(self.grid),
             "blocks": [asdict(block) for block in self.blocks],
-            "before": [asdict(each) for each in self.before],
+            "before": [asdict(block) for block in self.before],
             "after": None if end is None else end.positions.tolist(),
             "best_of": None if end is None else end.trial,
             "starts": [] if end is None else list(end.starts),
@@ -149,11 +137,11 @@ class LevelScore(Walk):
         words = f"{self.letter}: {self.verdict}"
         pictures = ""
         if self.simulated and self.before:
-            before, after = self._drawn(before=True), self._drawn(before=False)
+            before, after = self._drawn(before=True), self._drawn()
             pictures = level_svg(before, also=after) + level_svg(after, also=before)
         return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(words)}</p>'
 
-    def _drawn(self, *, before: bool) -> Stability:
+    def _drawn(self, *, before: bool = False) -> Stability:
         if self.simulated is None:
             raise LevelError(self.reason or "there is no level")
         if not before:
@@ -190,22 +178,21 @@ def score_level(
     """
     if letter not in LABELS:
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
-    physics = physics or PhysicsParams()
-    read_as = read_as or text_kind(text)
+    physics, read_as = physics or PhysicsParams(), read_as or text_kind(text)
     walk = walk_to_end(walk_to_level(text, read_as), physics)
-    known = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk))
-    if walk.simulated is None:
-        return known
-    calls: list[str] = [block.type for block in walk.before]
-    if walk.code is not None:
-        calls = [call.text for call in read_calls(walk.code)]
-    known = replace(known, blocks=tuple(called_blocks(calls, walk.before, walk.simulated)))
+    score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk))
+    if score.simulated is None:
+        return score
+    calls: list[str] = [block.type for block in score.before]
+    if score.code is not None:
+        calls = [call.text for call in read_calls(score.code)]
+    score = replace(score, blocks=tuple(called_blocks(calls, score.before, score.simulated)))
     if not classify:
-        return known
+        return score
     classifier = classifier or loaded_classifier()
-    found = classifier.predict([known.image()])
+    answer = classifier.predict([score.image()])
     return replace(
-        known,
-        probabilities=dict(zip(classifier.labels, found.probabilities[0].tolist(), strict=True)),
-        embedding=tuple(found.embeddings[0].tolist()),
+        score,
+        probabilities=dict(zip(classifier.labels, answer.probabilities[0].tolist(), strict=True)),
+        embedding=tuple(answer.embeddings[0].tolist()),
     )

@@ -33,7 +33,7 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
     y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
     which nothing moves ends the search, and one that cannot become the best ends early; of equal trials the first is
-    kept. `physics.starts` more trials, each with a jitter of its own, do not count: their scores tell how fragile the
+    kept. `physics.starts` more trials with other jitters do not count: their scores tell how fragile the
     level is. The `paths` of the blocks are for replays; it takes less time without them.
 
     Raises:
@@ -102,7 +102,8 @@ def _trial(
 
     A block is lost if it broke, or lies so far below its place that it would have to climb to be counted as staying.
     """
-    world = build_world(_start(blocks, trial, physics), physics)
+    start = blocks if trial == 1 else _jittered(blocks, f"{physics.seed}:{trial}", physics.jitter)
+    world = build_world(start, physics)
     recording, step = Recording(world), 0
     recording.add(0)
     between = max(1, round(FRAME_SECONDS / physics.step))
@@ -116,13 +117,8 @@ def _trial(
     return _stability(blocks, world, trial, physics), recording
 
 
-def _start(blocks: Sequence[Block], trial: int, physics: PhysicsParams) -> Sequence[Block]:
-    if trial == 1:
-        return blocks
-    return _jittered(blocks, random.Random(f"{physics.seed}:{trial}"), physics.jitter)  # noqa: S311 - no secret
-
-
-def _jittered(blocks: Sequence[Block], rng: random.Random, jitter: float) -> list[Block]:
+def _jittered(blocks: Sequence[Block], seed: str, jitter: float) -> list[Block]:
+    rng = random.Random(seed)  # noqa: S311 - no secret
     return [
         replace(block, x=block.x + rng.uniform(-jitter, jitter), y=block.y + rng.uniform(-jitter, jitter))
         for block in blocks

@@ -87,8 +87,8 @@ class PymunkWorld(World):
     def places(self) -> list[tuple[float, float, float]]:
         """The x, y and rotation of each block."""
         values, ids = self._read(_PLACES)
-        for number, each in enumerate(ids):
-            if (index := self._index_of_id.get(each)) is not None:  # not the ground
+        for number, body_id in enumerate(ids):
+            if (index := self._index_of_id.get(body_id)) is not None:  # not the ground
                 x, y, angle = values[3 * number : 3 * number + 3]
                 self._places[index] = (x, y, angle)
         return list(self._places)
@@ -99,9 +99,9 @@ class PymunkWorld(World):
         Slow turning is left alone: to set a velocity is to wake a body, and Box2D lets bodies sleep below this speed.
         """
         turning, ids = self._read(_TURNING)
-        for each, speed in zip(ids, turning, strict=True):
+        for body_id, speed in zip(ids, turning, strict=True):
             if abs(speed) > SLEEP_TURN:
-                body = self._bodies[self._index_of_id[each]]
+                body = self._bodies[self._index_of_id[body_id]]
                 if not body.is_sleeping:
                     _set_turning(body, speed * self._turning_given_back)
 

@@ -44,12 +44,12 @@ class Recording:
         places = np.rint(places * (1000, 1000, degrees(1))).astype(int)
         living = ~np.array(self._dead, dtype=bool)
         moves = (np.abs(places - places[0]) > STAYS).any(axis=(0, 2)) | ~living[-1]
-        found = []
+        paths = []
         for block in np.flatnonzero(moves).tolist():
             rows = places[living[:, block], block].tolist()  # who broke does not come back
             frames = [(time, x, y, angle) for time, (x, y, angle) in zip(self._times, rows, strict=False)]
-            found.append(BlockPath(block=block, keys=_key_frames(frames, is_dead=not living[-1, block])))
-        return tuple(found)
+            paths.append(BlockPath(block=block, keys=_key_frames(frames, is_dead=not living[-1, block])))
+        return tuple(paths)
 
 
 def _key_frames(frames: Sequence[KeyFrame], *, is_dead: bool) -> tuple[KeyFrame, ...]:

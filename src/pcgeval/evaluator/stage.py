@@ -6,6 +6,7 @@ simulated it, so that only new levels are simulated again; the folder can be del
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -53,7 +54,7 @@ CACHE = Path(".cache", "simulations")
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
-Levels = Mapping[Trial, bytes | str | None]  # a team's levels: each, or why it cannot be read, or None for none
+Levels = Mapping[Trial, bytes | str | None]  # a team's levels: bytes, why they cannot be read, or None for no level
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
@@ -82,14 +83,11 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         for model, team in product(params.models, params.teams)
     }
     folder = root / CACHE / _maker(params.physics)
-    every = (level for of_team in levels.values() for level in of_team.values() if isinstance(level, bytes))
-    _simulate_new(every, params, folder, processes)
-    stability, images, replays = (root / DATA / name for name in ("stability", "images", "replays"))
-    with (
-        rewritten_folder(stability, keep=root / DATA / "levels"),
-        rewritten_folder(images, keep=root / DATA / "levels"),
-        rewritten_folder(replays, keep=root / DATA / "levels"),
-    ):
+    contents = (level for of_team in levels.values() for level in of_team.values() if isinstance(level, bytes))
+    _simulate_new(contents, params, folder, processes)
+    with ExitStack() as outputs:
+        for name in ("stability", "images", "replays"):
+            outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
         for (model, team), of_team in levels.items():
             _write_team(params.physics, root, model, team, of_team, folder)
 
@@ -136,11 +134,11 @@ def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, process
 
 
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+    """Return the simulation of each level, or why there is none, as it is kept; and its picture."""
     return [_kept(end_of(level, physics)) for level in levels]
 
 
 def _kept(end: Stability | str) -> tuple[KeptSimulation, bytes]:
-    """Return a simulation, or why there is none, as it is kept; and its picture."""
     if isinstance(end, str):
         return KeptSimulation(reason=end), b""
     level = SimulatedLevel(
@@ -174,18 +172,14 @@ def _write_team(physics: PhysicsParams, root: Path, model: str, team: str, level
             failure = summaries[trial].failure if trial in summaries else None
             outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
             continue
-        if isinstance(level, str):
-            outcomes.append(failed(trial, "simulate", level))
-            continue
-        kept_file = _kept_file(folder, level)
-        simulation = _read_kept(kept_file)
-        if simulation.level is None:
+        simulation = KeptSimulation(reason=level) if isinstance(level, str) else _read_kept(_kept_file(folder, level))
+        if isinstance(level, str) or simulation.level is None:
             outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
             continue
         simulated[trial] = simulation.level
         if simulation.paths:
             replayed.append(ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths))
-        picture = kept_file.with_suffix(".png").read_bytes()
+        picture = _kept_file(folder, level).with_suffix(".png").read_bytes()
         outcomes.append(succeeded(trial, sha256_bytes(picture)))
         write_bytes(trial_file(images, "images", team, trial), picture)
     for letter in sorted({trial.letter for trial in levels}):

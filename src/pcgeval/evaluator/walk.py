@@ -49,40 +49,34 @@ def text_kind(text: str) -> TextKind:
 
 def walk_to_level(text: str, kind: TextKind) -> Walk:
     """Extract the calls of a text and convert them to a level; bare calls count as if they stood in a fenced block."""
-    if kind == "level":
-        return _read_level(Walk(xml=text))
-    response = text if kind == "response" else f"```\n{text}\n```"
-    code = extract_code(response)
-    if code is None:
-        return Walk(failed_stage="extract", reason=no_code_reason(response))
+    code, xml = None, text
     try:
-        return _read_level(Walk(code=code, xml=level_xml(code)))
+        if kind != "level":
+            response = text if kind == "response" else f"```\n{text}\n```"
+            code = extract_code(response)
+            if code is None:
+                return Walk(failed_stage="extract", reason=no_code_reason(response))
+            xml = level_xml(code)
+        return Walk(code=code, xml=xml, before=level_blocks(xml))
     except LevelError as error:
         return Walk(code=code, failed_stage="convert", reason=error.reason)
 
 
-def walk_to_end(walk: Walk, physics: PhysicsParams, *, paths: bool = True) -> Walk:
-    """Simulate the level of a walk, if it came to one; `paths` are for replays."""
+def walk_to_end(walk: Walk, physics: PhysicsParams) -> Walk:
+    """Simulate the level of a walk, if it came to one."""
     if walk.xml is None:
         return walk
-    end = end_of(walk.xml, physics, paths=paths)
+    end = end_of(walk.xml, physics)
     if isinstance(end, str):
         return replace(walk, failed_stage="simulate", reason=end)
     return replace(walk, simulated=end)
 
 
 def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
-    """Return the end of a level, or why it cannot be simulated."""
+    """Return the end of a level, or why it cannot be simulated; `paths` are for replays."""
     try:
         return simulate(xml, physics, paths=paths)
     except LevelError as error:
         return error.reason
     except SimulationError as error:
         return str(error)
-
-
-def _read_level(walk: Walk) -> Walk:
-    try:
-        return replace(walk, before=level_blocks(walk.xml or ""))
-    except LevelError as error:
-        return replace(walk, xml=None, failed_stage="convert", reason=error.reason)

@@ -1,7 +1,7 @@
 """A level in motion, whichever physics engine moves it, and the settings of the official evaluator for all of them.
 
 Units are metres, seconds, kilograms and radians. Each constant names the setting of the Science Birds Evaluator
-(Unity 2019.4, whose 2D physics is Box2D 2.3) that it stands for.
+(Unity 2019.4, with Box2D 2.3 as its 2D physics) that it stands for.
 """
 
 from abc import ABC, abstractmethod

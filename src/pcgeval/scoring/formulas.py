@@ -120,28 +120,28 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
             _score_model(model, results.models[model], rules) for model in sorted(results.models, key=byte_order)
         )
         totals = _totals(models)
-    made = [team.provenance for teams in results.models.values() for team in teams.values()]
-    packages = frozenset[tuple[str, str]]().union(*(each.packages for each in made))
-    return CompetitionScores(rules, replace(made[0], packages=packages), models, totals)
+    provenances = [team.provenance for teams in results.models.values() for team in teams.values()]
+    packages = frozenset[tuple[str, str]]().union(*(provenance.packages for provenance in provenances))
+    return CompetitionScores(rules, replace(provenances[0], packages=packages), models, totals)
 
 
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:
     names = sorted(teams, key=byte_order)
+    files = {name: [teams[name].letters.get(letter, LetterResults()) for letter in rules.letters] for name in names}
     weights = tuple(
-        _weight(letter, [_letter(teams[name], letter) for name in names], rules) for letter in rules.letters
+        _weight(letter, [files[name][column] for name in names], rules) for column, letter in enumerate(rules.letters)
     )
-    letters = {name: tuple(score_letter(weight, teams[name], rules) for weight in weights) for name in names}
-    scores = {name: divide(_sum(each.score for each in letters[name]), len(rules.letters)) for name in names}
+    letters = {
+        name: tuple(_letter_score(weight, results, rules) for weight, results in zip(weights, files[name], strict=True))
+        for name in names
+    }
+    scores = {name: divide(_sum(letter.score for letter in letters[name]), len(rules.letters)) for name in names}
     total = _sum(scores.values())
     prompts = tuple(
         PromptScore(name, letters[name], scores[name], _percent(scores[name], total), teams[name].failed_trials)
         for name in names
     )
     return ModelScores(model, weights, prompts, total)
-
-
-def _letter(team: TeamResults, letter: str) -> LetterResults:
-    return team.letters.get(letter, LetterResults())
 
 
 def _weight(letter: str, programs: list[LetterResults], rules: ScoringRules) -> LetterWeight:
@@ -163,14 +163,12 @@ def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
     return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
 
 
-def score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
-    """Return the scores of one letter of a program under a weight; call inside `exact_arithmetic`."""
-    results = _letter(team, weight.letter)
+def _letter_score(weight: LetterWeight, results: LetterResults, rules: ScoringRules) -> LetterScore:
     if not results.complete:
         results = LetterResults()
     stability, similarity = first_by_trial(results.stability), first_by_trial(results.similarity)
     trials = tuple(
-        _score_trial(trial, weight.weight, stability.get(trial, ZERO), similarity.get(trial, ZERO))
+        _trial_score(trial, weight.weight, stability.get(trial, ZERO), similarity.get(trial, ZERO))
         for trial in range(1, rules.trials + 1)
     )
     diversity = results.diversity or ZERO
@@ -184,7 +182,7 @@ def score_letter(weight: LetterWeight, team: TeamResults, rules: ScoringRules) -
     )
 
 
-def _score_trial(trial: int, weight: Decimal, stability: Decimal, similarity: Decimal) -> TrialScore:
+def _trial_score(trial: int, weight: Decimal, stability: Decimal, similarity: Decimal) -> TrialScore:
     return TrialScore(trial, stability, similarity, weight * stability * similarity)
 
 

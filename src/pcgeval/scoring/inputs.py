@@ -1,14 +1,13 @@
-"""The inputs of scoring: the measured values of every model, team and letter, the rules, and how files become them.
+"""The inputs of scoring: the rules, the measured values of every model, team and letter, and how files become them.
 
-Official layout: `<SOURCE>/<TEAM>/<STAGE>/<C>.json`; the pipeline's: `data/<STAGE>/<MODEL>/<TEAM>/<C>.json`. The folders
-are untrusted: `stage_files` bounds sizes before reading and names every value that it refuses. An absent file is None
-and an absent trial is absent: only the formulas turn what is absent into 0, as the rules say.
+Official layout: `<SOURCE>/<TEAM>/<STAGE>/<C>.json`; the pipeline's: `data/<STAGE>/<MODEL>/<TEAM>/<C>.json`. An absent
+file is None and an absent trial is absent: only the formulas turn what is absent into 0, as the rules say.
 """
 
 import os
 import string
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
@@ -28,7 +27,6 @@ from pcgeval.core.untrusted import listed
 from pcgeval.scoring.decimals import from_float
 
 Kind = TypeVar("Kind", bound=StageFile)
-StageFolders = Mapping[StageDir, Path]  # a team's folders with one model: stability, similarity, diversity and others
 UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran
 
 
@@ -101,7 +99,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TeamResults:
-    """All that one team got with one model; a letter that is not in `letters` has no files at all."""
+    """All results of one team with one model; a letter that is not in `letters` has no files at all."""
 
     letters: Mapping[str, LetterResults]
     failed_trials: int = 0  # configured trials without a level that was simulated and classified
@@ -113,14 +111,6 @@ class CompetitionResults:
     """Results by model and team. Every team has results with every model; disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
-
-    def without(self, teams: Collection[str]) -> "CompetitionResults":
-        """Return the results without some teams, which then take no part in the weights either."""
-        kept = {
-            model: {team: result for team, result in results.items() if team not in teams}
-            for model, results in self.models.items()
-        }
-        return replace(self, models=kept)
 
 
 def byte_order(name: str) -> bytes:
@@ -144,28 +134,26 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
         ScoringError: There is no model or team, a team is missing under a model, a file count stops the official
             script, or engines or classifiers differ.
     """
-    teams = sorted({team for model in results.models.values() for team in model}, key=byte_order)
-    if not teams:
+    names = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
+    if not names:
         raise ScoringError(
             "there are no teams to score. Add at least one model with one team that is not disqualified."
         )
-    for model, each in results.models.items():
-        if missing := [team for team in teams if team not in each]:
-            raise ScoringError(
-                f"model {model!r} has no results of team {missing[0]!r}, another model has. "
-                "Every team needs every model: run the missing trials, or leave the team out everywhere."
-            )
-    _check_provenance(results)
-    if rules.official_quirks:
-        _check_file_counts(results)
-
-
-def _check_provenance(results: CompetitionResults) -> None:
-    for kind in ("engine", "classifier"):
-        users: dict[str, list[str]] = {}
-        for model, teams in results.models.items():
-            for team, each in teams.items():
-                users.setdefault(getattr(each.provenance, kind), []).append(f"{team} ({model})")
+    engines: dict[str, list[str]] = {}
+    classifiers: dict[str, list[str]] = {}
+    for model, teams in results.models.items():
+        for name in names:
+            if name not in teams:
+                raise ScoringError(
+                    f"model {model!r} has no results of team {name!r}, another model has. "
+                    "Every team needs every model: run the missing trials, or leave the team out everywhere."
+                )
+            provenance = teams[name].provenance
+            engines.setdefault(provenance.engine, []).append(f"{name} ({model})")
+            classifiers.setdefault(provenance.classifier, []).append(f"{name} ({model})")
+            if rules.official_quirks:
+                _check_file_counts(f"model {model!r}, team {name!r}", teams[name])
+    for kind, users in (("engine", engines), ("classifier", classifiers)):
         if len(users) > 1:
             named = "; ".join(f"{name}: {listed(sorted(users[name]), 5)}" for name in sorted(users))
             raise ScoringError(
@@ -174,18 +162,16 @@ def _check_provenance(results: CompetitionResults) -> None:
             )
 
 
-def _check_file_counts(results: CompetitionResults) -> None:
+def _check_file_counts(place: str, team: TeamResults) -> None:
     """The official script ends without a word and without results when a team's numbers of files differ."""
     kinds = ("stability", "similarity", "diversity")
-    for model, teams in results.models.items():
-        for team, each in teams.items():
-            counts = [sum(getattr(letter, kind) is not None for letter in each.letters.values()) for kind in kinds]
-            if len(set(counts)) > 1:
-                raise ScoringError(
-                    f"model {model!r}, team {team!r}: {counts[0]} stability, {counts[1]} similarity and {counts[2]} "
-                    "diversity files. The official script gives no results at all then: make the missing files, or "
-                    "set official_quirks to false to score what is there."
-                )
+    counts = [sum(getattr(letter, kind) is not None for letter in team.letters.values()) for kind in kinds]
+    if len(set(counts)) > 1:
+        raise ScoringError(
+            f"{place}: {counts[0]} stability, {counts[1]} similarity and {counts[2]} diversity files. The official "
+            "script gives no results at all then: make the missing files, or set official_quirks to false to score "
+            "what is there."
+        )
 
 
 def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
@@ -198,27 +184,33 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         ScoringError: The folder has no teams, or an entry names no trial.
     """
     try:
-        folders = {
-            path.name: path
-            for path in sorted(source.iterdir(), key=lambda path: byte_order(path.name))
-            if path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_TEAMS
-        }
+        folders = sorted(
+            (path for path in source.iterdir() if _may_be_team(path)), key=lambda path: byte_order(path.name)
+        )
     except OSError as error:
         raise ScoringError(f"{source}: cannot be read ({error.strerror}). Name a folder of results.") from error
-    if unprintable := next((name for name in folders if not name.isprintable()), None):
+    if unprintable := next((path.name for path in folders if not path.name.isprintable()), None):
         raise ScoringError(f"{source}: the folder name {unprintable!r} is no team name. Rename or remove it.")
-    has_stages = any((path / stage).is_dir() for path in folders.values() for stage in STAGE_DIRS)
-    has_folders = any(each.is_dir() for path in folders.values() for each in path.iterdir())
+    has_stages = any((path / stage).is_dir() for path in folders for stage in STAGE_DIRS)
+    has_folders = any(inner.is_dir() for path in folders for inner in path.iterdir())
     if not folders or (has_folders and not has_stages):
         raise ScoringError(
             f"{source}: has no team folders with results. Name the folder of one model, which holds "
             "<TEAM>/stability/<C>.json and so on."
         )
-    return {team: read_team({name: path / name for name in STAGE_DIRS}, rules) for team, path in folders.items()}
+    return {path.name: read_team({name: path / name for name in STAGE_DIRS}, rules) for path in folders}
 
 
-def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
-    """Read what one team got with one model, by which engine and classifier; an absent file becomes None.
+def _may_be_team(path: Path) -> bool:
+    return path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_TEAMS
+
+
+def read_team(folders: Mapping[StageDir, Path], rules: ScoringRules) -> TeamResults:
+    """Read the results of one team with one model, and by which engine and classifier; an absent file becomes None.
+
+    Args:
+        folders: The team's folders of stages with this model: `stability`, `similarity`, `diversity` and others.
+        rules: Letters, trials and quirks.
 
     Raises:
         FileError: A file is there but is not what the official tools write.
@@ -236,39 +228,39 @@ def read_team(folders: StageFolders, rules: ScoringRules) -> TeamResults:
     provenance = Provenance(
         simulations.engine_line if simulations else UNKNOWN,
         f"{classifier.name} sha256:{classifier.sha256}" if classifier else UNKNOWN,
-        frozenset(pair for each in (simulations, classifier) if each for pair in each.packages.items()),
+        frozenset(pair for file in (simulations, classifier) if file for pair in file.packages.items()),
     )
     return TeamResults(letters, len(rules.letters) * rules.trials - len(done), provenance)
 
 
-def _read_letter(folders: StageFolders, letter: str, rules: ScoringRules) -> LetterResults:
-    paths = {name: letter_file(folder, letter) for name, folder in folders.items()}
-    stability = _if_there(StabilityFile, paths["stability"])
-    similarity = _if_there(SimilarityFile, paths["similarity"])
-    diversity = _if_there(DiversityFile, paths["diversity"])
-
-    def entries(path: Path, values: Iterable[tuple[str, float]]) -> tuple[Entry, ...]:
-        return tuple(_entry(path, tag, value, rules) for tag, value in values)
-
-    results = LetterResults(diversity=from_float(diversity.rate) if diversity else None)
-    if stability:
-        values = entries(paths["stability"], ((level.name, level.score) for level in stability.levels))
-        results = replace(results, stability=values)
-    if similarity:
-        values = entries(paths["similarity"], ((trial.name, trial.similarity) for trial in similarity.trials))
-        results = replace(results, similarity=values)
-    return results
+def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRules) -> LetterResults:
+    stability_path, similarity_path = (letter_file(folders[name], letter) for name in ("stability", "similarity"))
+    stability = _if_there(StabilityFile, stability_path)
+    similarity = _if_there(SimilarityFile, similarity_path)
+    diversity = _if_there(DiversityFile, letter_file(folders["diversity"], letter))
+    scores = stability and ((level.name, level.score) for level in stability.levels)
+    probabilities = similarity and ((trial.name, trial.similarity) for trial in similarity.trials)
+    return LetterResults(
+        _entries(stability_path, scores, rules),
+        _entries(similarity_path, probabilities, rules),
+        from_float(diversity.rate) if diversity else None,
+    )
 
 
 def _if_there(kind: type[Kind], path: Path) -> Kind | None:
     return kind.read(path) if os.path.lexists(path) else None
 
 
-def _entry(path: Path, name: str, value: float, rules: ScoringRules) -> Entry:
-    trial = trial_number(name)
-    if trial is None and not rules.official_quirks:
-        raise ScoringError(
-            f"{path}: {name[:100]!r} does not end in a trial number such as team_A_1. "
-            "Make the file again with the stage that wrote it, or remove it."
-        )
-    return Entry(trial, from_float(value))
+def _entries(path: Path, values: Iterable[tuple[str, float]] | None, rules: ScoringRules) -> tuple[Entry, ...] | None:
+    if values is None:
+        return None
+    entries = []
+    for name, value in values:
+        trial = trial_number(name)
+        if trial is None and not rules.official_quirks:
+            raise ScoringError(
+                f"{path}: {name[:100]!r} does not end in a trial number such as team_A_1. "
+                "Make the file again with the stage that wrote it, or remove it."
+            )
+        entries.append(Entry(trial, from_float(value)))
+    return tuple(entries)

@@ -59,21 +59,21 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
             for prompt in scores.prompts
             for letter in prompt.letters
         ),
-        prompts=ranked_prompts(scores, rules, baselines),
+        prompts=_ranked_prompts(scores, rules, baselines),
     )
 
 
-def ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> tuple[PromptRow, ...]:
+def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> tuple[PromptRow, ...]:
     """Rank the programs of one model, the best first and equals in byte order of their names.
 
     By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script counts 1, 2, 3, 4
     through all of them.
     """
     ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
-    ranked = [each.normalised for each in ordered if each.team not in baselines]
+    ranked = [prompt.normalised for prompt in ordered if prompt.team not in baselines]
     rows = []
-    for place, each in enumerate(ordered, start=1):
-        rank = UNRANKED if each.team in baselines else 1 + ranked.index(each.normalised)
+    for place, prompt in enumerate(ordered, start=1):
+        rank = UNRANKED if prompt.team in baselines else 1 + ranked.index(prompt.normalised)
         rank = place if rules.official_quirks else rank
-        rows.append(PromptRow(team=each.team, normalised=each.normalised, score=each.score, rank=rank))
+        rows.append(PromptRow(team=prompt.team, normalised=prompt.normalised, score=prompt.score, rank=rank))
     return tuple(rows)

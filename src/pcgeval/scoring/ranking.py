@@ -11,10 +11,8 @@ Exact numbers are texts in JSON, as in the official files; the metrics are round
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
@@ -34,22 +32,6 @@ from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order
 
 _METRIC_DIGITS = 4
-Role = Literal["participant", "baseline"]
-
-
-@dataclass(frozen=True)
-class ModelUsage:
-    """What the records of a team's trials with a model tell: how many have flags, and who named the blocks first.
-
-    Attributes:
-        flagged_trials: How many trials an inspector should look at.
-        blocks: The blocks of all responses.
-        supplied: Those of them that the submission told the model.
-    """
-
-    flagged_trials: int
-    blocks: int
-    supplied: int
 
 
 @dataclass(frozen=True)
@@ -61,21 +43,12 @@ class Entrant:
         prompt_length: Characters of its prompt; None where it is not known, which breaks no tie.
         role: Baselines are scored but not ranked.
         disqualified: The reason, or None.
-        usage: By model, what the records of its trials tell; empty where there are none.
     """
 
     team: str
     prompt_length: int | None = None
-    role: Role = "participant"
+    role: Literal["participant", "baseline"] = "participant"
     disqualified: str | None = None
-    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
-
-    @property
-    def status(self) -> Literal["disqualified", "baseline", "ranked"]:
-        """Whether it has a place in the ranking, or why not."""
-        if self.disqualified is not None:
-            return "disqualified"
-        return "baseline" if self.role == "baseline" else "ranked"
 
 
 @dataclass(frozen=True)
@@ -101,85 +74,59 @@ def rank(
     Raises:
         ScoringError: Scores and submissions are not of the same teams, or the baseline is not among the scored.
     """
-    teams = list(submissions)
-    entrants = {team.team: team for team in teams}
-    if len(entrants) < len(teams):
-        raise ScoringError("a team is among the submissions twice. Give every team once.")
+    entrants = list(submissions)
     totals = {total.team: total for total in scores.totals}
-    _check(entrants, totals, scores.rules.baseline)
-    rows = [_row(team, scores, (intervals or {}).get(team.team)) for team in teams]
+    baseline = scores.rules.baseline
+    _check(entrants, totals, baseline)
+    rows = [
+        _row(entrant, totals.get(entrant.team), scores, (intervals or {}).get(entrant.team)) for entrant in entrants
+    ]
     ranked = [row for row in rows if row.status == "ranked"]
     ranks = {row.team: _rank_among(ranked, row) for row in ranked}
-    bar = totals[scores.rules.baseline] if scores.rules.baseline else None
-    winners, reason = _winners(sorted(ranked, key=lambda row: (ranks[row.team], byte_order(row.team))), ranks, bar)
+    ranked.sort(key=lambda row: (ranks[row.team], byte_order(row.team)))
+    winners, reason = _winners(ranked, ranks, totals[baseline] if baseline else None)
     rows = [row.model_copy(update={"rank": ranks.get(row.team), "winner": row.team in winners}) for row in rows]
-    return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, scores.rules.baseline)
+    return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, baseline)
 
 
-def _check(entrants: dict[str, Entrant], totals: dict[str, TeamTotal], baseline: str | None) -> None:
-    for team in totals:
-        if team not in entrants:
-            raise ScoringError(f"team {team!r} has scores but no submission. Add its submission, or score without it.")
-        if entrants[team].disqualified is not None:
+def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: str | None) -> None:
+    by_team = {entrant.team: entrant for entrant in entrants}
+    if len(by_team) < len(entrants):
+        raise ScoringError("a team is among the submissions twice. Give every team once.")
+    if unknown := sorted(totals.keys() - by_team.keys()):
+        raise ScoringError(
+            f"team {unknown[0]!r} has scores but no submission. Add its submission, or score without it."
+        )
+    for team, entrant in by_team.items():
+        if entrant.disqualified is not None and team in totals:
             raise ScoringError(
                 f"team {team!r} is disqualified but was scored. Score without it: it changes the weights."
             )
-    for team, entrant in entrants.items():
-        if team not in totals and entrant.disqualified is None:
+        if entrant.disqualified is None and team not in totals:
             raise ScoringError(f"team {team!r} has a submission but no scores. Run its trials, or take it out.")
     if baseline is not None and baseline not in totals:
         raise ScoringError(f"the baseline {baseline!r} is not among the scored teams. Correct scoring.baseline.")
-    if baseline is not None and entrants[baseline].role != "baseline":
+    if baseline is not None and by_team[baseline].role != "baseline":
         raise ScoringError(
             f"the baseline {baseline!r} takes part as a participant. Give its submission role: baseline."
         )
 
 
-def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
-    """Rank by total, equals by prompt length where all of them are known; the same in both shares a rank."""
-    higher = sum((each.total or 0) > (row.total or 0) for each in ranked)
-    lengths = [each.prompt_length for each in ranked if each.total == row.total]
-    known = [length for length in lengths if length is not None]
-    shorter = sum(length < (row.prompt_length or 0) for length in known) if len(known) == len(lengths) else 0
-    return 1 + higher + shorter
-
-
-def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
-    """Return the winners among the teams in the order of their ranks, and a sentence about them."""
-    first = [each for each in ranked if ranks[each.team] == 1]
-    if not first:
-        return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
-    names, best = tuple(each.team for each in first), first[0].total or ZERO
-    if bar is not None and best <= bar.total:
-        return (), (
-            f"There is no winner: no team beats the baseline {bar.team} with its total of {rounded(bar.total)}; "
-            f"the best, {' and '.join(names)}, has {rounded(best)}."
-        )
-    above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
-    beaten = [each.team for each in ranked if ranks[each.team] > 1 and each.total == best]
-    if len(names) > 1:
-        return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."
-    if beaten:
-        return names, f"{names[0]} wins: its total equals that of {', '.join(beaten)}, its prompt is shorter{above}."
-    return names, f"{names[0]} wins: it has the highest total{above}."
-
-
-def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | None) -> RankedTeam:
+def _row(
+    entrant: Entrant, total: TeamTotal | None, scores: CompetitionScores, interval: ScoreInterval | None
+) -> RankedTeam:
     """Return a team's line, still without its rank."""
-    total = next((each for each in scores.totals if each.team == entrant.team), None)
+    status: Literal["ranked", "baseline", "disqualified"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
-        status=entrant.status,
+        status=status if entrant.disqualified is None else "disqualified",
         rank=None,
         winner=False,
         total=total.total if total else None,
         normalised=total.normalised if total else None,
         models={
             model.model: TeamModelScore(
-                score=prompt.score,
-                normalised=prompt.normalised,
-                failed_trials=prompt.failed_trials,
-                **(asdict(entrant.usage[model.model]) if model.model in entrant.usage else {}),
+                score=prompt.score, normalised=prompt.normalised, failed_trials=prompt.failed_trials
             )
             for model in scores.models
             for prompt in model.prompts
@@ -191,6 +138,35 @@ def _row(entrant: Entrant, scores: CompetitionScores, interval: ScoreInterval | 
     )
 
 
+def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
+    """Rank by total, equals by prompt length where all of them are known; the same in both shares a rank."""
+    higher = sum((other.total or 0) > (row.total or 0) for other in ranked)
+    lengths = [other.prompt_length for other in ranked if other.total == row.total]
+    known = [length for length in lengths if length is not None]
+    shorter = sum(length < (row.prompt_length or 0) for length in known) if len(known) == len(lengths) else 0
+    return 1 + higher + shorter
+
+
+def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
+    """Return the winners among the teams in the order of their ranks, and a sentence about them."""
+    first = [row for row in ranked if ranks[row.team] == 1]
+    if not first:
+        return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
+    names, best = tuple(row.team for row in first), first[0].total or ZERO
+    if bar is not None and best <= bar.total:
+        return (), (
+            f"There is no winner: no team beats the baseline {bar.team} with its total of {rounded(bar.total)}; "
+            f"the best, {' and '.join(names)}, has {rounded(best)}."
+        )
+    above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
+    beaten = [row.team for row in ranked if ranks[row.team] > 1 and row.total == best]
+    if len(names) > 1:
+        return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."
+    if beaten:
+        return names, f"{names[0]} wins: its total equals that of {', '.join(beaten)}, its prompt is shorter{above}."
+    return names, f"{names[0]} wins: it has the highest total{above}."
+
+
 def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
     total = ZERO if row.total is None else row.total.copy_negate()
     return row.total is None, total, row.rank or 0, byte_order(row.team)
@@ -198,31 +174,16 @@ def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
 
 def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:
     """Write the three files of the ranking into a folder, under the names that `results/` gives them."""
-    write_text(folder / RANKING_CSV.name, ranking_csv(ranking, scores))
+    write_text(folder / RANKING_CSV.name, _ranking_csv(ranking, scores))
     file.write(folder / RANKING_JSON.name)
-    write_json(folder / METRICS.name, metrics(ranking))
-
-
-def ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
-    """Return the table, one team a line: totals and normalised scores exact, empty where there is none."""
-    models = [model.model for model in scores.models]
-    columns = ["rank", "team", "status", "winner", "normalised", "total"]
-    columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in ranking.rows:  # the writer leaves None empty
-        fields = [row.rank, row.team, row.status, "yes" if row.winner else "no"]
-        fields += [None if each is None else plain(each) for each in (row.normalised, row.total)]
-        fields += [plain(model.score) for model in row.models.values()]
-        fields += [model.failed_trials for model in row.models.values()]
-        fields += [model.flagged_trials for model in row.models.values()]
-        writer.writerow(fields + [None] * (len(columns) - len(fields)))
-    return text.getvalue()
+    write_json(folder / METRICS.name, _metrics(ranking))
 
 
 def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: RankingIntervals | None = None) -> RankingFile:
     """Return all that is known of the ranking, with the rules and tools that it came from."""
+    packages: dict[str, tuple[str, ...]] = {}
+    for name, version in sorted(scores.provenance.packages):
+        packages[name] = (*packages.get(name, ()), version)
     return RankingFile(
         winners=ranking.winners,
         reason=ranking.reason,
@@ -235,28 +196,42 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: Ranking
         ),
         engine=scores.provenance.engine,
         classifier=scores.provenance.classifier,
-        packages={
-            name: tuple(version for _, version in found)
-            for name, found in groupby(sorted(scores.provenance.packages), key=itemgetter(0))
-        },
+        packages=packages,
         intervals=intervals,
         teams=ranking.rows,
     )
 
 
-def metrics(ranking: Ranking) -> dict[str, float | int]:
+def _ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
+    """Return the table, one team a line: totals and normalised scores exact, empty where there is none."""
+    models = [model.model for model in scores.models]
+    columns = ["rank", "team", "status", "winner", "normalised", "total"]
+    columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in ranking.rows:  # the writer leaves None empty
+        fields = [row.rank, row.team, row.status, "yes" if row.winner else "no"]
+        fields += [None if value is None else plain(value) for value in (row.normalised, row.total)]
+        fields += [plain(model.score) for model in row.models.values()]
+        fields += [model.failed_trials for model in row.models.values()]
+        fields += [model.flagged_trials for model in row.models.values()]
+        writer.writerow(fields + [None] * (len(columns) - len(fields)))
+    return text.getvalue()
+
+
+def _metrics(ranking: Ranking) -> dict[str, float | int]:
     """Return flat figures for `dvc metrics show`: each team's normalised score, failed and flagged trials."""
-    found: dict[str, float | int] = {}
+    figures: dict[str, float | int] = {"failed_trials_in_all": 0, "winners": len(ranking.winners)}
     for row in ranking.rows:
         failed = sum(model.failed_trials for model in row.models.values())
+        figures["failed_trials_in_all"] += failed
         if row.normalised is not None:
-            found[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
-            found[f"failed_trials.{row.team}"] = failed
+            figures[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
+            figures[f"failed_trials.{row.team}"] = failed
             flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
             if flagged:
-                found[f"flagged_trials.{row.team}"] = sum(flagged)
+                figures[f"flagged_trials.{row.team}"] = sum(flagged)
         if row.winner and row.total is not None:
-            found["winner_total"] = float(f"{row.total:.6g}")
-        found["failed_trials_in_all"] = found.get("failed_trials_in_all", 0) + failed
-    found["winners"] = len(ranking.winners)
-    return found
+            figures["winner_total"] = float(f"{row.total:.6g}")
+    return figures

@@ -26,7 +26,8 @@ from pcgeval.core.stage_files import (
     read_stage_file,
     refusal,
 )
-from pcgeval.scoring.formulas import CompetitionScores, ModelScores, score_competition
+from pcgeval.core.untrusted import listed
+from pcgeval.scoring.formulas import CompetitionScores, ModelScores, PromptScore, score_competition
 from pcgeval.scoring.inputs import (
     CompetitionResults,
     Entry,
@@ -54,7 +55,7 @@ DISQUALIFIED = -2  # the rank of a disqualified team in the published result.jso
 _SHOWN = 20  # differences that are kept as texts; all are counted
 
 
-class PublishedRank(BaseModel):
+class _PublishedRank(BaseModel):
     """One team in result.json, its numbers with the digits that are printed there."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -65,21 +66,7 @@ class PublishedRank(BaseModel):
     rank: int
 
 
-_PUBLISHED = TypeAdapter(tuple[PublishedRank, ...])
-
-
-@dataclass(frozen=True)
-class Tables:
-    """A folder of published tables: the measurements by team, and the ranking of the web page."""
-
-    folder: Path
-    teams: dict[str, TeamResults]
-    published: tuple[PublishedRank, ...]
-
-    @property
-    def disqualified(self) -> frozenset[str]:
-        """The teams that the published ranking marks as disqualified."""
-        return frozenset(row.team for row in self.published if row.rank == DISQUALIFIED)
+_PUBLISHED = TypeAdapter(tuple[_PublishedRank, ...])
 
 
 @dataclass
@@ -100,8 +87,9 @@ class Reproduction:
 
     def add(self, kind: str, published: Mapping[str, str], computed: Mapping[str, str]) -> None:
         """Compare all values of one kind, by name."""
-        for name in dict.fromkeys((*computed, *published)):
-            self.compared[kind] = self.compared.get(kind, 0) + 1
+        names = dict.fromkeys((*computed, *published))
+        self.compared[kind] = self.compared.get(kind, 0) + len(names)
+        for name in names:
             theirs, ours = published.get(name, "none"), computed.get(name, "none")
             if theirs != ours:
                 self.differing += 1
@@ -145,26 +133,26 @@ def rescore(
         ScoringError: A folder, a file or a value is not as it should be, or the folders have different teams.
     """
     rules = rules or ScoringRules()
-    sources = _names(folders, out)
-    tables = {name: read_tables(folder, rules) for name, folder in sources.items() if holds_tables(folder)}
-    results = CompetitionResults(
-        {name: tables[name].teams if name in tables else read_source(sources[name], rules) for name in sources}
-    )
-    present = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
-    for kind, named in (("baseline", baselines), ("disqualified team", disqualified)):
-        if missing := sorted(set(named) - set(present)):
-            listed = ", ".join(present[:20]) + (" ..." if len(present) > 20 else "")
-            raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {listed}.")
-    excluded = {*disqualified, *(team for table in tables.values() for team in table.disqualified)}
-    results = results.without(excluded)
-    scores = score_competition(results, rules)
-    unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
-    unranked |= {
-        team
-        for model in scores.models
-        if model.model in tables
-        for team in published_baselines(tables[model.model], model)
+    sources = _named(folders, out)
+    tables = {model: folder for model, folder in sources.items() if _holds_tables(folder)}
+    published = {model: _read_published(folder / RESULT) for model, folder in tables.items()}
+    teams = {
+        model: _read_tables(folder / TRIAL_SCORES, rules) if model in tables else read_source(folder, rules)
+        for model, folder in sources.items()
     }
+    _check_named({team for of_model in teams.values() for team in of_model}, baselines, disqualified)
+    excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
+    scored = {
+        model: {team: results for team, results in of_model.items() if team not in excluded}
+        for model, of_model in teams.items()
+    }
+    scores = score_competition(CompetitionResults(scored), rules)
+    unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
+    names = {
+        model.model: _table_names(published.get(model.model, ()), model, teams[model.model]) for model in scores.models
+    }
+    for model, rows in published.items():
+        unranked |= {names[model][row.team] for row in rows if row.rank == UNRANKED and row.team in names[model]}
     entrants = [
         *(Entrant(total.team, role="baseline" if total.team in unranked else "participant") for total in scores.totals),
         *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
@@ -172,7 +160,7 @@ def rescore(
     ranking = rank(scores, entrants)
     files = {model.model: official_files(model, rules, unranked) for model in scores.models}
     reproductions = tuple(
-        compare(tables[model.model], model, files[model.model]) for model in scores.models if model.model in tables
+        _compare(tables[model], published[model], names[model], files[model]) for model in files if model in tables
     )
     for model, content in files.items():
         content.write(out / model)
@@ -180,8 +168,8 @@ def rescore(
     return Rescored(scores, ranking, reproductions)
 
 
-def _names(folders: Sequence[Path], out: Path) -> dict[str, Path]:
-    """Name each folder by the fewest last parts of its path that tell it from the others."""
+def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
+    """Return the folders by the names of their models: their own, with the folder above them where two are alike."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
     except (OSError, RuntimeError) as error:
@@ -190,64 +178,68 @@ def _names(folders: Sequence[Path], out: Path) -> dict[str, Path]:
         raise ScoringError("no folder is named, or one is named twice. Name one folder for each model.")
     out = out.resolve()
     for folder in resolved:  # where the next run would take the results for a team or for published tables
-        inside = folder == out or folder in out.parents
-        if folder.parent == out or (inside and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)):
+        is_inside = out.is_relative_to(folder) and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)
+        if is_inside or out == folder.parent:
             raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")
-    for depth in range(1, max(len(path.parts) for path in resolved) + 1):
-        names = ["_".join(path.parts[-depth:]).strip("/\\:_") for path in resolved]
-        if len(set(names)) == len(names):
-            break
-    if unnamed := next((path for path, name in zip(resolved, names, strict=True) if not name), None):
-        raise ScoringError(f"{unnamed}: has no name of its own. Put one model's results into a folder of its own.")
-    return dict(sorted(zip(names, resolved, strict=True), key=lambda each: byte_order(each[0])))
+    named = {folder.name: folder for folder in resolved}
+    if len(named) < len(resolved):
+        named = {f"{folder.parent.name}_{folder.name}": folder for folder in resolved}
+    if len(named) < len(resolved) or "" in named:
+        raise ScoringError("the folders do not tell the models apart. Give each model's folder the model's name.")
+    return dict(sorted(named.items(), key=lambda item: byte_order(item[0])))
 
 
-def holds_tables(folder: Path) -> bool:
-    """Return whether a folder holds published tables rather than the official layout."""
+def _check_named(present: Collection[str], baselines: Iterable[str], disqualified: Iterable[str]) -> None:
+    for kind, named in (("baseline", baselines), ("disqualified team", disqualified)):
+        if missing := sorted(set(named) - set(present)):
+            teams = listed(sorted(present, key=byte_order), 20)
+            raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {teams}.")
+
+
+def _holds_tables(folder: Path) -> bool:
     return (folder / TRIAL_SCORES).is_file() and (folder / CONSTANTS).is_file()
 
 
-def read_tables(folder: Path, rules: ScoringRules) -> Tables:
-    """Read the measurements of all teams from `trial_scores.csv`, and the published ranking where there is one.
+def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
+    """Read the measurements of all teams from `trial_scores.csv`.
 
-    The tables do not tell absent trials, so those of similarity 0 count as failed: no classifier gives exactly 0.
-
-    Raises:
-        FileError: A table is malformed.
-        ScoringError: A table does not have exactly the letters and trials of the rules.
+    The table does not tell absent trials, so those of similarity 0 count as failed: no classifier gives exactly 0.
     """
-    path = folder / TRIAL_SCORES
-    rows: dict[str, dict[str, list[TrialRow]]] = {}
+    teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
-        rows.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
-    if not rows:
+        teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
+    if not teams:
         raise ScoringError(f"{path}: has no lines. Take the table from its source again.")
-    teams = {}
-    for team, letters in rows.items():
+    for team, letters in teams.items():
         for letter in (*rules.letters, *letters):
-            found = letters.get(letter, [])
-            fault = None
-            if letter not in rules.letters:
-                fault = f"the letter {letter[:20]!r} is not among {rules.letters}"
-            elif sorted(row.trial for row in found) != list(range(1, rules.trials + 1)):
-                fault = f"letter {letter}: has {len(found)} lines, not trials 1 to {rules.trials}"
-            elif len({row.diversity for row in found}) > 1:
-                fault = f"letter {letter}: a trial has another diversity than the first"
-            if fault is not None:
+            if fault := _table_fault(letter, letters.get(letter, []), rules):
                 raise ScoringError(f"{path}: team {team!r}, {fault}. Take the table from its source again.")
-        results = {
-            letter: LetterResults(
-                tuple(Entry(row.trial, row.stability) for row in found),
-                tuple(Entry(row.trial, row.similarity) for row in found),
-                found[0].diversity,
-            )
-            for letter, found in letters.items()
-        }
-        teams[team] = TeamResults(results, sum(not row.similarity for found in letters.values() for row in found))
-    return Tables(folder, teams, _read_published(folder / RESULT))
+    return {team: _table_results(letters) for team, letters in teams.items()}
 
 
-def _read_published(path: Path) -> tuple[PublishedRank, ...]:
+def _table_fault(letter: str, rows: Sequence[TrialRow], rules: ScoringRules) -> str | None:
+    if letter not in rules.letters:
+        return f"the letter {letter[:20]!r} is not among {rules.letters}"
+    if sorted(row.trial for row in rows) != list(range(1, rules.trials + 1)):
+        return f"letter {letter}: has {len(rows)} lines, not trials 1 to {rules.trials}"
+    if len({row.diversity for row in rows}) > 1:
+        return f"letter {letter}: a trial has another diversity than the first"
+    return None
+
+
+def _table_results(letters: Mapping[str, Sequence[TrialRow]]) -> TeamResults:
+    results = {
+        letter: LetterResults(
+            tuple(Entry(row.trial, row.stability) for row in rows),
+            tuple(Entry(row.trial, row.similarity) for row in rows),
+            rows[0].diversity,
+        )
+        for letter, rows in letters.items()
+    }
+    return TeamResults(results, sum(not row.similarity for rows in letters.values() for row in rows))
+
+
+def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
     """Read result.json, whose numbers keep the digits that are printed there; nothing if it is absent."""
     if not path.exists():
         return ()
@@ -260,35 +252,32 @@ def _read_published(path: Path) -> tuple[PublishedRank, ...]:
         raise FileError(f"{path}: not valid JSON ({error}). Take it from its source again.") from error
 
 
-def table_names(tables: Tables, scores: ModelScores) -> dict[str, str]:
+def _table_names(published: Sequence[_PublishedRank], scores: ModelScores, teams: Collection[str]) -> dict[str, str]:
     """Return the name in the tables of each team of result.json.
 
     The web page calls some teams otherwise; such a team is the one that has exactly its published digits, if only one
     has. A team that is in the tables under no name is left out.
     """
-    names = {row.team: row.team for row in tables.published if row.team in tables.teams}
-    for row in tables.published:
-        same = [
-            prompt.team
-            for prompt in scores.prompts
-            if prompt.team not in names.values()
-            and _to_digits(prompt.normalised, row.normalised) == row.normalised
-            and _to_digits(prompt.score, row.score) == row.score
+    names = {row.team: row.team for row in published if row.team in teams}
+    for row in published:
+        alike = [
+            prompt.team for prompt in scores.prompts if prompt.team not in names.values() and _has_digits(prompt, row)
         ]
-        if row.team not in names and len(same) == 1:
-            names[row.team] = same[0]
+        if row.team not in names and len(alike) == 1:
+            names[row.team] = alike[0]
     return names
 
 
-def published_baselines(tables: Tables, scores: ModelScores) -> frozenset[str]:
-    """Return the teams, as the tables name them, that the published ranking marks as baselines."""
-    names = table_names(tables, scores)
-    return frozenset(names[row.team] for row in tables.published if row.rank == UNRANKED and row.team in names)
+def _has_digits(prompt: PromptScore, row: _PublishedRank) -> bool:
+    normalised, score = _to_digits(prompt.normalised, row.normalised), _to_digits(prompt.score, row.score)
+    return (normalised, score) == (row.normalised, row.score)
 
 
-def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Reproduction:
+def _compare(
+    folder: Path, ranks: Sequence[_PublishedRank], names: Mapping[str, str], computed: OfficialFiles
+) -> Reproduction:
     """Compare every published number with the computed one, in all its published digits; absent tables are left out."""
-    comparison, folder = Reproduction(tables.folder), tables.folder
+    comparison = Reproduction(folder)
     comparison.add("trial score", _texts(read_csv(TrialRow, folder / TRIAL_SCORES), 3), _texts(computed.trials, 3))
     if (path := folder / CHARACTER_SCORES).exists():
         comparison.add("letter score", _texts(read_csv(LetterRow, path), 2), _texts(computed.letters, 2))
@@ -297,22 +286,22 @@ def compare(tables: Tables, scores: ModelScores, computed: OfficialFiles) -> Rep
     constants = ConstantsFile.read(folder / CONSTANTS)
     comparison.add("weight", _texts(constants.weights, 1), _texts(computed.constants.weights, 1))
     comparison.add("sum", {"of the scores": plain(constants.total)}, {"of the scores": plain(computed.constants.total)})
-    if tables.published:
-        names, prompts = table_names(tables, scores), {prompt.team: prompt for prompt in computed.prompts}
-        published, found = {}, {}
-        for row in (row for row in tables.published if row.rank != DISQUALIFIED):
-            published[row.team] = f"rank {row.rank}, {plain(row.normalised)}, {plain(row.score)}"
+    if ranks:
+        prompts = {prompt.team: prompt for prompt in computed.prompts}
+        theirs, ours = {}, {}
+        for row in (row for row in ranks if row.rank != DISQUALIFIED):
+            theirs[row.team] = f"rank {row.rank}, {plain(row.normalised)}, {plain(row.score)}"
             if prompt := prompts.pop(names.get(row.team, row.team), None):
                 normalised, score = _to_digits(prompt.normalised, row.normalised), _to_digits(prompt.score, row.score)
-                found[row.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
-        comparison.add("place", published, found | {team: f"rank {prompt.rank}" for team, prompt in prompts.items()})
+                ours[row.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
+        comparison.add("place", theirs, ours | {team: f"rank {prompt.rank}" for team, prompt in prompts.items()})
     return comparison
 
 
 def _texts(rows: Iterable[BaseModel], keys: int) -> dict[str, str]:
     """Return the fields of each row, by the first ones."""
-    fields = [[str(value) for value in row.model_dump().values()] for row in rows]
-    return {" ".join(each[:keys]): ", ".join(each[keys:]) for each in fields}
+    lines = [[str(value) for value in row.model_dump().values()] for row in rows]
+    return {" ".join(line[:keys]): ", ".join(line[keys:]) for line in lines}
 
 
 def _to_digits(computed: Decimal, published: Decimal) -> Decimal:

@@ -6,7 +6,7 @@ of the parts by name. It is the same on every machine: times, links to DVC's cac
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,7 @@ from pcgeval.core.stage_files import RankingFile, ResultHash
 
 # The stages that decide a ranking, and the packages in src/pcgeval that they load.
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
-PACKAGES = (
-    "core",
-    "evaluator",
-    "generation",
-    "levels",
-    "llm",
-    "sandbox",
-    "scoring",
-    "similarity",
-    "submissions",
-)
+PACKAGES = ("core", "evaluator", "generation", "levels", "llm", "sandbox", "scoring", "similarity", "submissions")
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
 _NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
@@ -37,20 +27,33 @@ _NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
 }
 
 
-def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[str, str]]]:
-    """Return the path and the SHA-256 of each file that decides a ranking, by the parts of the result hash.
+def deciding_params(params: Params) -> dict[str, Any]:
+    """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
+    return params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING)
 
-    Args:
-        params: The competition.
-        root: Its folder.
+
+def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
+    """Return the result hash of a ranking and of all files in a competition's folder that decide it.
 
     Raises:
         FileError: A file or folder cannot be read.
     """
+    content = ranking.model_dump(by_alias=True)
+    try:
+        parts = {part: sha256_json(_hashes(root, paths)) for part, paths in _deciding_files(params).items()}
+    except OSError as error:
+        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+    parts["params"] = sha256_json(deciding_params(params))
+    parts["ranking"] = sha256_json({key: value for key, value in content.items() if key != "result"})
+    return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
+
+
+def _deciding_files(params: Params) -> dict[str, list[Path]]:
+    """Return the files and folders that decide a ranking, by the parts of the result hash."""
     pairs = list(product(params.models, params.teams))
     recorded = [(model, team) for model, team in pairs if params.models[model].backend == "recorded"]
     source = Path("src", "pcgeval")
-    parts: dict[str, list[Path]] = {
+    return {
         "classifier": [Path(params.similarity.model)],  # a classifier of the hub is named by params.yaml alone
         "submissions": [SUBMISSIONS / team for team in params.teams],
         "recordings": [file(*pair) for pair in recorded for file in (recording_file, recorded_trials_file)],
@@ -65,31 +68,11 @@ def deciding_files(params: Params, root: Path = Path()) -> dict[str, list[tuple[
             *(Path("stages", f"{stage}.py") for stage in STAGES),
         ],
     }
-    try:
-        return {part: _hashed(root, paths) for part, paths in parts.items()}
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
 
 
-def deciding_params(params: Params) -> dict[str, Any]:
-    """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
-    return params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING)
-
-
-def result_hash(
-    params: Params, ranking: Mapping[str, Any], files: Mapping[str, Iterable[tuple[str, str]]]
-) -> ResultHash:
-    """Return the result hash of a ranking.
-
-    Args:
-        params: The competition.
-        ranking: The value of `ranking.json`, whose own result hash is left out.
-        files: What `deciding_files` returns.
-    """
-    parts = {part: sha256_json([list(each) for each in listed]) for part, listed in files.items()}
-    parts["params"] = sha256_json(deciding_params(params))
-    parts["ranking"] = sha256_json({key: value for key, value in ranking.items() if key != "result"})
-    return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
+def _hashes(root: Path, paths: Iterable[Path]) -> list[list[str]]:
+    names = {name for path in paths for name in files_at(root, path)}
+    return [[name, sha256_file(root / name)] for name in sorted(names, key=os.fsencode)]
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
@@ -105,18 +88,13 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     """
     if ranking.result is None:
         return ["it has no result hash: the stage rank did not write it"]
-    now = result_hash(params, ranking.model_dump(by_alias=True), deciding_files(params, root))
+    now = result_hash(params, ranking, root)
     parts = [part for part in now.parts if now.parts[part] != ranking.result.parts.get(part)]
     if inputs := [part for part in parts if part != "ranking"]:
         return [f"it was made from other {', '.join(inputs)}"]
     if parts:
         return ["it was altered after the stage rank wrote it"]
     return [] if now == ranking.result else ["its result hash is not that of its parts"]
-
-
-def _hashed(root: Path, paths: Iterable[Path]) -> list[tuple[str, str]]:
-    names = {name for path in paths for name in files_at(root, path)}
-    return [(name, sha256_file(root / name)) for name in sorted(names, key=os.fsencode)]
 
 
 def files_at(root: Path, path: Path) -> Iterator[str]:

@@ -47,10 +47,6 @@ class Seal(StageFile):
 def make_seal(params: Params, root: Path = Path()) -> Seal:
     """Return the seal of the params and submissions as they are now.
 
-    Args:
-        params: The competition.
-        root: Its folder.
-
     Raises:
         FileError: A submission cannot be read.
     """
@@ -79,14 +75,9 @@ def read_seal(root: Path = Path()) -> Seal | None:
 
 
 def seal_differences(params: Params, root: Path = Path()) -> list[str]:
-    """Compare the params and submissions with the seal; return one sentence for each difference.
+    """Compare the params and submissions with the seal; return one printable sentence for each difference.
 
-    Args:
-        params: The competition.
-        root: Its folder.
-
-    Returns:
-        Nothing where they agree, and where there is no seal.
+    Nothing is returned where they agree, and where there is no seal.
 
     Raises:
         FileError: A submission cannot be read.
@@ -95,13 +86,11 @@ def seal_differences(params: Params, root: Path = Path()) -> list[str]:
         seal = read_seal(root)
     except FileError as error:
         return [printable_line(str(error), _LONGEST_SENTENCE)]
-    if seal is None:
-        return []
-    sentences = _seal_differences(seal, make_seal(params, root))
+    sentences = _differences(seal, make_seal(params, root)) if seal else ()
     return [printable_line(sentence, _LONGEST_SENTENCE) for sentence in sentences]
 
 
-def _seal_differences(seal: Seal, present: Seal) -> Iterator[str]:
+def _differences(seal: Seal, present: Seal) -> Iterator[str]:
     content = _content_sha256(seal.params, seal.submissions)
     if content != seal.sha256:
         yield f"{SEAL} was altered: its content has the SHA-256 {content}, and it says {seal.sha256}."
@@ -116,9 +105,8 @@ def _seal_differences(seal: Seal, present: Seal) -> Iterator[str]:
             yield f"Team {team} is not in the seal; it was added afterwards."
         elif sealed_digest != digest:
             yield f"Team {team} has another submission: its SHA-256 is {digest}, and {sealed_digest} was sealed."
-    for team in seal.submissions:
-        if team not in present.submissions:
-            yield f"Team {team} is in the seal; it was removed afterwards."
+    for team in sorted(seal.submissions.keys() - present.submissions.keys()):
+        yield f"Team {team} is in the seal; it was removed afterwards."
 
 
 def _param_differences(place: str, sealed: Any, present: Any) -> Iterator[str]:

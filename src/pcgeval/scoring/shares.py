@@ -38,25 +38,30 @@ class TrialShare:
 
 def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
     """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
-    of_model = next(each for each in scores.models if each.model == model)
-    weight = next(each for each in of_model.weights if each.letter == letter)
-    prompt = next(each for each in of_model.prompts if each.team == team)
-    of_letter = next(each for each in prompt.letters if each.letter == letter)
-    of_trial = next(each for each in of_letter.trials if each.trial == trial)
-    total = next(each for each in scores.totals if each.team == team)
-    trials = len(of_letter.trials)
+    scored = next(scored for scored in scores.models if scored.model == model)
+    weight = next(weight for weight in scored.weights if weight.letter == letter)
+    prompt = next(prompt for prompt in scored.prompts if prompt.team == team)
+    letter_score = next(score for score in prompt.letters if score.letter == letter)
+    trial_score = next(score for score in letter_score.trials if score.trial == trial)
+    total = next(total for total in scores.totals if total.team == team)
+    trials = len(letter_score.trials)
     with exact_arithmetic():
-        share = divide(divide(of_trial.score, trials) * of_letter.diversity, len(prompt.letters))
+        share = divide(divide(trial_score.score, trials) * letter_score.diversity, len(prompt.letters))
         return TrialShare(
             model=model,
             weight=weight,
-            trial=of_trial,
-            letter=of_letter,
-            mean=divide(sum((each.score for each in of_letter.trials), ZERO), trials),
+            trial=trial_score,
+            letter=letter_score,
+            mean=divide(sum((score.score for score in letter_score.trials), ZERO), trials),
             prompt=prompt,
-            prompts={each.model: found.score for each in scores.models for found in each.prompts if found.team == team},
+            prompts={
+                scored.model: prompt.score
+                for scored in scores.models
+                for prompt in scored.prompts
+                if prompt.team == team
+            },
             total=total,
-            all_totals=sum((each.total for each in scores.totals), ZERO),
+            all_totals=sum((total.total for total in scores.totals), ZERO),
             teams=len(scores.totals),
             share=share,
             percent=divide(share, total.total or ONE) * 100,

@@ -1,27 +1,20 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 from pcgeval.core.files import rewritten_folder
-from pcgeval.core.layout import (
-    DATA,
-    OFFICIAL_RESULTS,
-    RESULTS,
-    STAGE_DIRS,
-    SUBMISSIONS,
-    stage_dir,
-    summaries_file,
-)
+from pcgeval.core.layout import DATA, OFFICIAL_RESULTS, RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir, summaries_file
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankingIntervals
+from pcgeval.core.stage_files import RankedTeam, RankingIntervals
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, ModelUsage, Ranking, rank, ranking_file, write_ranking
-from pcgeval.scoring.result_hash import deciding_files, result_hash
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.result_hash import result_hash
 from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
@@ -57,34 +50,31 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     results = read_measured(params, params.models, submissions, root)
     scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
-    intervals = bootstrap(results, rules, resamples, seed)
-    entrants = [entrant_of(submission, _model_usage(params, submission.team, root)) for submission in submissions]
-    ranking = rank(scores, entrants, intervals)
-    drawn = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
-    file = ranking_file(ranking, scores, drawn)
-    result = result_hash(params, file.model_dump(by_alias=True), deciding_files(params, root))
-    write_ranking(root / RESULTS, ranking, scores, file.model_copy(update={"result": result}))
+    entrants = [
+        Entrant(submission.team, submission.prompt_length, submission.notes.role, submission.notes.disqualified)
+        for submission in submissions
+    ]
+    ranking = rank(scores, entrants, bootstrap(scores, resamples, seed))
+    ranking = replace(ranking, rows=tuple(_with_usage(row, root) for row in ranking.rows))
+    intervals = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
+    file = ranking_file(ranking, scores, intervals)
+    file = file.model_copy(update={"result": result_hash(params, file, root)})
+    write_ranking(root / RESULTS, ranking, scores, file)
     return ranking
 
 
-def _model_usage(params: Params, team: str, root: Path) -> dict[str, ModelUsage]:
-    """Add up a team's trials by model; a model without any records is left out."""
-    by_model = {}
-    for model in params.models:
-        if summaries := read_summaries(root / summaries_file(model, team)):
-            usages = [summary.usage for summary in summaries.values()]
-            by_model[model] = ModelUsage(
-                flagged_trials=sum(bool(usage.flags) for usage in usages),
-                blocks=sum(usage.supplied.blocks for usage in usages),
-                supplied=sum(usage.supplied.supplied for usage in usages),
-            )
-    return by_model
-
-
-def entrant_of(submission: Submission, usage: Mapping[str, ModelUsage]) -> Entrant:
-    """Return a team as the ranking needs it."""
-    notes = submission.notes
-    return Entrant(submission.team, submission.prompt_length, notes.role, notes.disqualified, usage)
+def _with_usage(row: RankedTeam, root: Path) -> RankedTeam:
+    """Add what the records of a team's trials tell, by model: flags, and who named the blocks first."""
+    models = dict(row.models)
+    for model, score in row.models.items():
+        if usages := [summary.usage for summary in read_summaries(root / summaries_file(model, row.team)).values()]:
+            counts = {
+                "flagged_trials": sum(bool(usage.flags) for usage in usages),
+                "blocks": sum(usage.supplied.blocks for usage in usages),
+                "supplied": sum(usage.supplied.supplied for usage in usages),
+            }
+            models[model] = score.model_copy(update=counts)
+    return row.model_copy(update={"models": models})
 
 
 def rules_of(params: Params) -> ScoringRules:
@@ -112,11 +102,11 @@ def read_measured(
         raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
     results: dict[str, dict[str, TeamResults]] = {}
     for model, team in product(models, teams):
-        of_team = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
-        if incomplete := [letter for letter, each in of_team.letters.items() if not each.complete]:
+        measured = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
+        if incomplete := [letter for letter, files in measured.letters.items() if not files.complete]:
             raise ScoringError(
                 f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
                 "Run `dvc repro` to make it."
             )
-        results.setdefault(model, {})[team] = of_team
+        results.setdefault(model, {})[team] = measured
     return CompetitionResults(results)

@@ -7,13 +7,11 @@ torch and transformers take seconds to import; only loading a classifier that ne
 """
 
 import functools
-import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +25,6 @@ PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
 Precision = Literal["float64", "float32", "bfloat16"]
 _Pixels = NDArray[np.float32]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +104,7 @@ class Classifier:
         """
         if not images:
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
-        return self._answer(self._network.pixels(images))
-
-    def predict_batches(
-        self, batches: Sequence[Sequence[Item]], opened: Callable[[Item], Image.Image]
-    ) -> Iterator[Predictions]:
-        """Yield the predictions of each batch in order; several are under way at once, in threads.
-
-        Args:
-            batches: Pictures, or what they are opened from.
-            opened: Opens a picture.
-
-        Raises:
-            ClassifierError: As for `predict`.
-        """
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            yield from pool.map(lambda batch: self.predict([opened(each) for each in batch]), batches)
-
-    def _answer(self, pixels: _Pixels) -> Predictions:
-        probabilities, embeddings = self._network(pixels)
+        probabilities, embeddings = self._network(self._network.pixels(images))
         if embeddings.ndim != 2 or not (np.isfinite(probabilities).all() and np.isfinite(embeddings).all()):
             raise ClassifierError(
                 f"classifier {self.name}: its answers are not finite numbers, or it is no vision transformer with a "
@@ -154,16 +133,9 @@ def loaded_classifier(
     device: str = "auto",
     precision: Precision = "float64",
 ) -> Classifier:
-    """Return what `Classifier.load` does, loaded once in a process and shared by its threads.
-
-    Raises:
-        ClassifierError: It cannot be loaded.
-        MissingPackageError: It needs torch, and the extra `classifier` is not installed.
-    """
+    """Return what `Classifier.load` does, loaded once in a process and shared by its threads."""
     with _loading:
         return _loaded(None if source is None else str(source), revision, device, precision)
 
 
-@functools.cache
-def _loaded(source: str | None, revision: str | None, device: str, precision: Precision) -> Classifier:
-    return Classifier.load(source, revision, device, precision)
+_loaded = functools.cache(Classifier.load)

@@ -17,18 +17,11 @@ from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import rewritten_folder
 from pcgeval.core.layout import DATA, letter_file, stage_dir
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
-    DiversityFile,
-    PairDistance,
-    PicturePrediction,
-    SimilarityFile,
-    TrialVector,
-)
+from pcgeval.core.stage_files import DiversityFile, PairDistance, SimilarityFile, TrialVector
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7
 
-Vectors = Literal["softmax", "cls"]
 Floats = NDArray[np.float64]
 
 
@@ -65,7 +58,7 @@ def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[f
     for (one, other), distance in zip(pairs, pair_distances([vectors[place] for place in present]), strict=True):
         sums[one] += float(distance)
         sums[other] += float(distance)
-    return tuple(each / (attempts - 1) for each in sums)
+    return tuple(distance / (attempts - 1) for distance in sums)
 
 
 def pair_distances(vectors: ArrayLike) -> Floats:
@@ -143,22 +136,18 @@ def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> 
     )
 
 
-def _read_vectors(path: Path, vectors: Vectors) -> tuple[TrialVector, ...]:
+def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[TrialVector, ...]:
     """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
     content = SimilarityFile.read(path)
     if content.count is None or not 0 <= content.count <= len(content.predictions):
         raise FileError(f"{path}: count is {content.count} of {len(content.predictions)} trials. Classify again.")
-    predictions = content.predictions[: content.count]
-    if vectors == "cls":
-        return tuple(TrialVector(trial=_tag(prediction), vector=prediction.embedding) for prediction in predictions)
-    ordered = [sorted(prediction.probabilities, key=lambda one: one.label) for prediction in predictions]
-    if len({tuple(one.label for one in each) for each in ordered}) > 1:
+    labels, rows = set(), []
+    for prediction in content.predictions[: content.count]:
+        ordered = sorted(prediction.probabilities, key=lambda probability: probability.label)
+        labels.add(tuple(probability.label for probability in ordered))
+        softmax = tuple(probability.probability for probability in ordered)
+        vector = softmax if vectors == "softmax" else prediction.embedding
+        rows.append(TrialVector(trial=prediction.name.split(".", 1)[0], vector=vector))
+    if vectors == "softmax" and len(labels) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
-    return tuple(
-        TrialVector(trial=_tag(prediction), vector=tuple(one.probability for one in probabilities))
-        for prediction, probabilities in zip(predictions, ordered, strict=True)
-    )
-
-
-def _tag(prediction: PicturePrediction) -> str:
-    return prediction.name.split(".", 1)[0]
+    return tuple(rows)

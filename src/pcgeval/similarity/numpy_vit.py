@@ -4,7 +4,6 @@ The arithmetic is that of transformers' `ViTForImageClassification` in double pr
 rounding of the results covers. Of the last layer only the CLS token is computed: nothing else of it is looked at.
 """
 
-import functools
 import math
 import threading
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 from pcgeval.similarity.preprocessing import CHANNELS, Preprocessing
-from pcgeval.similarity.source import ClassifierError, unloadable
+from pcgeval.similarity.source import lacking_weights, unloadable
 
 MAX_BYTES = 64_000_000  # of weights; above, torch's faster arithmetic is worth its import
 Floats = NDArray[np.float64]
@@ -71,25 +70,12 @@ class NumpyVit:
         assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
         self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
         try:
-            weights = load_file(folder / "model.safetensors")
-            self._weights = {name: value.astype(np.float64) for name, value in weights.items()}
-            self._take_weights(config)
+            self._weights = {name: _ready(value) for name, value in load_file(folder / "model.safetensors").items()}
+            self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
         except KeyError as error:
-            raise ClassifierError(
-                f"{folder / 'model.safetensors'}: lacks {len(error.args)} weights ({', '.join(error.args)}). "
-                "Save the whole model with `save_pretrained`."
-            ) from error
+            raise lacking_weights(folder, error.args) from error
         except (OSError, ValueError, SafetensorError) as error:
             raise unloadable(folder, error) from error
-
-    def _take_weights(self, config: VitConfig) -> None:
-        self._patch = self._linear("vit.embeddings.patch_embeddings.projection", CHANNELS * config.patch_size**2)
-        self._cls = self._taken("vit.embeddings.cls_token", (1, 1, config.hidden_size))
-        tokens = (config.image_size // config.patch_size) ** 2 + 1
-        self._position = self._taken("vit.embeddings.position_embeddings", (1, tokens, config.hidden_size))
-        self._layers = [self._layer(f"vit.encoder.layer.{number}") for number in range(config.num_hidden_layers)]
-        self._final = self._norm("vit.layernorm")
-        self._head = self._linear("classifier", config.hidden_size)
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Return the softmax, shape (n, labels), and the CLS token of the last layer, shape (n, hidden size).
@@ -98,66 +84,59 @@ class NumpyVit:
             pixels: Shape (n, 3, side, side).
         """
         with _one_thread:
-            logits, embeddings = self._answer(pixels)
-        return softmax(logits), embeddings
+            tokens = self._embedded(pixels.astype(np.float64))
+            for number in range(1, self.config.num_hidden_layers + 1):
+                layer = f"vit.encoder.layer.{number - 1}"
+                wanted = 1 if number == self.config.num_hidden_layers else tokens.shape[1]
+                tokens = self._attended(layer, tokens, wanted)
+                inner = _gelu(
+                    self._linear(f"{layer}.intermediate.dense", self._normed(f"{layer}.layernorm_after", tokens))
+                )
+                tokens = tokens + self._linear(f"{layer}.output.dense", inner)
+            last = tokens[:, 0]
+            return softmax(self._linear("classifier", self._normed("vit.layernorm", last))), last
 
-    def _answer(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
+    def _embedded(self, pixels: Floats) -> Floats:
+        """Return the tokens of pictures, shape (n, 1 + patches, hidden size): CLS, then the patches row by row."""
         side, count = self.config.patch_size, self.config.image_size // self.config.patch_size
-        blocks = pixels.astype(np.float64).reshape(len(pixels), CHANNELS, count, side, count, side)
+        blocks = pixels.reshape(len(pixels), CHANNELS, count, side, count, side)
         patches = blocks.transpose(0, 2, 4, 1, 3, 5).reshape(len(pixels), count**2, -1)
-        cls = np.broadcast_to(self._cls, (len(pixels), 1, self.config.hidden_size))
-        tokens = np.concatenate([cls, _apply(self._patch, patches)], axis=1) + self._position
-        for number, layer in enumerate(self._layers, start=1):
-            wanted = 1 if number == len(self._layers) else tokens.shape[1]
-            tokens = self._attended(layer, tokens, wanted)
-            inner = _gelu(_apply(layer["in"], self._normed(layer["after"], tokens)))
-            tokens = tokens + _apply(layer["out"], inner)
-        last = tokens[:, 0]
-        return _apply(self._head, self._normed(self._final, last)), last
+        cls = np.broadcast_to(self._weights["vit.embeddings.cls_token"], (len(pixels), 1, self.config.hidden_size))
+        tokens = np.concatenate([cls, self._linear("vit.embeddings.patch_embeddings.projection", patches)], axis=1)
+        return tokens + self._weights["vit.embeddings.position_embeddings"]
 
-    def _attended(self, layer: "_Layer", tokens: Floats, wanted: int) -> Floats:
+    def _attended(self, layer: str, tokens: Floats, wanted: int) -> Floats:
         """Return the first `wanted` tokens with what they take from all."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size // self.config.num_attention_heads
-        normed = self._normed(layer["before"], tokens)
+        normed = self._normed(f"{layer}.layernorm_before", tokens)
 
         def parted(name: str, values: Floats) -> Floats:
             shape = (len(values), values.shape[1], heads, width)
-            return _apply(layer[name], values).reshape(shape).transpose(0, 2, 1, 3)
+            return self._linear(f"{layer}.attention.attention.{name}", values).reshape(shape).transpose(0, 2, 1, 3)
 
         query, key, value = parted("query", normed[:, :wanted]), parted("key", normed), parted("value", normed)
         scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(width)
         mixed = (softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(len(tokens), wanted, heads * width)
-        return tokens[:, :wanted] + _apply(layer["mixed"], mixed)
+        return tokens[:, :wanted] + self._linear(f"{layer}.attention.output.dense", mixed)
 
-    def _normed(self, norm: "_Pair", values: Floats) -> Floats:
+    def _normed(self, name: str, values: Floats) -> Floats:
         centred = values - values.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
-        normed: Floats = centred / np.sqrt(variance + self.config.layer_norm_eps) * norm[0] + norm[1]
+        scaled = centred / np.sqrt(variance + self.config.layer_norm_eps)
+        normed: Floats = scaled * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return normed
 
-    def _layer(self, name: str) -> "_Layer":
-        width, attention = self.config.hidden_size, f"{name}.attention"
-        inner = len(self._weights[f"{name}.intermediate.dense.bias"])
-        return {
-            "before": self._norm(f"{name}.layernorm_before"),
-            "after": self._norm(f"{name}.layernorm_after"),
-            **{part: self._linear(f"{attention}.attention.{part}", width) for part in ("query", "key", "value")},
-            "mixed": self._linear(f"{attention}.output.dense", width),
-            "in": self._linear(f"{name}.intermediate.dense", width),
-            "out": self._linear(f"{name}.output.dense", inner),
-        }
+    def _linear(self, name: str, values: Floats) -> Floats:
+        # one large product is faster than many small ones
+        rows = values.reshape(-1, values.shape[-1]) @ self._weights[f"{name}.weight"]
+        rows += self._weights[f"{name}.bias"]
+        return rows.reshape(*values.shape[:-1], -1)
 
-    def _linear(self, name: str, inputs: int) -> "_Pair":
-        bias = self._weights[f"{name}.bias"]
-        weight = self._weights[f"{name}.weight"].reshape(len(bias), inputs)
-        return np.ascontiguousarray(weight.T), bias
 
-    def _norm(self, name: str) -> "_Pair":
-        shape = (self.config.hidden_size,)
-        return self._taken(f"{name}.weight", shape), self._taken(f"{name}.bias", shape)
-
-    def _taken(self, name: str, shape: tuple[int, ...]) -> Floats:
-        return self._weights[name].reshape(shape)
+def _ready(weight: NDArray[np.floating]) -> Floats:
+    """Return a weight in double precision, that of a linear layer or of the patches as a matrix (inputs, outputs)."""
+    exact: Floats = weight.astype(np.float64)
+    return np.ascontiguousarray(exact.reshape(len(exact), -1).T) if exact.ndim in {2, 4} else exact
 
 
 class _OneThread:
@@ -172,7 +151,7 @@ class _OneThread:
         with self._lock:
             self._inside += 1
             if self._inside == 1:
-                self._limits.enter_context(_libraries().limit(limits=1, user_api="blas"))
+                self._limits.enter_context(_LIBRARIES.limit(limits=1, user_api="blas"))
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
@@ -181,15 +160,8 @@ class _OneThread:
                 self._limits.close()
 
 
-@functools.cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
+_LIBRARIES = ThreadpoolController()  # those of numpy, which is imported by now
 _one_thread = _OneThread()
-
-_Pair = tuple[Floats, Floats]  # weight and bias
-_Layer = dict[str, _Pair]
 
 
 def softmax(scores: Floats) -> Floats:
@@ -197,12 +169,6 @@ def softmax(scores: Floats) -> Floats:
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
     shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
     return shares
-
-
-def _apply(linear: _Pair, values: Floats) -> Floats:
-    rows = values.reshape(-1, values.shape[-1]) @ linear[0]  # one large product is faster than many small ones
-    rows += linear[1]
-    return rows.reshape(*values.shape[:-1], -1)
 
 
 # The normal distribution function around each of many nodes, as a Taylor series: exact to 1e-16, and fast where numpy
@@ -215,7 +181,7 @@ def _series() -> NDArray[np.float64]:
     """Return the coefficients, shape (6, nodes): derivatives by factorials."""
     x = np.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1) / _PER_UNIT
     density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-    whole = np.array([math.erfc(-each / math.sqrt(2)) / 2 for each in x])
+    whole = np.array([math.erfc(-node / math.sqrt(2)) / 2 for node in x])
     hermite = [np.ones_like(x), -x, x**2 - 1, 3 * x - x**3, x**4 - 6 * x**2 + 3]
     return np.array([whole, *(h * density / math.factorial(k) for k, h in enumerate(hermite, start=1))])
 

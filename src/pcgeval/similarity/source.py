@@ -2,6 +2,7 @@
 
 import re
 import string
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
         ClassifierError: What is wrong and what to do.
     """
     if _is_folder(source, root):
-        check_folder(root / source)
+        _check_folder(root / source)
     elif revision is None or not _COMMIT.fullmatch(revision):
         raise ClassifierError(
             f"classifier {source}: revision {revision!r} does not pin its bytes. "
@@ -61,17 +62,14 @@ def resolve_source(source: str | Path | None, revision: str | None, root: Path =
     """
     source = PACKAGED_DATA / "classifier" if source is None else source
     check_source(source, revision, root)
-    folder = root / source if _is_folder(source, root) else _fetch(str(source), str(revision))
-    check_folder(folder)
+    if _is_folder(source, root):
+        return Source(str(source), revision, root / source)
+    folder = _fetch(str(source), str(revision))
+    _check_folder(folder)
     return Source(str(source), revision, folder)
 
 
-def check_folder(folder: Path) -> None:
-    """Check that a folder holds a classifier of the 26 capital letters.
-
-    Raises:
-        ClassifierError: A file is missing or the labels are others.
-    """
+def _check_folder(folder: Path) -> None:
     for name in FILES:
         if not (folder / name).is_file():
             raise ClassifierError(
@@ -92,13 +90,13 @@ def letter_columns(folder: Path) -> list[int]:
     except FileError as error:
         raise ClassifierError(str(error)) from error
     names = config.get("id2label") if isinstance(config, dict) else None
-    found = {str(label): str(column) for column, label in names.items()} if isinstance(names, dict) else {}
-    if set(found) != set(LABELS) or sorted(found.values()) != sorted(map(str, range(len(LABELS)))):
+    columns = {str(label): str(column) for column, label in names.items()} if isinstance(names, dict) else {}
+    if set(columns) != set(LABELS) or sorted(columns.values()) != sorted(map(str, range(len(LABELS)))):
         raise ClassifierError(
-            f"{folder / 'config.json'}: id2label has {len(found)} different labels ({', '.join(sorted(found))[:80]}), "
-            "not the letters A to Z. Choose a classifier of the 26 capital letters."
+            f"{folder / 'config.json'}: id2label has {len(columns)} different labels "
+            f"({', '.join(sorted(columns))[:80]}), not the letters A to Z. Choose a classifier of capital letters."
         )
-    return [int(found[label]) for label in LABELS]
+    return [int(columns[label]) for label in LABELS]
 
 
 def unloadable(folder: Path, error: Exception) -> ClassifierError:
@@ -107,6 +105,14 @@ def unloadable(folder: Path, error: Exception) -> ClassifierError:
     return ClassifierError(
         f"{folder}: is no image classifier that can be loaded ({reason}). "
         "Restore its files, or name another classifier in similarity.model."
+    )
+
+
+def lacking_weights(folder: Path, names: Collection[str]) -> ClassifierError:
+    """Return the error about a classifier without some weights."""
+    return ClassifierError(
+        f"{folder / 'model.safetensors'}: lacks {min(names)}{', ...' if len(names) > 1 else ''}. "
+        "Save the whole model with `save_pretrained`."
     )
 
 

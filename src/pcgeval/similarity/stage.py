@@ -5,7 +5,9 @@ the versions of packages, so that only new pictures are classified again; the fo
 """
 
 import io
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -30,7 +32,7 @@ from pcgeval.core.stage_files import (
     rate,
 )
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
-from pcgeval.similarity.classifier import Classifier, Predictions, loaded_classifier, runs_in_numpy
+from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
@@ -97,7 +99,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
             for letter in params.competition.characters:
                 of_letter = (pictures.get((model, team, trial)) for trial in trials(params, letter))
                 rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
-                similarity_file(letter, rows).write(letter_file(folder, letter))
+                _similarity_file(letter, rows).write(letter_file(folder, letter))
             classifier.write(folder / CLASSIFIER_FILE)
 
 
@@ -124,11 +126,7 @@ def _read_picture(path: Path) -> _Picture | None:
 
 
 def _check(picture: _Picture) -> None:
-    """Refuse bytes that are no picture of a level.
-
-    Raises:
-        FileError: They are not.
-    """
+    """Refuse bytes that are no picture of a level."""
     remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
     try:
         with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
@@ -145,9 +143,7 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
     settings, maker = params.similarity, made_by(source, params.similarity)
     predictions: dict[str, Prediction] = {}
     new: dict[str, _Picture] = {}
-    for picture in pictures:
-        if picture.sha256 in predictions or picture.sha256 in new:
-            continue
+    for picture in {picture.sha256: picture for picture in pictures}.values():
         try:
             predictions[picture.sha256] = Prediction.read(prediction_file(cache, maker, picture.sha256))
         except FileError:  # missing, or damaged
@@ -156,8 +152,8 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
     queue = list(new.values())
     batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
     answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
-    for batch, rows in zip(batches, answers, strict=True):
-        for picture, prediction in zip(batch, rows, strict=True):
+    for batch, answer in zip(batches, answers, strict=True):
+        for picture, prediction in zip(batch, answer, strict=True):
             if prediction is None:
                 raise FileError(f"{picture.path}: ended every worker that classified it. Look at the workers' memory.")
             prediction.write(prediction_file(cache, maker, picture.sha256))
@@ -168,36 +164,27 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
 def _answers(
     source: Source, settings: Similarity, batches: Sequence[Sequence[_Picture]], scheduler: str | None
 ) -> Iterator[Sequence[Prediction | None]]:
-    """Yield the predictions of each batch, of this machine or of a cluster."""
-    if scheduler is None:
-        classifier = Classifier.load(source.folder, device=settings.device, precision=settings.precision)
-        yield from map(_predictions, classifier.predict_batches(batches, lambda picture: _opened(picture.content)))
+    """Yield the predictions of each batch, of the threads of this process or of a cluster."""
+    work = partial(_classify, folder=source.folder, sha256=source.sha256, settings=settings)
+    contents = [[picture.content for picture in batch] for batch in batches]
+    if scheduler is not None:
+        yield from map_batches(work, contents, 1, scheduler, {source.sha256: source.folder})
         return
-    sha256 = source.sha256
-    work = partial(_classify_there, folder=source.folder, sha256=sha256, settings=settings)
-    contents = ([picture.content for picture in batch] for batch in batches)
-    yield from map_batches(work, contents, 1, scheduler, {sha256: source.folder})
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(work, contents)
 
 
-def _classify_there(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
-    """Classify pictures on a worker of a cluster, which loads the classifier once."""
+def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    return _predictions(classifier.predict([_opened(content) for content in contents]))
-
-
-def _opened(content: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(content))
-
-
-def _predictions(found: Predictions) -> list[Prediction]:
+    answer = classifier.predict([Image.open(io.BytesIO(content)) for content in contents])
     return [
-        Prediction(probabilities=tuple(row.tolist()), embedding=tuple(embedding.tolist()))
-        for row, embedding in zip(found.probabilities, found.embeddings, strict=True)
+        Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding))
+        for probabilities, embedding in zip(answer.probabilities.tolist(), answer.embeddings.tolist(), strict=True)
     ]
 
 
-def similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
+def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
     """Return a letter's file from the names of its pictures and their predictions, in the order of the trials."""
     column = LABELS.index(letter)
     trials = tuple(

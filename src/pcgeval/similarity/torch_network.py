@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from pcgeval.core.packages import packages_for
 from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import ClassifierError, unloadable
+from pcgeval.similarity.source import ClassifierError, lacking_weights, unloadable
 
 
 class TorchNetwork:
@@ -56,10 +56,7 @@ class TorchNetwork:
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
             raise unloadable(folder, error) from error
         if loading["missing_keys"]:  # transformers would go on with random numbers in their place
-            raise ClassifierError(
-                f"{folder / 'model.safetensors'}: lacks {len(loading['missing_keys'])} weights "
-                f"({min(loading['missing_keys'])}, ...). Save the whole model with `save_pretrained`."
-            )
+            raise lacking_weights(folder, loading["missing_keys"])
         self.width = int(self._model.config.hidden_size)
 
     def pixels(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:

@@ -1,0 +1,176 @@
+"""Published tables: every digit is computed again, and every changed digit is noticed."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from scoring_examples import OFFICIAL_NAMES, golden_text
+
+from pcgeval import PcgevalError, ScoringRules
+from pcgeval.scoring.rescore import rescore
+
+REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[2] / "../shared/reference"))
+PUBLISHED = REFERENCE / "chatgpt4pcg-2024"
+QUIRKS = ScoringRules(official_quirks=True)
+
+
+@pytest.fixture
+def published(tmp_path):
+    """The official files of a golden case, as a web page would publish them."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name in OFFICIAL_NAMES:
+        (folder / name).write_bytes(golden_text("t3_random", name).encode())
+    return folder
+
+
+def reproduce(folder, rules=QUIRKS):
+    rescored = rescore([folder], folder.parent / "out", rules)
+    return rescored, rescored.reproductions[0]
+
+
+def replace_in(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the published tables of 2024 are not here")
+def test_the_published_final_of_2024_to_the_last_digit(tmp_path):
+    rescored = rescore([PUBLISHED], tmp_path)
+    assert rescored.reproduced
+    compared = {"trial score": 2600, "letter score": 260, "weight": 26, "sum": 1, "place": 10}
+    assert rescored.reproductions[0].compared == compared
+    assert rescored.ranking.winners == ("TheAlmostEngineer",)
+    by_status = {row.team: row.status for row in rescored.ranking.rows if row.status != "ranked"}
+    baselines = dict.fromkeys(["baseline_zero_shot_multi_turn", "baseline_zero_shot"], "baseline")
+    assert by_status == {**baselines, "zergy": "disqualified"}
+    for name in ("constants.json", "trial_scores.csv", "character_scores.csv"):
+        written = (tmp_path / PUBLISHED.name / name).read_text().splitlines()
+        assert sorted(written) == sorted((PUBLISHED / name).read_text().splitlines())  # the teams stood otherwise
+
+
+def test_golden_tables_are_reproduced_whatever_the_order_of_their_lines(published):
+    compared = {"trial score": 780, "letter score": 78, "place": 3, "weight": 26, "sum": 1}
+    assert reproduce(published)[1].compared == compared
+    header, *lines = (published / "trial_scores.csv").read_text().split("\n")
+    (published / "trial_scores.csv").write_text("\n".join([header, *reversed(lines)]))
+    rescored, reproduction = reproduce(published)
+    assert rescored.reproduced
+    assert reproduction.compared == compared
+
+
+@pytest.mark.parametrize("name", ["trial_scores.csv", "constants.json"])
+def test_tables_are_recognised_by_two_files(published, name):
+    (published / name).unlink()
+    with pytest.raises(PcgevalError, match="no team folders"):
+        reproduce(published)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "kind"),
+    [
+        ("trial_scores.csv", '"alpha","A",1,"0.0', '"alpha","A",1,"0.1', "trial score alpha A 1"),
+        ("character_scores.csv", '"alpha","A","0.0021', '"alpha","A","0.0022', "letter score alpha A"),
+        ("constants.json", '"character":"A","weight":"0.', '"character":"A","weight":"1.', "weight A"),
+        ("constants.json", '"competitionScore":"0.', '"competitionScore":"1.', "sum of the scores"),
+        ("prompt_scores_ranks.csv", '0.00477207101309351977",1', '0.00477207101309351977",2', "place alpha"),
+        ("prompt_scores_ranks.csv", '"gamma",', '"delta",', "place gamma"),
+        ("prompt_scores_ranks.csv", '"gamma",', '"delta","1","1",9\n"gamma",', "place delta"),
+        ("character_scores.csv", '"gamma","A"', '"delta","A","1","1","1","1"\n"gamma","A"', "letter score delta A"),
+    ],
+)
+def test_a_changed_digit_or_a_line_too_many_is_noticed(published, name, old, new, kind):
+    replace_in(published / name, old, new)
+    rescored, reproduction = reproduce(published)
+    assert not rescored.reproduced
+    assert reproduction.differing >= 1
+    assert reproduction.differences[0].startswith(f"{kind}: published ")
+
+
+def test_a_changed_measurement_changes_what_depends_on_it_and_not_all_differences_are_kept(published):
+    lines = (published / "trial_scores.csv").read_text().split("\n")
+    fields = lines[1].split(",")
+    fields[4] = '"0.5"' if fields[4] != '"0.5"' else '"0.25"'
+    (published / "trial_scores.csv").write_text("\n".join([lines[0], ",".join(fields), *lines[2:]]))
+    _, reproduction = reproduce(published)
+    assert reproduction.differing > 30 > len(reproduction.differences)  # the letter's weight, its trials, all places
+
+
+def result_json(published, beta_name="beta", beta_rank=-1, beta_score="0.004309849"):
+    """Write a result.json as the web page has it: a baseline, a disqualified team, numbers cut to some digits."""
+    value = [
+        {"teamName": "alpha", "normalizedPromptScore": 40.8210994527029, "promptScore": 0.00477207101309, "rank": 1},
+        {"teamName": beta_name, "normalizedPromptScore": 36.8671714056665, "promptScore": 999, "rank": beta_rank},
+        {"teamName": "gamma", "normalizedPromptScore": 22.31172914, "promptScore": 0.002608287315, "rank": 2},
+        {"teamName": "cheat", "normalizedPromptScore": -1, "promptScore": -1, "rank": -2},
+    ]
+    (published / "prompt_scores_ranks.csv").unlink()
+    (published / "result.json").write_text(json.dumps(value).replace("999", beta_score))
+
+
+@pytest.mark.parametrize("beta_name", ["beta", "Weak Baseline (Zero-Shot)"])
+def test_the_web_page_says_who_was_a_baseline_or_disqualified_maybe_under_another_name(published, beta_name):
+    result_json(published, beta_name)
+    rescored, reproduction = reproduce(published, ScoringRules())
+    assert reproduction.differences == []
+    roles = {row.team: row.status for row in rescored.ranking.rows}
+    assert roles == {"alpha": "ranked", "beta": "baseline", "gamma": "ranked", "cheat": "disqualified"}
+
+
+def test_another_published_rank_or_one_of_many_digits_is_noticed(published):
+    result_json(published, beta_rank=2)
+    assert [line.split(":")[0] for line in reproduce(published)[1].differences] == ["place gamma"]
+    (published / "prompt_scores_ranks.csv").touch()
+    result_json(published, beta_score="0.00430984900000000000000000000000000000000000000001")
+    assert [line.split(":")[0] for line in reproduce(published, ScoringRules())[1].differences] == ["place beta"]
+
+
+def added(line):
+    return lambda text: f"{text}\n{line}"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
+        (lambda text: text.replace('"alpha","A",1,', '"alpha","A",11,', 1), "has 10 lines, not trials 1 to 10"),
+        (lambda text: text.replace('"alpha","A",1,', '"alpha","A",one,', 1), "trial: .*integer.*'one'"),
+        (lambda text: "\n".join(text.split("\n")[:-1]), "letter Z: has 9 lines"),
+        (added('"alpha","a",1,"0","0","0","0"'), "the letter 'a'"),
+        (added('"alpha","A",1,"0","0","0","0","0"'), r"team.*: .*found \['0'\]"),
+        (added('"alpha'), "not a CSV"),
+        (added('"' + "x" * 200_000), "not a CSV"),
+        (lambda text: text.replace('"1"', '"1e999"', 1), "less than or equal to 1E[+]400, found '1e999'"),
+        (lambda text: text.replace('"1"', '"1e-999999"', 1), "2000 decimal places, found '1e-999999'"),
+        (lambda text: text.replace('"1"', '"NaN"', 1), "finite number"),
+        (lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "another diversity"),
+        (lambda _: "", "no lines"),
+    ],
+)
+def test_a_malformed_table_is_refused_by_name(published, change, complaint):
+    path = published / "trial_scores.csv"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(PcgevalError, match=complaint) as caught:
+        reproduce(published)
+    assert str(path) in str(caught.value)
+
+
+RANK = '[{"teamName": "a", "rank": 1, "promptScore": 1, "normalizedPromptScore": 1}]'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        *(("constants.json", content) for content in ("{", "[]", "{}", '{"weights": [1]}', "[" * 100_000)),
+        *(("result.json", content) for content in ("{}", "[1]", '[{"teamName": "a"}]', "[" * 100_000)),
+        ("result.json", RANK.replace('"rank": 1', '"rank": 1.5')),
+        ("result.json", RANK.replace('"promptScore": 1', '"promptScore": 1e999')),
+        ("result.json", RANK.replace("1}", "NaN}")),
+    ],
+)
+def test_malformed_constants_or_a_malformed_web_page_is_refused(published, name, content):
+    (published / name).write_text(content)
+    with pytest.raises(PcgevalError, match=name):
+        reproduce(published)
