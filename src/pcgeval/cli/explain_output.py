@@ -9,7 +9,7 @@ from pcgeval.cli.level_output import block_text, drawing
 from pcgeval.core.console import count
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
-from pcgeval.report.explanation import Explanation, StepFile
+from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.shares import TrialShare
 
 NARROWEST = 60  # columns that the text is made for at least
@@ -28,29 +28,28 @@ def explain_text(found: Explanation, width: int, *, long: bool = False) -> str:
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
-    width = max(width, NARROWEST)
-    place = f"{found.trial.trial.letter}{found.trial.trial.number}"
-    lines = [f"{place} of {found.team} with {found.model}{_standing(found)}"]
+    width = max(width, NARROWEST) - len(_INDENT)
+    digits = None if long else _HASH
+    lines = [f"{found.trial.trial.letter}{found.trial.trial.number} of {found.team} with {found.model}"]
+    if found.row is not None:
+        lines[0] += f" ({found.row.status if found.row.rank is None else f'rank {found.row.rank}'})"
     if found.model_name is not None and found.digest is not None:
-        lines.append(f"{printable_line(found.model_name)}, digest {_hash(found.digest, long=long)}")
+        lines.append(f"{printable_line(found.model_name)}, digest {found.digest[:digits]}")
+    files = [
+        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
+        for file in found.files
+    ]
     for title, part in (
         (f"Asked by a {found.kind}", _asked(found, width, long=long)),
         ("Answered", _answered(found, width, long=long)),
         ("Built", _built(found, width, long=long)),
         ("Seen by the classifier", _seen(found)),
         (f"From this trial to the total of {found.team}", _arithmetic(found)),
-        ("Files, by SHA-256", _files(found.files, long=long)),
+        ("Files, by SHA-256", files),
     ):
         lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
     lines += ["", *_verdict(found)]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _standing(found: Explanation) -> str:
-    if found.row is None:
-        return ""
-    place = found.row.status if found.row.rank is None else f"rank {found.row.rank}"
-    return f" ({place})"
 
 
 def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
@@ -60,7 +59,7 @@ def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         return
     if found.kind == "program" and not long:
         yield f"{count(found.trial.calls or 0, 'call')} to the model; the messages of the last one:"
-        last = next((number for number in range(len(messages) - 1, -1, -1) if messages[number].speaker == "model"), 0)
+        last = max((number for number, message in enumerate(messages) if message.speaker == "model"), default=0)
         messages = messages[max(0, last - 1) : last + 1]
     if found.trial.answer and messages[-1].text.startswith(found.trial.answer.rstrip()[:200]):
         messages = messages[:-1]  # it follows as the answer
@@ -83,12 +82,10 @@ def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
 
 
 def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
-    """Yield a text's lines, broken at the width; without `long` the first few."""
-    lines = [
-        part
-        for line in printable_text(text.strip()).splitlines()
-        for part in textwrap.wrap(line, width - len(_INDENT), replace_whitespace=False) or [""]
-    ]
+    """Yield the lines of a text, broken at the width; without `long` the first few."""
+    lines: list[str] = []
+    for line in printable_text(text.strip()).splitlines():
+        lines += textwrap.wrap(line, width, replace_whitespace=False) or [""]
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
@@ -102,30 +99,30 @@ def _failure(found: Explanation) -> str:
 
 
 def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the calls with what became of their blocks, beside the level as it ended."""
+    """Yield the calls with the fates of their blocks, beside the level as it ended."""
     trial, blocks = found.trial, found.blocks
     if trial.failed_stage == "generate":
         yield "nothing: there is no answer"
         return
     if trial.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(found)
-    calls = [block_text(block) for block in blocks]
-    if not long and len(blocks) > MOST_CALLS:
-        fell = [block for block in blocks if block.fate in {"moved", "broke"}]
-        first = sorted(
-            [*fell, *(block for block in blocks if block not in fell)][:MOST_CALLS], key=lambda each: each.number
-        )
-        calls = [*(block_text(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
+    shown = list(blocks)
+    if not long:
+        fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
+        shown = sorted(fallen_first[:MOST_CALLS], key=lambda block: block.number)
+    calls = [block_text(block) for block in shown]
+    if len(shown) < len(blocks):
+        calls.append(f"... and {len(blocks) - len(shown)} more")
     picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
-    across = max((len(each) for each in picture), default=0)
-    if picture and across + 3 + max(len(call) for call in calls) <= width - len(_INDENT):
+    across = max(map(len, picture), default=0)
+    if picture and across + 3 + max(map(len, calls)) <= width:
         yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
     else:
         yield from (*calls, *picture)
     if trial.stability is not None:
-        fallen = sum(block.fate in {"moved", "broke"} for block in blocks)
+        stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
         which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
-        yield f"{len(blocks) - fallen} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
+        yield f"{stayed} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
 
 
 def _seen(found: Explanation) -> Iterator[str]:
@@ -135,26 +132,20 @@ def _seen(found: Explanation) -> Iterator[str]:
     if not found.probabilities or similarity is None:
         yield "nothing: there is no picture of a level"
         return
-    likeliest = ", ".join(
-        f"{probability.label} {100 * probability.probability:.2f} %"
-        for probability in found.probabilities[:MOST_LETTERS]
-    )
-    place = next(
-        number for number, probability in enumerate(found.probabilities, start=1) if probability.label == letter
-    )
-    yield f"likeliest: {likeliest}"
+    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in found.probabilities[:MOST_LETTERS])
+    place = 1 + [entry.label for entry in found.probabilities].index(letter)
+    yield f"likeliest: {', '.join(likeliest)}"
     yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
 
 
 def _arithmetic(found: Explanation) -> Iterator[str]:
-    share = found.share
-    if share is None:
+    if found.share is None:
         yield printable_line(found.unscored or "")
         return
-    steps = list(_steps(share))
+    steps = list(_steps(found.share))
     names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
     yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
-    yield f"This trial is {_figure(share.share)} of the total, {_figure(share.percent)} % of it."
+    yield f"This trial is {_figure(found.share.share)} of the total, {_figure(found.share.percent)} % of it."
 
 
 def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
@@ -164,36 +155,27 @@ def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
     yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
     yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
-    others = [each.score for each in letter.trials if each.trial != trial.trial]
-    yield "mean of its trials", _mean(trial.score, others, "other"), _figure(share.mean)
+    other_trials = [other.score for other in letter.trials if other.trial != trial.trial]
+    yield "mean of its trials", _mean(trial.score, other_trials, "other"), _figure(share.mean)
     yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
-    others = [each.score for each in prompt.letters if each.letter != letter.letter]
-    yield f"model {share.model}", _mean(letter.score, others, "other letter"), _figure(prompt.score)
-    rest = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
-    yield "total", " + ".join([_figure(prompt.score), *rest]), _figure(share.total.total)
+    other_letters = [other.score for other in prompt.letters if other.letter != letter.letter]
+    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), _figure(prompt.score)
+    other_models = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
+    yield "total", " + ".join([_figure(prompt.score), *other_models]), _figure(share.total.total)
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
     yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
 
 
-def _mean(own: Decimal, others: Sequence[Decimal], word: str) -> str:
+def _mean(score: Decimal, others: Sequence[Decimal], word: str) -> str:
     if not others:
-        return f"{_figure(own)} / 1"
+        return f"{_figure(score)} / 1"
     named = f"{len(others)} {word}s" if len(others) > 1 else f"the {word}"
-    return f"({_figure(own)} + {_figure(sum(others, Decimal(0)))} of {named}) / {1 + len(others)}"
+    return f"({_figure(score)} + {_figure(sum(others, Decimal(0)))} of {named}) / {1 + len(others)}"
 
 
 def _figure(value: Decimal) -> str:
     """Return a figure with six significant digits; the exact ones are in the JSON."""
     return f"{float(value):.6g}"
-
-
-def _files(files: Sequence[StepFile], *, long: bool) -> Iterator[str]:
-    for file in files:
-        yield f"{file.step:10}  {_hash(file.sha256, long=long) if file.sha256 else 'not there':{_HASH}}  {file.path}"
-
-
-def _hash(value: str, *, long: bool) -> str:
-    return value if long else value[:_HASH]
 
 
 def _verdict(found: Explanation) -> Iterator[str]:

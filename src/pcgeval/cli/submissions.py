@@ -60,7 +60,7 @@ def try_command(
     print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
     from pcgeval.cli.try_output import TryDisplay
-    from pcgeval.cli.try_run import run_try
+    from pcgeval.cli.try_submission import run_try
     from pcgeval.core.console import StatusLine
 
     if host and base_url:
