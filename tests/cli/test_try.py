@@ -6,8 +6,8 @@ import pytest
 from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.cli.settings import SettingsError, default_params, find_model_to_ask, params_for_try
-from pcgeval.cli.try_output import TriedTrial, TryDisplay, trial_text
-from pcgeval.cli.try_submission import LOCK, OutputFolderError, baseline_summary, summary, try_submission
+from pcgeval.cli.try_output import TriedTrial, trial_text
+from pcgeval.cli.try_submission import LOCK, OutputFolderError, Try, baseline_summary, summary
 from pcgeval.core.console import StatusLine
 from pcgeval.core.layout import Trial, recording_file
 from pcgeval.core.locks import FolderBusyError, lock_folder
@@ -35,16 +35,11 @@ def classifier() -> Classifier:
 
 def try_recorded(demo: Params, model: str, folder: Path, letters: str = "LI", trials: int = 3) -> list[TriedTrial]:
     """Try letters of the demo with a recorded model."""
-    display = TryDisplay(StatusLine(), len(letters) * trials, json=True)
-    try_submission(
-        params_for_try(demo, demo.models[model], letters, trials),
-        load_submission(ROOT / "data/submissions" / TEAM),
-        open_backend(demo.models[model], ROOT / recording_file(model, TEAM)),
-        classifier(),
-        folder,
-        display,
-    )
-    return display.tried
+    params = params_for_try(demo, demo.models[model], letters, trials)
+    submission = load_submission(ROOT / "data/submissions" / TEAM)
+    run = Try(params, submission, classifier(), folder, StatusLine(), json=True)
+    run.do_trials(open_backend(demo.models[model], ROOT / recording_file(model, TEAM)))
+    return run.tried
 
 
 def new(tried: list[TriedTrial]) -> list[bool]:
@@ -117,8 +112,7 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(
         params = params_for_try(demo, model, "L", 1)
         backend = open_backend(model, Path())
         for folder in ("one", "other"):
-            display = TryDisplay(StatusLine(), 1, json=True)
-            try_submission(params, submission, backend, classifier(), Path(folder), display)
+            Try(params, submission, classifier(), Path(folder), StatusLine(), json=True).do_trials(backend)
         do_trials(params, "m-1", [TeamTrials(submission, backend, Path("raw"))], lambda *_: None)
         assert len(server.asked) == 1
 

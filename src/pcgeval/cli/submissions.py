@@ -59,19 +59,14 @@ def try_command(
     """
     print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
-    from pcgeval.cli.try_output import TryDisplay
     from pcgeval.cli.try_submission import run_try
-    from pcgeval.core.console import StatusLine
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
     competition = settings.load_params_or_default()
-    wanted = settings.params_for_try(
-        competition, settings.find_model_to_ask(competition, model, host, base_url), letters, trials
-    )
-    with StatusLine(every=10) as status:
-        display = TryDisplay(status, len(letters) * trials, json=json)
-        run_try(program, competition, wanted, model, out, display, trust_programs=trust_programs)
+    asked = settings.find_model_to_ask(competition, model, host, base_url)
+    params = settings.params_for_try(competition, asked, letters, trials)
+    run_try(program, model, competition, params, out, trust_programs=trust_programs, json=json)
 
 
 @app.command()

@@ -1,18 +1,17 @@
-"""The output of `pcgeval try`: what is under way, each trial as it ends, and the means of the letters at the end."""
+"""The output of `pcgeval try`: each trial as it ends, and the means of the letters at the end."""
 
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pcgeval.cli.level_output import level_lines
 from pcgeval.cli.options import print_json, print_table
-from pcgeval.core.console import StatusLine, count, duration, print_stderr
+from pcgeval.core.console import count, duration
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import SuppliedBlocks, TrialRecord
-from pcgeval.core.untrusted import printable_line, printable_text
+from pcgeval.core.untrusted import printable_line
 from pcgeval.evaluator.level_score import LevelScore
 
 _SHOWN_WIDTH = 160  # characters of a line of a program or model
@@ -93,104 +92,6 @@ class LetterSummary:
     diversity: float | None
 
 
-class TryDisplay:
-    """Show a try on the terminal: activities on stderr, trials on stdout; with `json` the whole at the end on stdout.
-
-    Attributes:
-        tried: The trials that have ended, in this order.
-    """
-
-    def __init__(self, status: StatusLine, total: int, *, json: bool) -> None:
-        """Show nothing yet; `total` is the number of trials."""
-        self.tried: list[TriedTrial] = []
-        self._status, self._total, self._json = status, total, json
-        self._lock = threading.Lock()
-        self._calls: dict[Trial, int] = {}  # of the trials under way
-        self._pieces = 0  # of replies, since no other trial was under way
-
-    def activity(self, text: str) -> None:
-        """Show what is under way before the first trial."""
-        self._status.show(text)
-
-    def message(self, text: str) -> None:
-        """Print a message that stays."""
-        self._status.clear()
-        print_stderr(text)
-
-    def asking(self, trial: Trial, call: int) -> None:
-        """Show that a trial's program is started, or that the model is asked."""
-        with self._lock:
-            self._calls[trial] = call
-            if len(self._calls) == 1:
-                self._pieces = 0
-        self._show()
-
-    def hear(self, _: str) -> None:
-        """Count a piece of a reply; most servers send one for each token."""
-        with self._lock:
-            self._pieces += 1
-        self._show()
-
-    def ended(self, trial: Trial) -> None:
-        """Take note that a trial is not under way any more."""
-        with self._lock:
-            self._calls.pop(trial, None)
-
-    def scored(self, trial: TriedTrial) -> None:
-        """Print a trial."""
-        self.tried.append(trial)
-        self._status.clear()
-        if self._json:
-            self._status.show(describe(trial))
-        else:
-            sys.stdout.write(f"{printable_text(trial_text(trial))}\n\n")
-            sys.stdout.flush()
-
-    def finish(self, own: Sequence[LetterSummary], baseline: Sequence[LetterSummary], full_trials: int) -> None:
-        """Print the means, or everything as JSON.
-
-        Args:
-            own: The means of the letters.
-            baseline: Those of the competition's baseline; may be empty.
-            full_trials: The trials of a whole evaluation with this model.
-        """
-        self._status.clear()
-        seconds = full_trials * sum(trial.seconds for trial in self.tried) / len(self.tried)  # of a whole evaluation
-        if self._json:
-            print_json(
-                {
-                    "trials": [trial.to_json() for trial in self.tried],
-                    "letters": [asdict(letter) for letter in own],
-                    "baseline": [asdict(letter) for letter in baseline],
-                    "full_run": {"trials": full_trials, "seconds": round(seconds, 1)},
-                }
-            )
-            return
-        columns = ("letter", "team", "trials", "failed", "stability", "similarity", "score", "diversity")
-        in_order = sorted([*own, *baseline], key=lambda letter: letter.letter)
-        print_table((*columns, "score x diversity"), map(_row, in_order))
-        failed = sum(trial.level.reason is not None for trial in self.tried)
-        notes = ["means of all trials, a failed one counts 0; a letter's weight comes on top of it in a competition"]
-        if not baseline:
-            where = "in the folder of a competition that has evaluated them"
-            notes.insert(0, f"the baseline's results with this model are shown {where}")
-        notes.append(f"{count(len(self.tried), 'trial')}, {failed} failed")
-        if seconds:
-            pace = f"takes about {duration(seconds)} at this pace"
-            notes[-1] += f"; a full run with this model, {full_trials} trials, {pace}"
-        sys.stdout.writelines(f"{note}\n" for note in notes)
-
-    def _show(self) -> None:
-        with self._lock:
-            calls = {f"{trial.letter}{trial.number}": call for trial, call in self._calls.items()}
-            pieces = self._pieces
-        if calls:
-            names = [f"{name}, call {call}" if call > 1 else name for name, call in calls.items()]
-            word = "asking" if any(calls.values()) else "starting"
-            heard = f": {count(pieces, 'token')} so far" if pieces else ""
-            self._status.show(f"{word} {'; '.join(names)} ({len(self.tried)} of {self._total} trials done)", heard)
-
-
 def describe(trial: TriedTrial) -> str:
     """Return a trial in a line: its scores, or why it has none."""
     name = f"{trial.trial.letter}{trial.trial.number}"
@@ -216,6 +117,49 @@ def trial_text(trial: TriedTrial) -> str:
         lines += [f"  printed, {trial.printed}:", *_last_lines(trial.printed, 20)]
     lines += [f"  {path}" for path in (trial.response, trial.picture) if path and path.stat().st_size]
     return "\n".join(lines)
+
+
+def print_summary(
+    tried: Sequence[TriedTrial],
+    letters: Sequence[LetterSummary],
+    baseline: Sequence[LetterSummary],
+    full_trials: int,
+    *,
+    json: bool,
+) -> None:
+    """Print the means, or everything as JSON.
+
+    Args:
+        tried: The trials.
+        letters: The means of the letters.
+        baseline: Those of the competition's baseline; may be empty.
+        full_trials: The trials of a whole evaluation with this model.
+        json: Print JSON.
+    """
+    seconds = full_trials * sum(trial.seconds for trial in tried) / len(tried)  # of a whole evaluation
+    if json:
+        print_json(
+            {
+                "trials": [trial.to_json() for trial in tried],
+                "letters": [asdict(letter) for letter in letters],
+                "baseline": [asdict(letter) for letter in baseline],
+                "full_run": {"trials": full_trials, "seconds": round(seconds, 1)},
+            }
+        )
+        return
+    columns = ("letter", "team", "trials", "failed", "stability", "similarity", "score", "diversity")
+    in_order = sorted([*letters, *baseline], key=lambda letter: letter.letter)
+    print_table((*columns, "score x diversity"), map(_row, in_order))
+    notes = ["means of all trials, a failed one counts 0; a letter's weight comes on top of it in a competition"]
+    if not baseline:
+        where = "in the folder of a competition that has evaluated them"
+        notes.insert(0, f"the baseline's results with this model are shown {where}")
+    failed = sum(trial.level.reason is not None for trial in tried)
+    notes.append(f"{count(len(tried), 'trial')}, {failed} failed")
+    if seconds:
+        pace = f"takes about {duration(seconds)} at this pace"
+        notes[-1] += f"; a full run with this model, {full_trials} trials, {pace}"
+    sys.stdout.writelines(f"{note}\n" for note in notes)
 
 
 def _last_lines(path: Path, most: int) -> list[str]:

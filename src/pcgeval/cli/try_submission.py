@@ -5,6 +5,8 @@ with the official names, and what a program printed. Finished trials are kept: a
 the same folder asks for nothing twice.
 """
 
+import sys
+import threading
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
@@ -13,8 +15,8 @@ from statistics import fmean
 import typer
 
 from pcgeval.cli.settings import SettingsError, known_model
-from pcgeval.cli.try_output import LetterSummary, TriedTrial, TryDisplay
-from pcgeval.core.console import EXIT_CHECK_FAILED
+from pcgeval.cli.try_output import LetterSummary, TriedTrial, describe, print_summary, trial_text
+from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_json, read_text, write_bytes, write_json, write_text
 from pcgeval.core.layout import OFFICIAL_RESULTS, StageDir, Trial, tag, trial_file, trials
@@ -50,122 +52,121 @@ class OutputFolderError(PcgevalError):
 
 
 def run_try(
-    path: Path,
-    competition: Params,
-    wanted: Params,
-    name: str,
-    out: Path | None,
-    display: TryDisplay,
-    *,
-    trust_programs: bool,
+    path: Path, name: str, competition: Params, params: Params, out: Path | None, *, trust_programs: bool, json: bool
 ) -> None:
     """Check a submission and all that its trials need, run them, and show each and the means.
 
     Args:
         path: The submission's folder or zip file, the file that starts a program, or a prompt.
-        competition: The params of the competition.
-        wanted: The same, with the one model, the letters and the number of trials to run.
         name: The name that the model was asked for by.
+        competition: The params of the competition.
+        params: The same, with the one model, the letters and the number of trials to run.
         out: Where the files go; default: below `rehearsals`.
-        display: Shows it.
         trust_programs: Run a program without a sandbox where there is none.
+        json: Print nothing on stdout but the whole at the end, as JSON.
 
     Raises:
         typer.Exit: The submission has errors.
         PcgevalError: Something that is needed is missing, or failed; the trials that ended are shown and kept.
     """
-    ((key, model),) = wanted.models.items()
+    ((key, model),) = params.models.items()
     with ExitStack() as stack:
-        submission = _checked_submission(path, wanted, display, stack)
+        status = stack.enter_context(StatusLine(every=10))
+        submission = _checked_submission(path, params, stack)
         folder = out or Path("rehearsals") / submission.team / key
         _refuse_foreign(folder, submission.team, key)
         if isinstance(submission.work, Program):
-            display.activity("preparing the program's packages and sandbox")
+            status.show("preparing the program's packages and sandbox")
             interpreter_for(submission.work.folder)
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
-        display.activity("loading the classifier")
-        similarity = wanted.similarity
+        status.show("loading the classifier")
+        similarity = params.similarity
         classifier = loaded_classifier(similarity.model, similarity.revision, similarity.device)
-        backend = _opened_model(competition, model, name, display)
+        run = Try(params, submission, classifier, folder, status, json=json)
+        status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
+        backend = _opened_model(competition, model, name, run)
         try:
-            try_submission(wanted, submission, backend, classifier, folder, display, trust_programs=trust_programs)
+            run.do_trials(backend, trust_programs=trust_programs)
         finally:
-            if display.tried:
-                own = summary(submission.team, display.tried, wanted.diversity.vectors)
-                baseline = baseline_summary(competition, model, wanted.competition.characters)
-                display.finish(own, baseline, len(list(trials(competition))))
-                display.message(f"all files are in {folder}")
+            if run.tried:
+                status.clear()
+                letters = summary(submission.team, run.tried, params.diversity.vectors)
+                baseline = baseline_summary(competition, model, params.competition.characters)
+                print_summary(run.tried, letters, baseline, len(list(trials(competition))), json=json)
+                print_stderr(f"all files are in {folder}")
 
 
-def try_submission(
-    params: Params,
-    submission: Submission,
-    backend: Backend,
-    classifier: Classifier,
-    folder: Path,
-    display: TryDisplay,
-    *,
-    trust_programs: bool = False,
-) -> None:
-    """Run every trial of params, which have one model.
+class Try:
+    """The trials of a submission with the one model of params: what is under way goes to stderr, results to stdout.
 
-    Args:
-        params: The competition, with the letters, trials and model to run.
-        submission: The prompt or program.
-        backend: Where the model is asked.
-        classifier: Tells which letter a level shows.
-        folder: Where all files go, `<stage>/<letter>/...`; those of other letters in it are kept.
-        display: Is told of each trial, once it is scored and before.
-        trust_programs: Run a program without a sandbox where there is none.
-
-    Raises:
-        OutputFolderError: The folder was not made by a try of this team and model.
-        FolderBusyError: Another process works on the same folder.
-        LlmError: The model cannot be asked.
-        SandboxError: There is no sandbox for a program.
-        TrialFaultError: Trials failed through no fault of the submission.
+    Attributes:
+        tried: The trials that have ended, in this order.
     """
-    (model,) = params.models
-    _refuse_foreign(folder, submission.team, model)
-    run = _Run(params, submission, classifier, folder, display)
-    with lock_folder(folder, folder / LOCK):
-        write_json(folder / MARKER, {"team": submission.team, "model": model})
-        do_trials(
-            params,
-            model,
-            [TeamTrials(submission, backend, folder / "raw")],
-            run.score,
-            state=folder / "unfinished",
-            trust_programs=trust_programs,
-            observer=run,
-        )
-
-
-def _refuse_foreign(folder: Path, team: str, model: str) -> None:
-    """Refuse a folder that is neither new nor empty nor of an earlier try of the same team and model."""
-    if (folder / MARKER).is_file():
-        owner = read_json(folder / MARKER)
-        if (owner["team"], owner["model"]) != (team, model):
-            held = f"holds {owner['team']} with {owner['model']}, not {team} with {model}"
-            raise OutputFolderError(f"{folder}: {held}. Name another folder with --out.")
-    elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
-        raise OutputFolderError(
-            f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
-        )
-
-
-class _Run:
-    """Scores finished trials and keeps what programs print."""
 
     def __init__(
-        self, params: Params, submission: Submission, classifier: Classifier, folder: Path, display: TryDisplay
+        self,
+        params: Params,
+        submission: Submission,
+        classifier: Classifier,
+        folder: Path,
+        status: StatusLine,
+        *,
+        json: bool,
     ) -> None:
-        self.params, self.submission, self.classifier = params, submission, classifier
-        self.folder, self.display = folder, display
+        """Begin nothing yet; all files will go to `<folder>/<stage>/<letter>/...`, where those of other letters stay.
+
+        With `json`, no trial is printed.
+        """
+        self.params, self.submission, self.classifier, self.folder = params, submission, classifier, folder
+        self.tried: list[TriedTrial] = []
+        self._status, self._json, self._total = status, json, len(list(trials(params)))
+        self._lock = threading.Lock()
+        self._calls: dict[Trial, int] = {}  # of the trials under way
+        self._pieces = 0  # of replies, since no other trial was under way
+
+    def do_trials(self, backend: Backend, *, trust_programs: bool = False) -> None:
+        """Run every trial that an earlier try has not finished, and score them all.
+
+        Raises:
+            OutputFolderError: The folder was not made by a try of this team and model.
+            FolderBusyError: Another process works on the same folder.
+            LlmError: The model cannot be asked.
+            SandboxError: There is no sandbox for a program.
+            TrialFaultError: Trials failed through no fault of the submission.
+        """
+        ((model, _),) = self.params.models.items()
+        _refuse_foreign(self.folder, self.submission.team, model)
+        with lock_folder(self.folder, self.folder / LOCK):
+            write_json(self.folder / MARKER, {"team": self.submission.team, "model": model})
+            do_trials(
+                self.params,
+                model,
+                [TeamTrials(self.submission, backend, self.folder / "raw")],
+                self.score,
+                state=self.folder / "unfinished",
+                trust_programs=trust_programs,
+                observer=self,
+            )
+
+    def message(self, text: str) -> None:
+        """Print a message that stays."""
+        self._status.clear()
+        print_stderr(text)
 
     def asking(self, trial: Trial, call: int) -> None:
-        self.display.asking(trial, call)
+        """Show that a trial's program is started, or that the model is asked."""
+        with self._lock:
+            self._calls[trial] = call
+            if len(self._calls) == 1:
+                self._pieces = 0
+        self._show()
+
+    def hear(self, _: str) -> None:
+        """Count a piece of a reply; most servers send one for each token."""
+        with self._lock:
+            self._pieces += 1
+        self._show()
 
     def ended(self, trial: Trial, printed: str) -> None:
         """Write what a trial's program printed; an empty text removes what an earlier one did."""
@@ -174,10 +175,11 @@ class _Run:
             write_text(self._printed(trial), printable_text(lines))
         else:
             self._printed(trial).unlink(missing_ok=True)
-        self.display.ended(trial)
+        with self._lock:
+            self._calls.pop(trial, None)
 
     def score(self, trial: Trial, record: TrialRecord, is_new: bool) -> None:
-        """Score a trial's response and write the files of its level."""
+        """Score a trial's response, write the files of its level, and print it."""
         team, physics = self.submission.team, self.params.physics
         response = trial_file(self.folder / "raw", "raw", team, trial)
         text = read_text(response)
@@ -195,18 +197,33 @@ class _Run:
         self._write("levels", trial, None if level.xml is None else level.xml.encode())
         picture = self._write("images", trial, png_bytes(level.image()) if level.simulated else None)
         printed = self._printed(trial)
-        self.display.scored(
-            TriedTrial(
-                trial=trial,
-                record=record,
-                response=response,
-                level=level,
-                picture=picture if level.simulated else None,
-                printed=printed if printed.is_file() else None,
-                supplied=supplied_blocks(self.submission.work, trial.letter, text, record),
-                is_new=is_new,
-            )
+        tried = TriedTrial(
+            trial=trial,
+            record=record,
+            response=response,
+            level=level,
+            picture=picture if level.simulated else None,
+            printed=printed if printed.is_file() else None,
+            supplied=supplied_blocks(self.submission.work, trial.letter, text, record),
+            is_new=is_new,
         )
+        self.tried.append(tried)
+        self._status.clear()
+        if self._json:
+            self._status.show(describe(tried))
+        else:
+            sys.stdout.write(f"{printable_text(trial_text(tried))}\n\n")
+            sys.stdout.flush()
+
+    def _show(self) -> None:
+        with self._lock:
+            calls = {f"{trial.letter}{trial.number}": call for trial, call in self._calls.items()}
+            pieces = self._pieces
+        if calls:
+            names = [f"{name}, call {call}" if call > 1 else name for name, call in calls.items()]
+            word = "asking" if any(calls.values()) else "starting"
+            heard = f": {count(pieces, 'token')} so far" if pieces else ""
+            self._status.show(f"{word} {'; '.join(names)} ({len(self.tried)} of {self._total} trials done)", heard)
 
     def _write(self, stage: StageDir, trial: Trial, content: bytes | None) -> Path:
         """Write a file of a level, or remove that of an earlier try where there is none now."""
@@ -219,6 +236,19 @@ class _Run:
 
     def _printed(self, trial: Trial) -> Path:
         return self.folder / "printed" / trial.letter / f"{tag(self.submission.team, trial)}.txt"
+
+
+def _refuse_foreign(folder: Path, team: str, model: str) -> None:
+    """Refuse a folder that is neither new nor empty nor of an earlier try of the same team and model."""
+    if (folder / MARKER).is_file():
+        owner = read_json(folder / MARKER)
+        if (owner["team"], owner["model"]) != (team, model):
+            held = f"holds {owner['team']} with {owner['model']}, not {team} with {model}"
+            raise OutputFolderError(f"{folder}: {held}. Name another folder with --out.")
+    elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
+        raise OutputFolderError(
+            f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
+        )
 
 
 def summary(team: str, tried: list[TriedTrial], vectors: str) -> list[LetterSummary]:
@@ -280,7 +310,7 @@ def _means(
     )
 
 
-def _checked_submission(path: Path, params: Params, display: TryDisplay, stack: ExitStack) -> Submission:
+def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
     """Return a submission that passes the checks of `pcgeval validate`; every finding is shown.
 
     `stack` removes the contents of a zip file when it ends.
@@ -299,18 +329,17 @@ def _checked_submission(path: Path, params: Params, display: TryDisplay, stack: 
         fault = "is neither a program nor the text of a prompt" if path.exists() else "there is no such submission"
         raise SettingsError(f"{path}: {fault}. Name a submission's folder, zip file, .py file or prompt.txt.")
     for line in printable_findings(findings):
-        display.message(line)
+        print_stderr(line)
     if work is None or any(finding.severity == "error" for finding in findings):
-        display.message(f"{path.name}: fix the errors above; nothing was asked")
+        print_stderr(f"{path.name}: fix the errors above; nothing was asked")
         raise typer.Exit(EXIT_CHECK_FAILED)
     return Submission(team, work)
 
 
-def _opened_model(params: Params, model: Model, name: str, display: TryDisplay) -> Backend:
+def _opened_model(params: Params, model: Model, name: str, run: Try) -> Backend:
     """Open a model's backend and look whether the model is there; `name` is what the user called it."""
-    display.activity(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
     try:
-        backend = open_backend(model, report=display.message, on_text=display.hear)
+        backend = open_backend(model, report=run.message, on_text=run.hear)
         pinned_digest(model, backend)
     except LlmError as error:
         if model.backend == "ollama" and model.host is None and known_model(params, name) is None:
