@@ -20,62 +20,62 @@ _HASH = 12  # hexadecimal digits of a hash that are shown
 _INDENT = "  "
 
 
-def explain_text(found: Explanation, width: int, *, long: bool = False) -> str:
+def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
     """Return an explanation as text.
 
     Args:
-        found: The trial.
+        explained: The trial.
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
     width = max(width, NARROWEST) - len(_INDENT)
     digits = None if long else _HASH
-    lines = [f"{found.trial.trial.letter}{found.trial.trial.number} of {found.team} with {found.model}"]
-    if found.row is not None:
-        lines[0] += f" ({found.row.status if found.row.rank is None else f'rank {found.row.rank}'})"
-    if found.model_name is not None and found.digest is not None:
-        lines.append(f"{printable_line(found.model_name)}, digest {found.digest[:digits]}")
+    lines = [f"{explained.trial.trial.letter}{explained.trial.trial.number} of {explained.team} with {explained.model}"]
+    if explained.row is not None:
+        lines[0] += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+    if explained.model_name is not None and explained.digest is not None:
+        lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
     files = [
         f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
-        for file in found.files
+        for file in explained.files
     ]
     for title, part in (
-        (f"Asked by a {found.kind}", _asked(found, width, long=long)),
-        ("Answered", _answered(found, width, long=long)),
-        ("Built", _built(found, width, long=long)),
-        ("Seen by the classifier", _seen(found)),
-        (f"From this trial to the total of {found.team}", _arithmetic(found)),
+        (f"Asked by a {explained.kind}", _asked(explained, width, long=long)),
+        ("Answered", _answered(explained, width, long=long)),
+        ("Built", _built(explained, width, long=long)),
+        ("Seen by the classifier", _seen(explained)),
+        (f"From this trial to the total of {explained.team}", _arithmetic(explained)),
         ("Files, by SHA-256", files),
     ):
         lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    lines += ["", *_verdict(found)]
+    lines += ["", *_verdict(explained)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    messages = found.trial.conversation
+def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    messages = explained.trial.conversation
     if not messages:
         yield "there is no record of the conversation"
         return
-    if found.kind == "program" and not long:
-        yield f"{count(found.trial.calls or 0, 'call')} to the model; the messages of the last one:"
+    if explained.kind == "program" and not long:
+        yield f"{count(explained.trial.calls or 0, 'call')} to the model; the messages of the last one:"
         last = max((number for number, message in enumerate(messages) if message.speaker == "model"), default=0)
         messages = messages[max(0, last - 1) : last + 1]
-    if found.trial.answer and messages[-1].text.startswith(found.trial.answer.rstrip()[:200]):
+    if explained.trial.answer and messages[-1].text.startswith(explained.trial.answer.rstrip()[:200]):
         messages = messages[:-1]  # it follows as the answer
     for message in messages:
         speaker = "" if message.speaker == "prompt" else f"{message.speaker}: "
         yield from _message(speaker + message.text, width, long=long)
 
 
-def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    trial = found.trial
+def _answered(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    trial = explained.trial
     if trial.answer:
         yield from _message(trial.answer, width, long=long)
     if trial.calls is not None:
         yield f"({count(trial.calls, 'call')}, {trial.tokens} tokens, seed {trial.seed})"
     if trial.failed_stage == "generate":
-        yield _failure(found)
+        yield _failure(explained)
     if trial.supplied and trial.supplied.supplied:
         yield str(trial.supplied)
     yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in trial.flags)
@@ -92,20 +92,20 @@ def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
         yield f"... and {count(len(lines) - len(shown), 'more line')}"
 
 
-def _failure(found: Explanation) -> str:
-    trial = found.trial
+def _failure(explained: Explanation) -> str:
+    trial = explained.trial
     fault = "" if trial.cause is None else f"; a fault of the {trial.cause}"
     return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}"
 
 
-def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
+def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
     """Yield the calls with the fates of their blocks, beside the level as it ended."""
-    trial, blocks = found.trial, found.blocks
+    trial, blocks = explained.trial, explained.blocks
     if trial.failed_stage == "generate":
         yield "nothing: there is no answer"
         return
     if trial.failed_stage in {"extract", "convert", "simulate"}:
-        yield _failure(found)
+        yield _failure(explained)
     shown = list(blocks)
     if not long:
         fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
@@ -121,31 +121,35 @@ def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
         yield from (*calls, *picture)
     if trial.stability is not None:
         stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
-        which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
+        which = (
+            f" (the best of {explained.best_of[1]} simulations, number {explained.best_of[0]})"
+            if explained.best_of
+            else ""
+        )
         yield f"{stayed} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
 
 
-def _seen(found: Explanation) -> Iterator[str]:
-    letter, similarity = found.trial.trial.letter, found.trial.similarity
-    if found.trial.failed_stage == "classify":
-        yield _failure(found)
-    if not found.probabilities or similarity is None:
+def _seen(explained: Explanation) -> Iterator[str]:
+    letter, similarity = explained.trial.trial.letter, explained.trial.similarity
+    if explained.trial.failed_stage == "classify":
+        yield _failure(explained)
+    if not explained.probabilities or similarity is None:
         yield "nothing: there is no picture of a level"
         return
-    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in found.probabilities[:MOST_LETTERS])
-    place = 1 + [entry.label for entry in found.probabilities].index(letter)
+    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in explained.probabilities[:MOST_LETTERS])
+    place = 1 + [entry.label for entry in explained.probabilities].index(letter)
     yield f"likeliest: {', '.join(likeliest)}"
-    yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
+    yield f"{letter} is number {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
 
 
-def _arithmetic(found: Explanation) -> Iterator[str]:
-    if found.share is None:
-        yield printable_line(found.unscored or "")
+def _arithmetic(explained: Explanation) -> Iterator[str]:
+    if explained.share is None:
+        yield printable_line(explained.unscored or "")
         return
-    steps = list(_steps(found.share))
+    steps = list(_steps(explained.share))
     names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
     yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
-    yield f"This trial is {_figure(found.share.share)} of the total, {_figure(found.share.percent)} % of it."
+    yield f"This trial is {_figure(explained.share.share)} of the total, {_figure(explained.share.percent)} % of it."
 
 
 def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
@@ -178,14 +182,14 @@ def _figure(value: Decimal) -> str:
     return f"{float(value):.6g}"
 
 
-def _verdict(found: Explanation) -> Iterator[str]:
-    if found.differences:
-        yield from (f"DIFFERS: {printable_line(difference)}" for difference in found.differences)
+def _verdict(explained: Explanation) -> Iterator[str]:
+    if explained.differences:
+        yield from (f"DIFFERS: {printable_line(difference)}" for difference in explained.differences)
         yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
-    elif found.is_running:
+    elif explained.is_running:
         yield "A run is under way: results/ranking.json may be that of an earlier one."
-    elif found.share and found.row:
-        total = plain(found.share.total.total)
+    elif explained.share and explained.row:
+        total = plain(explained.share.total.total)
         yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."
-    elif found.share:
+    elif explained.share:
         yield "There is no ranking to compare with yet."

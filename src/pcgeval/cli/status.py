@@ -34,25 +34,25 @@ def status(
 
     while True:
         params = load_params()
-        found = run_status(params)
-        goes_on = watch and not found.done
+        run = run_status(params)
+        goes_on = watch and not run.done
         if page:
-            write_status_page(params, found, page, every if goes_on else None)
+            write_status_page(params, run, page, every if goes_on else None)
         if json:
-            print_json(found.to_json())
+            print_json(run.to_json())
         else:
             if watch and sys.stdout.isatty():
                 sys.stdout.write("\x1b[H\x1b[2J")  # from the top of an empty screen
-            _print_status(found)
+            _print_status(run)
         sys.stdout.flush()
         if not goes_on:
             return
         time.sleep(every)
 
 
-def _print_status(found: "RunStatus") -> None:
+def _print_status(run: "RunStatus") -> None:
     rows = []
-    for team in found.teams:
+    for team in run.teams:
         left = "-" if not team.seconds_left else duration(team.seconds_left)
         row = [team.model, team.team, f"{team.done}/{team.trials}", str(team.failed), str(team.repeated or "-")]
         row += [str(team.flagged), f"{team.tokens:,}"]
@@ -62,8 +62,8 @@ def _print_status(found: "RunStatus") -> None:
         rows.append(row)
     columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
     print_table(columns, rows)
-    sys.stdout.write(f"{found.summary}\n")
-    for note in found.notes:
+    sys.stdout.write(f"{run.summary}\n")
+    for note in run.notes:
         print_stderr(note)
 
 
@@ -101,7 +101,7 @@ def explain(
     ):
         if value not in known:
             raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(known)}.")
-    found = explain_trial(params, team, model, Trial(letter, trial))
+    explained = explain_trial(params, team, model, Trial(letter, trial))
     submission = load_submission(SUBMISSIONS / team)
     if Trial(letter, trial) in stale_records(params, model, submission, stage_dir("raw", model, team)):
         print_stderr(
@@ -109,9 +109,9 @@ def explain(
             "there now; a prompt that is shown is that of now"
         )
     if json:
-        print_json(found.to_json())
+        print_json(explained.to_json())
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-        sys.stdout.write(explain_text(found, width, long=long) + "\n")
-    if found.differences:
+        sys.stdout.write(explain_text(explained, width, long=long) + "\n")
+    if explained.differences:
         raise typer.Exit(EXIT_CHECK_FAILED)

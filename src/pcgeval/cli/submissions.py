@@ -20,13 +20,13 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
     from pcgeval.submissions.validate import limits_of
     from pcgeval.submissions.validate import validate as check
 
-    found = check(path, limits_of())
+    checked = check(path, limits_of())
     if json:
-        print_json(found.to_json())
+        print_json(checked.to_json())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in printable_findings(found.findings))
-    print_stderr(f"{path}: {found.summary}; {'can be handed in' if found.passed else 'fix the errors above'}")
-    if not found.passed:
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(checked.findings))
+    print_stderr(f"{path}: {checked.summary}; {'can be handed in' if checked.passed else 'fix the errors above'}")
+    if not checked.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

@@ -42,7 +42,7 @@ from pcgeval.submissions.hand_in import opened
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
 from pcgeval.submissions.validate import check, work_findings
 
-MARKER = ".pcgeval-try.json"  # whose trials the folder holds
+MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials
 LOCK = ".pcgeval-try.lock"
 _DIGITS = 7  # of a diversity, as in the official files
 

@@ -5,7 +5,7 @@ No model is asked: the replies are those that are recorded. Nothing in the compe
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -139,30 +139,32 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
         raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
     published = RankingFile.read(root / RANKING_JSON)
     competition = params.competition
-    found = Audit(
+    result = Audit(
         f"{competition.name} {competition.edition}, {competition.round}",
         published.result.sha256 if published.result else None,
     )
     with TemporaryDirectory(prefix="pcgeval-audit-") as folder, unsynced():
-        rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), found)
+        rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result)
         again = rerun.run()
-    found.winners = again.winners if again else None
-    found.teams = _team_lines(root, published, again)
-    found.faults += seal_differences(params, root)
-    found.add(check_release(root))
+    result.winners = again.winners if again else None
+    folders = {team: root / SUBMISSIONS / team for team in params.teams}
+    submissions = {team: submission_sha256(folder) for team, folder in folders.items() if folder.is_dir()}
+    result.teams = _team_lines(submissions, published, again)
+    result.faults += seal_differences(params, root)
+    result.add(check_release(root))
     if not is_bundle:
-        found.add(check_repository(root, rerun.left_over))
-    return found
+        result.add(check_repository(root, rerun.left_over))
+    return result
 
 
-def _team_lines(root: Path, published: RankingFile, again: RankingFile | None) -> list[TeamLine]:
+def _team_lines(submissions: Mapping[str, str], published: RankingFile, again: RankingFile | None) -> list[TeamLine]:
     totals = {team.team: team.total for team in again.teams} if again else {}
     return [
         TeamLine(
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submission_sha256(folder) if (folder := root / SUBMISSIONS / team.team).is_dir() else "missing",
+            submission=submissions.get(team.team, "missing"),
             trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
@@ -182,7 +184,7 @@ class _Rerun:
     work: Path  # the temporary folder
     trust: Collection[str]
     left_out: Collection[str]  # outputs that are not published
-    found: Audit
+    result: Audit
     left_over: list[Path] = field(default_factory=list)  # files of teams and models that take no part
 
     def run(self) -> RankingFile | None:
@@ -222,7 +224,7 @@ class _Rerun:
             shutil.copy2(source, target)
 
     def _trust_stage(self, stage: str, reason: str) -> None:
-        self.found.not_run.append(f"{stage}: {reason}; its published output was taken as it is.")
+        self.result.not_run.append(f"{stage}: {reason}; its published output was taken as it is.")
         for output in pipeline.OUTPUTS[stage]:
             self._copy(output)
 
@@ -234,18 +236,18 @@ class _Rerun:
             for team, submission in submissions.items():
                 raw = stage_dir("raw", model, team)
                 try:
-                    self.found.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
+                    self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
                     reason = str(error).partition(". ")[0]
                     text = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
-                    self.found.not_run.append(text)
+                    self.result.not_run.append(text)
                     shutil.rmtree(self.work / raw, ignore_errors=True)
                     self._copy(str(raw))
                 try:
                     summaries = self.work / summaries_file(model, team)
                     summarise_trials(summaries, self.work / raw, submission, trials(self.params))
                 except PcgevalError as error:
-                    self.found.faults.append(str(error).replace(f"{self.work}/", ""))
+                    self.result.faults.append(str(error).replace(f"{self.work}/", ""))
 
     def _run_stage(self, stage: str) -> None:
         try:
@@ -259,7 +261,7 @@ class _Rerun:
                 getattr(pipeline, stage)(self.params, self.work)
         except (PcgevalError, OSError) as error:
             reason = str(error).replace(f"{self.work}/", "")
-            self.found.faults.append(f"{stage}: cannot be run again: {reason}")
+            self.result.faults.append(f"{stage}: cannot be run again: {reason}")
             self._trust_stage(stage, "could not be run again")
 
     def _compare(self, stage: str) -> None:
@@ -272,7 +274,7 @@ class _Rerun:
                 if self._is_left_over(Path(name)):
                     self.left_over.append(Path(name))
                 elif difference := compare_files(self.root / name, self.work / name, name):
-                    self.found.differences.append(difference)
+                    self.result.differences.append(difference)
 
     def _is_left_over(self, path: Path) -> bool:
         """Tell whether a file is of a team or model that takes no part any more."""
