@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,12 +19,14 @@ from pcgeval.submissions.requirements import LOCK
 
 ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}
+GREEDY = {**PROGRAM, "requirements.txt": "no-such-package>=9\n"}
+RECORDED = {"backend": "recorded", "name": "r:1", "digest": "b" * 64}
 
 
 @pytest.fixture
-def server() -> Any:
-    with SlowOllama(0.002) as server:
-        yield server
+def server() -> Iterator[SlowOllama]:
+    with SlowOllama(0.002) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder:
-    """A program and a prompt with one live model, and an index without packages."""
+    """A program and a prompt with one live model, and an index without packages; the working directory."""
     for name, value in {
         "PCGEVAL_CACHE": cache,
         "PCGEVAL_TRUST_PROGRAMS": "1",
@@ -42,45 +45,33 @@ def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: py
         "UV_FIND_LINKS": tmp_path,
     }.items():
         monkeypatch.setenv(name, str(value))
-    made = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
-    monkeypatch.chdir(made.folder)
+    competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
+    monkeypatch.chdir(competition.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
     Path("data/recordings").mkdir()
     change(similarity={"model": str(ROOT / "data/classifier")})
-    add_team("beta", PROMPT)
-    return made
+    competition.add_team("beta", PROMPT)
+    return competition
+
+
+def params() -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load(Path("params.yaml").read_text())
+    return values
 
 
 def change(**sections: object) -> None:
-    """Change sections of params.yaml."""
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    Path("params.yaml").write_text(yaml.safe_dump(values | sections))
-
-
-def change_model(**values: object) -> None:
-    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
-    change(models={"m": models["m"] | values})
-
-
-def add_team(team: str, files: dict[str, str] | None) -> None:
-    """Add a team to params.yaml, and its submission if it has files."""
-    change(teams=[*yaml.safe_load(Path("params.yaml").read_text())["teams"], team])
-    for name, text in {"README.md": f"# {team}\n", **files}.items() if files else ():
-        path = Path("data/submissions", team, name)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    """Replace sections of params.yaml."""
+    Path("params.yaml").write_text(yaml.safe_dump(params() | sections))
 
 
 def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str, str]]]:
     """Return the exit code, and the group, severity and text of each finding, but not that no sandbox starts here."""
     capsys.readouterr()
     code = main(["check", "--json", *words])
-    found = json.loads(capsys.readouterr().out)
-    assert found["passed"] == (code == 0)
-    findings = [(each["group"], each["severity"], each["text"]) for each in found["findings"]]
-    if why_no_sandbox():  # of which check warns
-        findings = [finding for finding in findings if finding[0] != "sandbox"]
-    return code, findings
+    values = json.loads(capsys.readouterr().out)
+    assert values["passed"] == (code == 0)
+    findings = [(finding["group"], finding["severity"], finding["text"]) for finding in values["findings"]]
+    return code, [finding for finding in findings if finding[0] != "sandbox" or not why_no_sandbox()]
 
 
 def test_a_replay_is_checked_without_starting_anything(
@@ -93,26 +84,12 @@ def test_a_replay_is_checked_without_starting_anything(
     ]
 
 
-def summary(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the last line that the command prints for people."""
-    main(["check"])
-    return capsys.readouterr().err.splitlines()[-1]
-
-
 @pytest.mark.usefixtures("competition")
 def test_a_competition_that_can_begin_has_no_findings(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(capsys) == (0, [])
     assert not server.asked
     assert not Path("data/raw").exists()
     assert not list(Path("data/recordings").iterdir())
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_folder_that_stages_depend_on_is_missed_before_dvc_misses_it(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("data/recordings").rmdir()
-    code, [(group, severity, text)] = check(capsys)
-    assert (code, group, severity) == (2, "recordings", "error")
-    assert text.startswith("data/recordings: is missing, and stages depend on it.")
 
 
 @pytest.mark.usefixtures("competition")
@@ -128,65 +105,47 @@ def test_programs_without_a_sandbox_are_warned_of(
 
 
 @pytest.mark.needs_sandbox
-@pytest.mark.usefixtures("competition")
-def test_all_problems_are_found_at_once(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_problems_are_found_at_once(
+    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+) -> None:
     server.__exit__()
-    add_team("absent", None)
-    add_team("broken", NOT_INSTALLED)
-    add_team("greedy", {**PROGRAM, "requirements.txt": "no-such-package>=9\n"})
-    recorded = {"backend": "recorded", "name": "r:1", "digest": "b" * 64}
-    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
+    competition.add_team("broken", NOT_INSTALLED)
+    competition.add_team("greedy", GREEDY)
     change(
-        models={**models, "r": recorded}, rubric={"id": "nonesuch"}, similarity={"model": "no/body", "revision": "main"}
+        teams=["absent", *params()["teams"]],
+        models={**params()["models"], "r": RECORDED},
+        rubric={"id": "nonesuch"},
+        similarity={"model": "no/body", "revision": "main"},
     )
-    code, found = check(capsys)
+    code, findings = check(capsys)
     assert code == 2
-    assert [(group, severity) for group, severity, _ in found] == [
-        ("submissions", "error"),
-        *[("recordings", "error")] * 4,
-        ("rubric", "error"),
-        ("models", "error"),
-        ("classifier", "error"),
-        ("packages", "failing team"),
-        ("programs", "failing team"),
+    expected = [
+        ("submissions", "error", ["absent"]),
+        *[("recordings", "error", ["no such recording"])] * 4,
+        ("rubric", "error", ["nonesuch"]),
+        ("models", "error", ["ollama serve"]),
+        ("classifier", "error", ["pin"]),
+        ("packages", "failing team", ["no-such-package"]),
+        ("programs", "failing team", ["broken", "numpy"]),
     ]
-    for words, (_, _, text) in zip(
-        ["absent", *["no such recording"] * 4, "nonesuch", "ollama serve", "pin", "no-such-package", "broken.*numpy"],
-        found,
-        strict=True,
-    ):
-        assert all(word in text for word in words.split(".*")), text
+    assert [finding[:2] for finding in findings] == [finding[:2] for finding in expected]
+    for (_, _, text), (_, _, words) in zip(findings, expected, strict=True):
+        assert all(word in text for word in words), text
     assert not Path("data/recordings/r/absent").exists()
     assert main(["check"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if line.endswith(":")] == [
-        f"{group}:" for group in ("submissions", "recordings", "rubric", "models", "classifier", "packages", "programs")
-    ]
-    assert sum(line.startswith(("  error: ", "  failing team: ")) for line in lines) == len(found)
+    assert [line[:-1] for line in lines if line.endswith(":")] == list(dict.fromkeys(group for group, _, _ in findings))
+    assert sum(line.startswith(("  error: ", "  failing team: ")) for line in lines) == len(findings)
 
 
-@pytest.mark.usefixtures("competition")
-def test_one_fault_of_several_models_and_teams_is_said_once(
-    server: SlowOllama, capsys: pytest.CaptureFixture[str]
+def test_a_team_that_fails_alone_need_not_stop_the_others(
+    competition: CompetitionFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server.__exit__()
-    models = yaml.safe_load(Path("params.yaml").read_text())["models"]
-    change(
-        models={**models, "other": models["m"]},
-        rubric={"judge": "simple", "model": {"backend": "recorded", "name": "r:1", "digest": "b" * 64}},
-    )
-    _, found = check(capsys)
-    assert [(group, severity) for group, severity, _ in found] == [("recordings", "warning"), ("models", "error")]
-    assert all(team in found[0][2] for team in ("alpha", "beta"))
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_team_that_fails_alone_need_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    add_team("broken", NOT_INSTALLED)
-    add_team("greedy", {**PROGRAM, "requirements.txt": "no-such-package>=9\n"})
-    code, found = check(capsys)
+    competition.add_team("broken", NOT_INSTALLED)
+    competition.add_team("greedy", GREEDY)
+    code, findings = check(capsys)
     assert code == 0
-    assert {severity for _, severity, _ in found} == {"failing team"}
+    assert {severity for _, severity, _ in findings} == {"failing team"}
     assert not Path("data/submissions/greedy", LOCK).exists()
 
 
@@ -205,96 +164,115 @@ def test_versions_are_locked_before_the_run(
     assert (folder / LOCK).read_bytes() == locked
 
 
-@pytest.mark.usefixtures("competition")
-def test_another_model_than_the_pinned_one_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    change_model(digest="c" * 64)
-    code, [(group, severity, text)] = check(capsys)
-    assert (code, group, severity) == (2, "models", "error")
-    assert "c" * 64 in text
+NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
 
 
 @pytest.mark.usefixtures("competition")
-def test_the_judges_server_is_asked_too(capsys: pytest.CaptureFixture[str]) -> None:
-    model = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
-    change(rubric={"judge": "simple", "model": model})
-    code, found = check(capsys)
-    assert code == 2
-    assert [(group, severity) for group, severity, _ in found] == [("models", "error")]
-
-
-def test_a_server_may_be_away_once_its_trials_are_done(
-    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("sections", "found", "word"),
+    [
+        ({"models": {"digest": "c" * 64}}, [("models", "error")], "c" * 64),
+        ({"rubric": {"judge": "simple", "model": NO_SERVER}}, [("models", "error")], "127.0.0.1:9"),
+        (  # without a temperature all votes are one
+            {"rubric": {"judge": "simple", "model": RECORDED, "votes": 3}},
+            [("recordings", "warning"), ("rubric", "error")],
+            "alpha, beta",
+        ),
+        ({"similarity": {"model": "torn"}}, [("classifier", "error")], "torn"),
+        (
+            {"similarity": {"model": str(ROOT / "data/classifier"), "device": "cuda:99"}},
+            [("classifier", "error")],
+            "similarity.device",
+        ),
+    ],
+)
+def test_what_a_run_could_not_use_is_named(
+    sections: dict[str, Any], found: list[tuple[str, str]], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change(teams=["alpha"])
+    shutil.copytree(ROOT / "data/classifier", "torn")
+    Path("torn/model.safetensors").write_bytes(b"torn")
+    if "models" in sections:
+        sections = {"models": {"m": params()["models"]["m"] | sections["models"]}}
+    change(**sections)
+    code, findings = check(capsys)
+    assert code == 2
+    assert [finding[:2] for finding in findings] == found
+    assert word in findings[0][2]
+
+
+@pytest.mark.usefixtures("competition")
+def test_one_fault_of_several_models_is_said_once(server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
+    server.__exit__()
+    change(models={**params()["models"], "other": params()["models"]["m"]})
+    assert [finding[:2] for finding in check(capsys)[1]] == [("models", "error")]
+
+
+@pytest.mark.parametrize(("is_changed", "severity"), [(False, "warning"), (True, "error")])
+def test_a_server_may_be_away_once_its_trials_are_done_with_this_submission(
+    competition: CompetitionFolder,
+    server: SlowOllama,
+    capsys: pytest.CaptureFixture[str],
+    is_changed: bool,
+    severity: str,
+) -> None:
+    competition.remove_team("beta")
     competition.generate()
     server.__exit__()
-    code, [(group, severity, _)] = check(capsys)
-    assert (code, group, severity) == (0, "models", "warning")
-
-
-def test_a_server_is_needed_for_trials_that_are_done_again(
-    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change(teams=["alpha"])
-    competition.generate()
-    server.__exit__()
-    with Path("data/submissions/alpha/main.py").open("a") as program:
-        program.write("# another program\n")
-    _, found = check(capsys)
-    assert [severity for group, severity, _ in found if group == "models"] == ["error"]
+    if is_changed:
+        with Path("data/submissions/alpha/main.py").open("a") as program:
+            program.write("# another program\n")
+    assert [finding[1] for finding in check(capsys)[1] if finding[0] == "models"] == [severity]
 
 
 @pytest.mark.usefixtures("competition")
-def test_a_judge_that_could_not_begin_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    recorded = {"backend": "recorded", "name": "j:1", "digest": "c" * 64}
-    change(rubric={"judge": "simple", "model": recorded, "votes": 3})  # without a temperature all votes are one
-    code, found = check(capsys)
-    assert code == 2
-    assert [group for group, severity, _ in found if severity == "error"] == ["rubric"]
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_classifier_that_cannot_be_loaded_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(ROOT / "data/classifier", tmp_path / "classifier")
-    (tmp_path / "classifier/model.safetensors").write_bytes(b"torn")
-    for settings, word in (
-        ({"model": str(tmp_path / "classifier")}, "classifier: is no"),
-        ({"model": str(ROOT / "data/classifier"), "device": "cuda:99"}, "similarity.device"),
-    ):
-        change(similarity=settings)
-        code, [(group, severity, text)] = check(capsys)
-        assert (code, group, severity) == (2, "classifier", "error")
-        assert word in text
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_disk_that_is_clearly_too_small_is_found(
+def test_a_folder_that_stages_depend_on_and_a_small_disk_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for free, severity, code in ((1_000, "error", 2), (1_000_000, "warning", 0)):
+    Path("data/recordings").rmdir()
+    for free, severity in ((1_000, "error"), (1_000_000, "warning")):
         monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        found = check(capsys)
-        assert (found[0], [(group, found_severity) for group, found_severity, _ in found[1]]) == (
-            code,
-            [("disk", severity)],
-        )
+        code, findings = check(capsys)
+        assert code == 2
+        assert [finding[:2] for finding in findings] == [("recordings", "error"), ("disk", severity)]
+        assert "data/recordings: is missing" in findings[0][2]
 
 
-@pytest.mark.parametrize("text", ["teams: [", "teams: [a]\nnonsense: 1\n", ""])
+@pytest.mark.parametrize("text", ["teams: [", "teams: [a]\nnonsense: 1\n", "", "teams: [a]\nteams: [b]\n"])
 def test_a_faulty_params_file_is_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text(text)
-    code, found = check(capsys)
+    code, findings = check(capsys)
     assert code == 2
-    assert {(group, severity) for group, severity, _ in found} == {("params.yaml", "error")}
+    assert {finding[:2] for finding in findings} == {("params.yaml", "error")}
+    if text.count("teams") == 2:
+        assert "line 2: 'teams' is given twice, first in line 1" in findings[0][2]
 
 
 @pytest.mark.usefixtures("competition")
-def test_a_key_that_is_given_twice_is_named_before_dvc_meets_it(capsys: pytest.CaptureFixture[str]) -> None:
-    text = Path("params.yaml").read_text()
-    Path("params.yaml").write_text(f"{text}teams: [alpha]\n")
-    line, first_line = text.count("\n") + 1, text[: text.index("\nteams:")].count("\n") + 2
-    words = f"line {line}: 'teams' is given twice, first in line {first_line}. Remove one of them."
-    assert check(capsys) == (2, [("params.yaml", "error", f"params.yaml: {words}")])
+@pytest.mark.parametrize(
+    ("readme", "words"),
+    [
+        *(
+            (f"# Our entry\n\n**Team:** {name}\n".encode(), None)
+            for name in ("Alpha", "Team ALPHA", "Al pha.", "Älpha")
+        ),
+        (b"# Penguins\n", None),
+        (b"Team: Penguins \x1b[2J\n", r"'Penguins \\x1b[2J', and it is filed as 'alpha'"),
+        (b"Team: Beta\n", "'Beta', and it is filed as 'alpha'"),
+        (b"\xff", "is not UTF-8"),
+    ],
+)
+def test_another_team_in_a_readme_is_warned_of(
+    readme: bytes, words: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(models={"r": RECORDED}, teams=["alpha"])
+    recording = Path("data/recordings/r/alpha/calls.jsonl")
+    recording.parent.mkdir(parents=True)
+    recording.touch()
+    Path("data/submissions/alpha/README.md").write_bytes(readme)
+    code, findings = check(capsys)
+    assert code == 0
+    assert [finding[:2] for finding in findings] == ([] if words is None else [("submissions", "warning")])
+    assert words is None or words in findings[0][2]

@@ -23,14 +23,20 @@ RUN = ("-m", "pcgeval", "run")
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A competition that the first run evaluates; each test leaves it evaluated."""
+def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return make_workspace(tmp_path_factory.mktemp("competition"))
 
 
 @pytest.fixture(scope="module")
-def first_run(workspace: Workspace) -> subprocess.CompletedProcess[str]:
-    return workspace.python(*RUN)
+def first_run(unfinished: Workspace) -> subprocess.CompletedProcess[str]:
+    return unfinished.python(*RUN)
+
+
+@pytest.fixture
+def workspace(unfinished: Workspace, first_run: subprocess.CompletedProcess[str]) -> Workspace:
+    """A competition that the first run evaluated; each test leaves it evaluated."""
+    assert first_run.returncode == 0, first_run.stdout + first_run.stderr
+    return unfinished
 
 
 def stages_of(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -44,30 +50,23 @@ def ranked_teams(done: subprocess.CompletedProcess[str]) -> set[str]:
     return {line.split()[1] for line in table.splitlines()[1:] if line.strip()}
 
 
-def test_a_whole_run_goes_from_the_checks_to_the_ranking(
+def test_a_whole_run_goes_from_the_checks_to_the_ranking_and_a_second_one_runs_no_stage(
     workspace: Workspace, first_run: subprocess.CompletedProcess[str]
 ):
-    assert first_run.returncode == 0, first_run.stdout + first_run.stderr
     assert "test 1, final: 2 submissions x 2 models x 2 letters x 2 trials" in first_run.stderr
     assert stages_of(first_run)[:2] == [f"generate@{model}" for model in DIGESTS]
     assert stages_of(first_run)[-1] == "report"
-    assert ranked_teams(first_run) == set(PROMPTS)
     result = json.loads((workspace.folder / "results/ranking.json").read_text())["result"]
     assert f"result hash {result['sha256']}" in first_run.stderr
     assert (workspace.folder / "results/report/index.html").stat().st_size > 10_000
-
-
-@pytest.mark.usefixtures("first_run")
-def test_a_second_run_runs_no_stage(workspace: Workspace):
     before = workspace.outputs()
     second = workspace.python(*RUN)
     assert second.returncode == 0, second.stdout + second.stderr
     assert stages_of(second) == []
-    assert ranked_teams(second) == set(PROMPTS)
+    assert ranked_teams(second) == ranked_teams(first_run) == set(PROMPTS)
     assert workspace.outputs() == before
 
 
-@pytest.mark.usefixtures("first_run")
 def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspace: Workspace):
     before = (workspace.folder / "results/ranking.json").read_bytes()
     recording = workspace.folder / recording_file("large", "alpha")
@@ -81,10 +80,9 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     assert stages_of(failed) == ["generate@small", "generate@large"]
     assert ranked_teams(failed) == set()
     assert "data/recordings/small/alpha/calls.jsonl: no reply of small:1b (dddddddddddd) is recorded" in failed.stderr
-    assert failed.stderr.endswith("Correct what the message names and run again.\n")
     assert "The evaluation is not complete" in failed.stderr
     assert (workspace.folder / "results/ranking.json").read_bytes() == before
-    assert workspace.python("-m", "pcgeval", "ranking").returncode == 1  # it is not that of what is here
+    assert workspace.pcgeval("ranking").returncode == 1  # it is not that of what is here
     workspace.change_params("models", "small", "digest", value=DIGESTS["small"])
     recording.write_text(recorded)
     again = workspace.python(*RUN)
@@ -92,18 +90,13 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     assert (workspace.folder / "results/ranking.json").read_bytes() == before
 
 
-@pytest.mark.usefixtures("first_run")
-def test_what_the_checks_refuse_starts_no_stage(workspace: Workspace):
+def test_what_the_checks_or_dvc_refuse_is_said_and_two_runs_exclude_each_other(workspace: Workspace):
     workspace.change_params("teams", value=[*PROMPTS, "gamma"])
     refused = workspace.python(*RUN)
     workspace.change_params("teams", value=[*PROMPTS])
     assert refused.returncode == 2
     assert "data/submissions/gamma" in refused.stderr
     assert not refused.stdout
-
-
-@pytest.mark.usefixtures("first_run")
-def test_what_dvc_refuses_is_said_by_dvc(workspace: Workspace):
     file = workspace.folder / "dvc.yaml"
     before = file.read_text()
     file.write_text("stages: {a: {cmd: b, depz: []}}\n")
@@ -113,10 +106,6 @@ def test_what_dvc_refuses_is_said_by_dvc(workspace: Workspace):
     assert "dvc.yaml" in refused.stderr
     assert "The evaluation is not complete" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.usefixtures("first_run")
-def test_two_runs_at_once_exclude_each_other(workspace: Workspace):
     with lock_folder(workspace.folder, workspace.folder / RUN_LOCK):
         refused = workspace.python(*RUN)
     assert refused.returncode == 2
@@ -131,7 +120,6 @@ def with_another_package(workspace: Workspace, *words: str) -> subprocess.Comple
     )
 
 
-@pytest.mark.usefixtures("first_run")
 def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspace):
     module = workspace.folder / "src/pcgeval/levels/grid.py"
     before = module.read_text()
@@ -141,8 +129,7 @@ def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspac
     own = workspace.dvc("repro", "--single-item", "extract")
     module.write_text(before)
     for refused in (by_run, by_dvc):
-        message = rf"error: {REPOSITORY}/src/pcgeval: Python imports this pcgeval, but the folder {workspace.folder} "
-        assert re.search(f"{message}has another one in src/pcgeval.*make setup", refused.stderr)
+        assert re.search(rf"error: {REPOSITORY}/src/pcgeval: .*{workspace.folder}.*make setup", refused.stderr)
         assert "Traceback" not in refused.stderr
     assert by_run.returncode == 2
     assert not by_run.stdout
@@ -180,7 +167,7 @@ def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path: Path, how: si
         (os.killpg if whole_group else os.kill)(run.pid, how)
         _, said = run.communicate(timeout=120)
         assert run.returncode == 130
-        assert said.splitlines()[-1] == "stopped; what was finished is kept, run again to continue"
+        assert said.splitlines()[-1].startswith("stopped; what was finished is kept")
         assert said.count("stopped") == 1
         assert "Traceback" not in said
         assert not (tmp_path / "results").exists()

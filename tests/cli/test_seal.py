@@ -12,7 +12,7 @@ import yaml
 from pcgeval.cli.main import main
 from pcgeval.core.layout import SEAL, SUBMISSIONS
 from pcgeval.core.params import load_params
-from pcgeval.scoring.seal import MAX_SEAL_BYTES, make_seal, seal_differences
+from pcgeval.scoring.seal import MAX_SEAL_BYTES, make_seal
 from pcgeval.submissions.load import submission_sha256
 
 
@@ -24,14 +24,12 @@ def folder(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "copy"
 
 
-def change_params(section: str, **values: Any) -> None:
+def change_params(**sections: Any) -> None:
+    """Replace sections of params.yaml, or change their values."""
     params = yaml.safe_load(Path("params.yaml").read_text())
-    params[section] |= values
+    for name, value in sections.items():
+        params[name] = params[name] | value if isinstance(value, dict) else value
     Path("params.yaml").write_text(yaml.safe_dump(params))
-
-
-def change_seal(**values: Any) -> None:
-    SEAL.write_text(json.dumps(json.loads(SEAL.read_text()) | values))
 
 
 def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tuple[str, str]]]:
@@ -42,30 +40,27 @@ def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[tu
     return code, [(finding["severity"], finding["text"]) for finding in findings if finding["group"] == "seal"]
 
 
-def test_a_seal_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
+def sentences(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [text for _, text in check(capsys)[1]]
+
+
+def test_a_seal_is_written_once_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seal"] is None
+    assert not SEAL.exists()
     assert main(["check", "--seal"]) == 0
     said = capsys.readouterr()
     content = SEAL.read_bytes()
     seal = json.loads(content)
     assert said.out == f"{seal['sha256']}\n"
-    assert "wrote results/seal.json: commit it" in said.err
+    assert "results/seal.json" in said.err
     assert seal["submissions"] == {team: submission_sha256(SUBMISSIONS / team) for team in ("alpha", "beta")}
     assert seal["params"]["competition"]["seed"] == 1
     sealed = {"params": seal["params"], "submissions": seal["submissions"]}
     assert seal["sha256"] == sha256(json.dumps(sealed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    assert main(["check", "--seal"]) == 0
-    again = capsys.readouterr()
-    assert again.out == said.out
-    assert "results/seal.json: agrees" in again.err
     assert main(["check", "--seal", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seal"] == seal["sha256"]
     assert SEAL.read_bytes() == content
-
-
-def test_without_the_option_nothing_is_sealed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["seal"] is None
-    assert not SEAL.exists()
 
 
 def test_what_cannot_be_run_is_not_sealed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,94 +71,79 @@ def test_what_cannot_be_run_is_not_sealed(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("section", "values", "sentence"),
+    ("sections", "sentence"),
     [
-        ("competition", {"seed": 7}, "competition.seed is 7, and 1 was sealed."),
-        ("competition", {"trials": 3}, "competition.trials is 3, and 2 was sealed."),
-        ("competition", {"characters": "I"}, 'competition.characters is "I", and "IT" was sealed.'),
-        ("competition", {"name": "other"}, 'competition.name is "other", and "test" was sealed.'),
-        ("physics", {"seed": 2}, "physics.seed is 2, and 0 was sealed."),
-        ("limits", {"tokens": 9}, "limits.tokens is 9, and 25000 was sealed."),
-        ("scoring", {"baseline": None}, 'scoring.baseline is null, and "alpha" was sealed.'),
-        ("scoring", {"official_quirks": True}, "scoring.official_quirks is true, and false was sealed."),
-        ("similarity", {"precision": "float32"}, 'similarity.precision is "float32", and "float64" was sealed.'),
-        ("diversity", {"vectors": "cls"}, 'diversity.vectors is "cls", and "softmax" was sealed.'),
+        ({"competition": {"seed": 7}}, "competition.seed is 7, and 1 was sealed."),
+        ({"competition": {"trials": 3}}, "competition.trials is 3, and 2 was sealed."),
+        ({"competition": {"characters": "I"}}, 'competition.characters is "I", and "IT" was sealed.'),
+        ({"competition": {"name": "other"}}, 'competition.name is "other", and "test" was sealed.'),
+        ({"physics": {"seed": 2}}, "physics.seed is 2, and 0 was sealed."),
+        ({"limits": {"tokens": 9}}, "limits.tokens is 9, and 25000 was sealed."),
+        ({"scoring": {"baseline": None}}, 'scoring.baseline is null, and "alpha" was sealed.'),
+        ({"scoring": {"official_quirks": True}}, "scoring.official_quirks is true, and false was sealed."),
+        ({"similarity": {"precision": "float32"}}, 'similarity.precision is "float32", and "float64" was sealed.'),
+        ({"diversity": {"vectors": "cls"}}, 'diversity.vectors is "cls", and "softmax" was sealed.'),
+        ({"teams": ["beta", "alpha"]}, 'teams is ["beta","alpha"], and ["alpha","beta"] was sealed.'),
     ],
 )
 def test_a_setting_that_is_changed_afterwards_is_named(
-    capsys: pytest.CaptureFixture[str], section: str, values: dict[str, Any], sentence: str
+    capsys: pytest.CaptureFixture[str], sections: dict[str, Any], sentence: str
 ) -> None:
     assert main(["check", "--seal"]) == 0
     content = SEAL.read_bytes()
-    change_params(section, **values)
+    change_params(**sections)
     assert check(capsys) == (0, [("warning", sentence)])
     code, findings = check(capsys, "--seal")
     assert code == 2
     assert findings[0] == ("error", sentence)
-    assert "remove that file to seal again" in findings[-1][1]
+    assert "remove that file" in findings[-1][1]
     assert SEAL.read_bytes() == content
     SEAL.unlink()
     assert check(capsys, "--seal") == (0, [])
     assert check(capsys) == (0, [])
 
 
-def test_a_replay_and_another_place_are_no_differences() -> None:
+def test_a_replay_and_another_place_are_no_differences(capsys: pytest.CaptureFixture[str]) -> None:
     model = {"backend": "recorded", "name": "small:1b", "digest": "a" * 64}
-    live = {"backend": "openai", "name": "hosted", "base_url": "http://127.0.0.1:9/v1"}
-    change_params("models", small={**model, "backend": "ollama", "host": "127.0.0.1:9"}, large=live)
+    served = {"backend": "openai", "name": "hosted", "base_url": "http://127.0.0.1:9/v1"}
+    change_params(models={"small": {**model, "backend": "ollama", "host": "127.0.0.1:9"}, "large": served})
     make_seal(load_params()).write(SEAL)
     replayed = {"backend": "recorded", "name": "hosted", "digest": "unpinned:" + "b" * 64}
-    change_params("models", small={**model, "concurrency": 2}, large=replayed)
-    change_params("similarity", batch=1)
-    assert seal_differences(load_params()) == []
-    change_params("models", small={**model, "digest": "c" * 64, "options": {"temperature": 1}}, large=replayed)
-    assert seal_differences(load_params()) == [
+    change_params(models={"small": {**model, "concurrency": 2}, "large": replayed}, similarity={"batch": 1})
+    assert sentences(capsys) == []
+    change_params(models={"small": {**model, "digest": "c" * 64, "options": {"temperature": 1}}})
+    assert sentences(capsys) == [
         f'models.small.digest is "{"c" * 64}", and "{"a" * 64}" was sealed.',
         "models.small.options.temperature is 1, and null was sealed.",
     ]
 
 
-def test_teams_and_submissions_that_are_changed_afterwards_are_named() -> None:
+def test_teams_and_submissions_that_are_changed_afterwards_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--seal"]) == 0
-    sealed = submission_sha256(SUBMISSIONS / "alpha")
-    (SUBMISSIONS / "beta").rename(SUBMISSIONS / "gamma")
-    (SUBMISSIONS / "alpha" / "prompt.txt").write_text("Draw <OBJECT>.")
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    Path("params.yaml").write_text(yaml.safe_dump(values | {"teams": ["alpha", "gamma"]}))
-    digest = submission_sha256(SUBMISSIONS / "alpha")
-    assert seal_differences(load_params()) == [
-        f"Team alpha has another submission: its SHA-256 is {digest}, and {sealed} was sealed.",
-        "Team gamma is not in the seal; it was added afterwards.",
-        "Team beta is in the seal; it was removed afterwards.",
-    ]
-
-
-def test_another_order_of_the_teams_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--seal"]) == 0
-    values = yaml.safe_load(Path("params.yaml").read_text())
-    Path("params.yaml").write_text(yaml.safe_dump(values | {"teams": ["beta", "alpha"]}))
-    assert check(capsys) == (0, [("warning", 'teams is ["beta","alpha"], and ["alpha","beta"] was sealed.')])
-
-
-def test_swapped_submissions_are_named_by_team() -> None:
-    assert main(["check", "--seal"]) == 0
+    sealed = [submission_sha256(SUBMISSIONS / team) for team in ("alpha", "beta")]
     for before, after in (("alpha", "other"), ("beta", "alpha"), ("other", "beta")):
         (SUBMISSIONS / before).rename(SUBMISSIONS / after)
-    assert [sentence.split(":")[0] for sentence in seal_differences(load_params())] == [
-        "Team alpha has another submission",
-        "Team beta has another submission",
+    assert sentences(capsys) == [
+        f"Team alpha has another submission: its SHA-256 is {sealed[1]}, and {sealed[0]} was sealed.",
+        f"Team beta has another submission: its SHA-256 is {sealed[0]}, and {sealed[1]} was sealed.",
+    ]
+    (SUBMISSIONS / "beta").rename(SUBMISSIONS / "gamma")
+    change_params(teams=["alpha", "gamma"])
+    assert sentences(capsys)[1:] == [
+        "Team gamma is not in the seal; it was added afterwards.",
+        "Team beta is in the seal; it was removed afterwards.",
     ]
 
 
 def test_a_seal_that_was_altered_to_agree_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--seal"]) == 0
     seal = json.loads(SEAL.read_text())
-    change_params("competition", seed=7)
-    change_seal(params=seal["params"] | {"competition": seal["params"]["competition"] | {"seed": 7}})
-    ((severity, sentence),) = check(capsys)[1]
-    assert severity == "warning"
+    change_params(competition={"seed": 7})
+    seal["params"]["competition"]["seed"] = 7
+    SEAL.write_text(json.dumps(seal))
+    (sentence,) = sentences(capsys)
     assert sentence.startswith("results/seal.json was altered: its content has the SHA-256 ")
-    assert sentence.endswith(f", and it says {seal['sha256']}.")
+    assert seal["sha256"] in sentence
 
 
 @pytest.mark.parametrize(
@@ -187,10 +167,12 @@ def test_a_file_that_is_no_seal_is_named(capsys: pytest.CaptureFixture[str], con
     assert SEAL.read_bytes() == content
 
 
-def test_names_in_a_seal_are_shown_on_one_printable_line() -> None:
+def test_names_in_a_seal_are_shown_on_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "--seal"]) == 0
     seal = json.loads(SEAL.read_text())
-    change_seal(submissions={**seal["submissions"], "\x1b[2J\n" * 200: "a" * 64}, params={"x\n\x1b": ["y" * 10_000]})
-    sentences = seal_differences(load_params())
-    assert len(sentences) > 3
-    assert all(sentence.isprintable() and len(sentence) <= 600 for sentence in sentences)
+    seal["submissions"]["\x1b[2J\n" * 200] = "a" * 64
+    seal["params"] = {"x\n\x1b": ["y" * 10_000]}
+    SEAL.write_text(json.dumps(seal))
+    shown = sentences(capsys)
+    assert len(shown) > 3
+    assert all(sentence.isprintable() and len(sentence) <= 600 for sentence in shown)

@@ -13,7 +13,6 @@ from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
 from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
-from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS, Trial, recording_file, stage_dir, trial_file
 
 pytestmark = pytest.mark.e2e
@@ -265,27 +264,6 @@ def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Wo
         ("large", team) for team in ("alpha", "gamma")
     }
     assert workspace.repro() == []
-
-
-@pytest.mark.parametrize(
-    ("keys", "value", "words"),
-    [
-        (("physics", "trails"), 3, ["'physics.trails'", "Did you mean 'trials'?"]),
-        (("teams",), ["alpha", "delta"], ["delta", "no submission"]),
-        (("rubric",), {"id": "nothing"}, ["data/rubrics/nothing/rubric.json"]),
-        (("similarity",), {"model": "data/no-classifier"}, ["data/no-classifier"]),
-    ],
-)
-def test_a_mistake_is_named_before_anything_runs(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys, value, words
-):
-    params = (workspace.folder / "params.yaml").read_bytes()
-    workspace.change_params(*keys, value=value)
-    monkeypatch.chdir(workspace.folder)
-    assert main(["check"]) == 2
-    (workspace.folder / "params.yaml").write_bytes(params)
-    said = capsys.readouterr().err
-    assert all(word in said.replace("\n", " ") for word in words)
 
 
 @soak_only

@@ -110,23 +110,6 @@ def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
 
 
 @pytest.mark.needs_sandbox
-def test_a_submission_that_is_filed_meanwhile_is_evaluated_by_the_next_run(tmp_path: Path):
-    handed_in = tmp_path / "handed-in"
-    handed_in.mkdir()
-    for name, text in {"README.md": "# alpha\n", **OTHER_PROGRAM}.items():
-        (handed_in / name).write_text(text)
-    with SlowOllama(0.05) as server:
-        competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=TRIALS)
-        evaluation = started(competition, server)
-        competition.run("-m", "pcgeval", "submit", str(handed_in), "--team", "alpha", "--replace")
-        _, said = evaluation.communicate(timeout=300)
-        assert evaluation.returncode == 2
-        assert "changed while" in said
-        competition.generate()
-        assert first_words(competition) == {"Construct"}
-
-
-@pytest.mark.needs_sandbox
 def test_a_run_that_is_killed_leaves_one_copy_of_the_program_at_most(tmp_path: Path):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)

@@ -3,8 +3,9 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,11 +14,10 @@ import typer
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, count, print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text
-from pcgeval.core.layout import DVC_LOCK
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
+    from pcgeval.report.status import RunStatus
     from pcgeval.submissions.load import Program, Submission
 
 TRIAL_BYTES = 50_000  # of all stages' outputs and DVC's copy of them: 44 kB a trial in the demo
@@ -61,6 +61,7 @@ def check(
     hash; publish both before the run, and everybody sees what was changed afterwards.
     """
     from pcgeval.core.params import load_params
+    from pcgeval.report.status import run_status
 
     summary = seal_sha256 = None
     try:
@@ -68,21 +69,11 @@ def check(
     except PcgevalError as error:
         findings = _faults("params.yaml", error)
     else:
-        findings = list(dict.fromkeys(_all_findings(params, full=full)))
+        is_live = any(model.backend != "recorded" for model in params.models.values())
+        status = run_status(params) if is_live else None
+        findings = list(dict.fromkeys(_all_findings(params, status, full=full)))
         findings += _seal_findings(params, is_sealing=do_seal)
-        competition = params.competition
-        amounts = {
-            "submission": len(params.teams),
-            "model": len(params.models),
-            "letter": len(competition.characters),
-            "trial": competition.trials,
-        }
-        size = " x ".join(count(number, noun) for noun, number in amounts.items())
-        summary = f"{competition.name} {competition.edition}, {competition.round}: {size}"
-        if any(model.backend != "recorded" for model in params.models.values()):
-            from pcgeval.report.status import run_status
-
-            summary += f". {run_status(params).summary}"
+        summary = _summary(params, status)
     passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal_sha256 = _seal(params)
@@ -99,8 +90,7 @@ def check(
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _print_findings(findings: Sequence[CheckFinding]) -> None:
-    """Print the findings for people, group by group."""
+def _print_findings(findings: list[CheckFinding]) -> None:
     for name in dict.fromkeys(finding.group for finding in findings):
         print_stderr(f"{name}:")
         for finding in findings:
@@ -108,11 +98,32 @@ def _print_findings(findings: Sequence[CheckFinding]) -> None:
                 print_stderr(f"  {finding.severity}: {finding.text.removeprefix(f'{name}: ')}")
 
 
+def _summary(params: "Params", status: "RunStatus | None") -> str:
+    competition = params.competition
+    sizes = (
+        count(len(params.teams), "submission"),
+        count(len(params.models), "model"),
+        count(len(competition.characters), "letter"),
+        count(competition.trials, "trial"),
+    )
+    summary = f"{competition.name} {competition.edition}, {competition.round}: {' x '.join(sizes)}"
+    return f"{summary}. {status.summary}" if status else summary
+
+
 def _faults(name: str, error: PcgevalError | OSError, severity: Severity = "error") -> list[CheckFinding]:
     return [CheckFinding(name, severity, line.strip()) for line in str(error).splitlines()]
 
 
-def _all_findings(params: "Params", *, full: bool) -> Iterator[CheckFinding]:
+def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list[CheckFinding]:
+    """Return the faults for which a function of a package raises an error."""
+    try:
+        work(*arguments)
+    except (PcgevalError, OSError) as error:
+        return _faults(name, error)
+    return []
+
+
+def _all_findings(params: "Params", status: "RunStatus | None", *, full: bool) -> Iterator[CheckFinding]:
     from pcgeval.core.layout import SUBMISSIONS, rubric_file
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.loading import load_rubric
@@ -130,82 +141,34 @@ def _all_findings(params: "Params", *, full: bool) -> Iterator[CheckFinding]:
     yield from _dvc_findings()
     yield from _attempt("rubric", load_rubric, rubric_file(params.rubric.id))
     yield from _attempt("rubric", JudgeSettings.checked, dict(params.rubric))
-    to_do = _trials_to_do(params)
-    yield from _disk_findings(params, to_do)
-    programs = {
-        team: submission.work for team, submission in submissions.items() if isinstance(submission.work, Program)
-    }
-    yield from _model_findings(params, to_do)
-    if full or any(model.backend != "recorded" for model in params.models.values()):
+    yield from _disk_findings(params)
+    yield from _model_findings(params, status)
+    if full or status:
         yield from _classifier_findings(params)
+        programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
         yield from _program_findings(params, programs)
     else:
         yield from _attempt("classifier", check_source, params.similarity.model, params.similarity.revision)
 
 
-def _seal_findings(params: "Params", *, is_sealing: bool) -> list[CheckFinding]:
-    """Name what is not as it was sealed."""
-    from pcgeval.core.layout import SEAL
-    from pcgeval.scoring.seal import seal_differences
-
-    severity: Severity = "error" if is_sealing else "warning"
-    try:
-        findings = [CheckFinding("seal", severity, difference) for difference in seal_differences(params)]
-    except PcgevalError as error:
-        return _faults("seal", error, severity)
-    if findings and is_sealing:
-        text = f"{SEAL} is there already. Put back what was changed, or remove that file to seal again."
-        findings.append(CheckFinding("seal", severity, text))
-    return findings
-
-
-def _seal(params: "Params") -> str:
-    """Write the seal if there is none, and return its hash."""
-    from pcgeval.core.layout import SEAL
-    from pcgeval.scoring.seal import make_seal
-
-    seal = make_seal(params)
-    if SEAL.exists():
-        print_stderr(f"{SEAL}: agrees with params.yaml and the submissions")
-    else:
-        seal.write(SEAL)
-        print_stderr(f"wrote {SEAL}: commit it with params.yaml and data/submissions, and publish that before the run")
-    return seal.sha256
-
-
-def _attempt(name: str, work: Callable[..., object], *arguments: object) -> list[CheckFinding]:
-    """Return what is wrong if a package refuses."""
-    try:
-        work(*arguments)
-    except (PcgevalError, OSError) as error:
-        return _faults(name, error)
-    return []
-
-
-def _name_findings(submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
-    """Name the submissions whose README gives another team's name than their folder."""
+def _name_findings(teams: Collection[str]) -> Iterator[CheckFinding]:
+    """Name the submissions that have the README of another team."""
     from pcgeval.core.layout import SUBMISSIONS
     from pcgeval.core.untrusted import printable_name
     from pcgeval.submissions.filing import is_same_team, team_in_readme
 
-    readme_teams: dict[str, str] = {}
-    for team in submissions:
+    for team in teams:
         try:
-            readme_teams[team] = team_in_readme(SUBMISSIONS / team) or team
+            name = team_in_readme(SUBMISSIONS / team)
         except PcgevalError as error:
             yield from _faults("submissions", error, "warning")
-    for team, name in readme_teams.items():
-        if is_same_team(name, team):
             continue
-        text = f"README.md names the team {printable_name(name)!r}, but the folder is {team!r}"
-        other = next((other for other in readme_teams if is_same_team(name, other)), None)
-        if other is None:
-            remedy = "Rename the folder, or let the team correct its README.md."
-        elif is_same_team(team, readme_teams[other]):
-            remedy = f"That of {other!r} names {team!r}: the two submissions are swapped. Swap the folders."
-        else:
-            remedy = f"{other!r} takes part too. Find out whose submission this is."
-        yield CheckFinding("submissions", "warning", f"{SUBMISSIONS / team}: {text}. {remedy}")
+        if name is not None and not is_same_team(name, team):
+            text = (
+                f"{SUBMISSIONS / team}: README.md names the team {printable_name(name)!r}, but the folder is {team!r}"
+            )
+            remedy = "Rename the folder, swap it with the other team's, or let the team correct its README.md."
+            yield CheckFinding("submissions", "warning", f"{text}. {remedy}")
 
 
 def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]") -> Iterator[CheckFinding]:
@@ -214,13 +177,12 @@ def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]
     if not RECORDINGS.is_dir():
         text = f"{RECORDINGS}: is missing, and stages depend on it. Make it, with any file in it, so that git keeps it."
         yield CheckFinding("recordings", "error", text)
+    for team, (name, model) in product(submissions, params.models.items()):
+        path = recording_file(name, team)
+        if model.backend == "recorded" and not path.is_file():
+            text = f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file."
+            yield CheckFinding("recordings", "error", text)
     judge = params.rubric.model if params.rubric.judge == "simple" else None
-    for team in submissions:  # none is made for a name that is misspelt
-        for name, model in params.models.items():
-            path = recording_file(name, team)
-            if model.backend == "recorded" and not path.is_file():
-                text = f"{path}: no such recording. Set models.{name}.backend to ollama, or add the file."
-                yield CheckFinding("recordings", "error", text)
     missing = [team for team in submissions if not judge_recording_file(team).is_file()]
     if judge and judge.backend == "recorded" and missing:
         text = f"the judge has no recordings of {', '.join(missing)}: the leaves that a model judges get no grade"
@@ -230,66 +192,55 @@ def _recording_findings(params: "Params", submissions: "Mapping[str, Submission]
 
 def _dvc_findings() -> Iterator[CheckFinding]:
     """Name the files that a killed DVC left half-written: it refuses to start with them."""
-    for path in (DVC_LOCK, Path(".dvc", "tmp", "rwlock")):
-        if path.is_file() and not _is_readable(path):
-            text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
-            yield CheckFinding("dvc", "error", f"{path}: {text}")
-
-
-def _is_readable(path: Path) -> bool:
-    """Tell whether DVC can read its own file, a mapping in YAML or JSON, and whether that file has an end."""
     import yaml
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from voluptuous import Invalid
 
-    text = read_text(path)
-    try:
-        values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-        if path == DVC_LOCK:
-            COMPILED_LOCKFILE_SCHEMA(values)
-    except (yaml.YAMLError, Invalid):
-        return False
-    return isinstance(values, dict) and text.endswith(("\n", "}"))
+    from pcgeval.core.files import read_text
+    from pcgeval.core.layout import DVC_LOCK
+
+    for path in (DVC_LOCK, Path(".dvc", "tmp", "rwlock")):
+        if not path.is_file():
+            continue
+        text = read_text(path)
+        try:
+            values = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+            if path == DVC_LOCK:
+                COMPILED_LOCKFILE_SCHEMA(values)
+            is_whole = isinstance(values, dict) and text.endswith(("\n", "}"))
+        except (yaml.YAMLError, Invalid):
+            is_whole = False
+        if not is_whole:
+            text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
+            yield CheckFinding("dvc", "error", f"{path}: {text}")
 
 
-def _trials_to_do(params: "Params") -> dict[str, int]:
-    """Return by model how many trials the run will do, of all teams together; it does some again.
-
-    Of a recorded model, those that were never done: to look into each record would take longer than to replay it.
-    """
+def _disk_findings(params: "Params") -> Iterator[CheckFinding]:
+    """Compare the disk's free space with what the trials that were never done will take."""
     from pcgeval.core.layout import stage_dir, trials
     from pcgeval.core.trials import record_path
-    from pcgeval.report.status import run_status
 
-    asked = {name: model for name, model in params.models.items() if model.backend != "recorded"}
-    teams = run_status(params.model_copy(update={"models": asked})).teams if asked else ()
-    to_do = {model: sum(team.trials - team.done for team in teams if team.model == model) for model in asked}
-    for model in params.models.keys() - asked.keys():
-        records = (
-            record_path(stage_dir("raw", model, team), team, trial) for team in params.teams for trial in trials(params)
-        )
-        to_do[model] = sum(not record.exists() for record in records)
-    return to_do
-
-
-def _disk_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:
-    """Compare the disk's free space with what the trials that are not done yet will take."""
-    asked = sum(count for model, count in to_do.items() if params.models[model].backend != "recorded")
-    least = sum(to_do.values()) * TRIAL_BYTES
+    to_do = asked = 0
+    for (name, model), team, trial in product(params.models.items(), params.teams, trials(params)):
+        if not record_path(stage_dir("raw", name, team), team, trial).exists():
+            to_do += 1
+            asked += model.backend != "recorded"
+    least = to_do * TRIAL_BYTES
     likely = 2 * least + asked * params.limits.tokens * REPLY_BYTES
     free = shutil.disk_usage(Path()).free
     if free < likely:
-        severity: Severity = "error" if free < least else "warning"
         text = f"{free / 1e9:.1f} GB are free, and the trials to do take {least / 1e9:.1f} to {likely / 1e9:.1f} GB"
+        severity: Severity = "error" if free < least else "warning"
         yield CheckFinding("disk", severity, f"{Path().absolute()}: {text}. Make room.")
 
 
-def _model_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[CheckFinding]:
+def _model_findings(params: "Params", status: "RunStatus | None") -> Iterator[CheckFinding]:
     """Ask the servers for each model, the judge's too, and its digest; one that has nothing to do may be away."""
     from pcgeval.core.layout import grade_file
     from pcgeval.llm.backends import open_backend, pinned_digest
 
-    models = [(model, to_do[name] > 0) for name, model in params.models.items()]
+    undone = {team.model for team in status.teams if team.done < team.trials} if status else set()
+    models = [(model, name in undone) for name, model in params.models.items()]
     if params.rubric.judge == "simple" and params.rubric.model is not None:
         models.append((params.rubric.model, not all(grade_file(team).exists() for team in params.teams)))
 
@@ -306,20 +257,19 @@ def _model_findings(params: "Params", to_do: Mapping[str, int]) -> Iterator[Chec
                 yield from (CheckFinding("models", "warning", text) for text in left_out)
 
 
-def _classifier_findings(params: "Params") -> Iterator[CheckFinding]:
+def _classifier_findings(params: "Params") -> list[CheckFinding]:
     """Load the classifier, which fetches one of the hub, and show it a picture."""
-    print_stderr("loading the classifier")
     from PIL import Image
 
     from pcgeval.similarity.classifier import Classifier
 
-    settings = params.similarity
-
     def classify() -> None:
+        settings = params.similarity
         classifier = Classifier.load(settings.model, settings.revision, settings.device)
         classifier.predict([Image.new("RGB", (64, 64), "white")])
 
-    yield from _attempt("classifier", classify)
+    print_stderr("loading the classifier")
+    return _attempt("classifier", classify)
 
 
 def _program_findings(params: "Params", programs: "dict[str, Program]") -> Iterator[CheckFinding]:
@@ -350,9 +300,39 @@ def _program_findings(params: "Params", programs: "dict[str, Program]") -> Itera
         with open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox:
             if not sandbox.contained:
                 yield CheckFinding("sandbox", "warning", f"there is none for {', '.join(programs)}. {TRUST_MEANS}")
-            found = set(start_programs(ready, sandbox, params.competition.characters[0]))
+            starts = set(start_programs(ready, sandbox, params.competition.characters[0]))
     except SandboxError as error:
         yield from _faults("sandbox", error)
         return
-    for team, reason in sorted((team, reason) for team, reason in found if reason is not None):
+    for team, reason in sorted((team, reason) for team, reason in starts if reason is not None):
         yield CheckFinding("programs", "failing team", f"{team}: {reason}")
+
+
+def _seal_findings(params: "Params", *, is_sealing: bool) -> list[CheckFinding]:
+    """Name what is not as it was sealed."""
+    from pcgeval.core.layout import SEAL
+    from pcgeval.scoring.seal import seal_differences
+
+    severity: Severity = "error" if is_sealing else "warning"
+    try:
+        findings = [CheckFinding("seal", severity, difference) for difference in seal_differences(params)]
+    except PcgevalError as error:
+        return _faults("seal", error, severity)
+    if findings and is_sealing:
+        text = f"{SEAL} is there already. Put back what was changed, or remove that file to seal again."
+        findings.append(CheckFinding("seal", severity, text))
+    return findings
+
+
+def _seal(params: "Params") -> str:
+    """Write the seal if there is none, and return its hash."""
+    from pcgeval.core.layout import SEAL
+    from pcgeval.scoring.seal import make_seal
+
+    seal = make_seal(params)
+    if SEAL.exists():
+        print_stderr(f"{SEAL}: agrees with params.yaml and the submissions")
+    else:
+        seal.write(SEAL)
+        print_stderr(f"wrote {SEAL}: commit it with params.yaml and data/submissions, and publish that before the run")
+    return seal.sha256

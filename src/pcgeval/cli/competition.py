@@ -1,19 +1,20 @@
-"""The commands for a whole competition, from `ranking` to `export`."""
+"""The commands for the results of a competition: `ranking`, `record`, `rescore`, `export`."""
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Anonymous, Json, group, print_json, print_ranking, refuse_two_formats
+from pcgeval.cli.options import Anonymous, Json, group, print_json, print_table, refuse_two_formats
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 
 if TYPE_CHECKING:
-    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.core.stage_files import RankedTeam
 
 app = group()
 export = group()
@@ -36,27 +37,20 @@ def ranking(
     """
     refuse_two_formats(form, json=json)
     if open_page:
-        _open_report()
+        import webbrowser
+
+        from pcgeval.core.layout import REPORT
+
+        index = REPORT / "index.html"
+        if not index.is_file():
+            raise FileError(f"{index}: is missing. Run `make report` to make it.")
+        if not webbrowser.open(index.resolve().as_uri()):
+            print_stderr(f"no browser could be started; open {index} in one")
     show_ranking(form, anonymous=anonymous, json=json)
 
 
-def _open_report() -> None:
-    import webbrowser
-
-    from pcgeval.core.layout import REPORT
-
-    index = REPORT / "index.html"
-    if not index.is_file():
-        raise FileError(f"{index}: is missing. Run `make report` to make it.")
-    if not webbrowser.open(index.resolve().as_uri()):
-        print_stderr(f"no browser could be started; open {index} in one")
-
-
 def show_ranking(
-    form: Literal["csv", "latex", "markdown"] | None = None,
-    *,
-    anonymous: bool = False,
-    json: bool = False,
+    form: Literal["csv", "latex", "markdown"] | None = None, *, anonymous: bool = False, json: bool = False
 ) -> None:
     """Print the ranking, then every doubt whether it is that of what is in the folder now.
 
@@ -70,37 +64,28 @@ def show_ranking(
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
-    found = RankingFile.read(RANKING_JSON)
-    doubts = result_doubts(params, found)
+    shown = RankingFile.read(RANKING_JSON)
+    doubts = result_doubts(params, shown)
     if anonymous:
         from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
 
-        names = read_pseudonyms(team.team for team in found.teams)
-        found = anonymous_ranking(found, names)
+        names = read_pseudonyms(team.team for team in shown.teams)
+        shown = anonymous_ranking(shown, names)
         names.print_mapping()
     if json:
-        print_json(found.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
+        print_json(shown.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
     elif form:
-        sys.stdout.write(ranking_table(found, form))
+        sys.stdout.write(ranking_table(shown, form))
     else:
-        print_ranking(found.teams)
-        print_stderr(found.reason)
-        if found.result is not None:
-            print_stderr(f"result hash {found.result.sha256}")
-        print_stderr(f"{_failed_trials(found)} The report is {REPORT / 'index.html'}.")
-    fail_if_doubtful(doubts)
-
-
-def _failed_trials(ranking: "RankingFile") -> str:
-    """Return how many trials failed, in a sentence."""
-    scored = [model for team in ranking.teams for model in team.models.values()]
-    trials = len(scored) * len(ranking.rules.letters) * ranking.rules.trials
-    failed = sum(model.failed_trials for model in scored)
-    return f"{failed} of {trials} trials failed{': the report says why.' if failed else '.'}"
-
-
-def fail_if_doubtful(doubts: list[str]) -> None:
-    """Print the doubts about a ranking and end with exit code 1, if there are any."""
+        _print_ranking(shown.teams)
+        print_stderr(shown.reason)
+        if shown.result is not None:
+            print_stderr(f"result hash {shown.result.sha256}")
+        scored = [model for team in shown.teams for model in team.models.values()]
+        failed = sum(model.failed_trials for model in scored)
+        trials = len(scored) * len(shown.rules.letters) * shown.rules.trials
+        why = ": the report says why." if failed else "."
+        print_stderr(f"{failed} of {trials} trials failed{why} The report is {REPORT / 'index.html'}.")
     for doubt in doubts:
         print_stderr(f"warning: this may not be the ranking of what is here: {doubt}")
     if doubts:
@@ -150,44 +135,68 @@ def rescore(
     from pcgeval.scoring.rescore import rescore as rescore_folders
 
     rules = ScoringRules(letters, trials, official_quirks, baseline)
-    found = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
+    rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
     if json:
         print_json(read_json(out / RANKING_JSON.name))
     else:
-        print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
-    for reproduction in found.reproductions:
+        _print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
+    for reproduction in rescored.reproductions:
         compared = ", ".join(f"{count} {kind}" for kind, count in reproduction.compared.items())
         print_stderr(f"{reproduction.folder}: compared {compared}; {reproduction.differing} differ")
         for line in reproduction.differences:
             print_stderr(f"  {line}")
-    print_stderr(f"{found.ranking.reason}\nwrote {out}")
-    if not found.reproduced:
+    print_stderr(f"{rescored.ranking.reason}\nwrote {out}")
+    if not rescored.reproduced:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @export.command("official")
 def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Copy the data of the last run to DIR/<model>/<team>/<stage> as the official tools expect it."""
+    from itertools import product
+
     from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
     from pcgeval.core.params import load_params
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
     params = load_params()
-    letter_files = [Path(f"{letter}.json") for letter in params.competition.characters]
     copied = 0
-    for model in params.models:
-        for team in params.teams:
-            for stage in STAGE_DIRS:
-                names = letter_files
-                if extension := EXTENSIONS.get(stage):
-                    names = [Path(trial.letter, tag(team, trial) + extension) for trial in trials(params)]
-                for name in names:
-                    source, copy = stage_dir(stage, model, team) / name, target / model / team / stage / name
-                    if source.is_file():
-                        copy.parent.mkdir(parents=True, exist_ok=True)
-                        shutil.copyfile(source, copy)
-                        copied += 1
+    for model, team, stage in product(params.models, params.teams, STAGE_DIRS):
+        names = [Path(f"{letter}.json") for letter in params.competition.characters]
+        if extension := EXTENSIONS.get(stage):
+            names = [Path(trial.letter, tag(team, trial) + extension) for trial in trials(params)]
+        for name in names:
+            source, copy = stage_dir(stage, model, team) / name, target / model / team / stage / name
+            if source.is_file():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, copy)
+                copied += 1
     if not copied:
         raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
     print_stderr(f"wrote {copied} files to {target}")
+
+
+def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
+    """Print the lines of a ranking as a table, with the flagged trials if there are any."""
+    from pcgeval.scoring.decimals import rounded
+
+    columns = ["rank", "team", "normalised", "90 % interval", "total", "failed trials", "supplied", "status"]
+    rows = [
+        [
+            str(team.rank or "-"),
+            team.team,
+            "-" if team.normalised is None else rounded(team.normalised, 3),
+            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
+            "-" if team.total is None else rounded(team.total),
+            str(sum(model.failed_trials for model in team.models.values())),
+            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
+            "winner" if team.winner else team.status,
+        ]
+        for team in teams
+    ]
+    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
+    if any(flagged):
+        columns.append("flagged trials")
+        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
+    print_table(columns, rows)

@@ -1,8 +1,9 @@
 """Write the help of all commands to docs/commands.md, or check it: `python -m pcgeval.cli.docs [--check]`."""
 
 import os
+import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import cast
 
 import typer
 from typer.cli import get_docs_for_click
@@ -30,19 +31,9 @@ def commands_help() -> str:
     return "\n".join(parts)
 
 
-def main(
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if the help is out of date.")] = False,
-    document: Annotated[Path, typer.Argument(help="The document to write.")] = DOCUMENT,
-) -> None:
-    """Write the help of all commands into a document."""
-    new = commands_help()
-    is_current = document.is_file() and read_text(document) == new
-    if check and not is_current:
-        print_stderr(f"{document}: the commands' help is out of date. Run `python -m pcgeval.cli.docs`.")
-        raise typer.Exit(1)
-    if not is_current:
-        write_text(document, new)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    if "--check" not in sys.argv:
+        write_text(DOCUMENT, commands_help())
+    elif read_text(DOCUMENT) != commands_help():
+        print_stderr(f"{DOCUMENT}: the commands' help is out of date. Run `python -m pcgeval.cli.docs`.")
+        sys.exit(1)

@@ -68,11 +68,8 @@ def evaluate(
     if json:
         print_json(summary.model_dump())
     else:
-        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {_failures(summary.failed)}")
+        failures = ", ".join(f"{number} in {stage}" for stage, number in summary.failed.items()) or "none"
+        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {failures}")
         sys.stdout.write(f"{out}\n")
     if summary.failed.get("input"):
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-def _failures(failed: dict[str, int]) -> str:
-    return ", ".join(f"{number} in {stage}" for stage, number in failed.items()) or "none"

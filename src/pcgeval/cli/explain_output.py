@@ -9,7 +9,7 @@ from pcgeval.cli.level_output import block_text, drawing
 from pcgeval.core.console import count
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
-from pcgeval.report.explanation import Explanation, StepFile
+from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.shares import TrialShare
 
 NARROWEST = 60  # columns that the text is made for at least
@@ -20,141 +20,136 @@ _HASH = 12  # hexadecimal digits of a hash that are shown
 _INDENT = "  "
 
 
-def explain_text(found: Explanation, width: int, *, long: bool = False) -> str:
+def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
     """Return an explanation as text.
 
     Args:
-        found: The trial.
+        explained: The trial.
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
-    width = max(width, NARROWEST)
-    place = f"{found.trial.trial.letter}{found.trial.trial.number}"
-    lines = [f"{place} of {found.team} with {found.model}{_standing(found)}"]
-    if found.model_name is not None and found.digest is not None:
-        lines.append(f"{printable_line(found.model_name)}, digest {_hash(found.digest, long=long)}")
+    width = max(width, NARROWEST) - len(_INDENT)
+    digits = None if long else _HASH
+    lines = [f"{explained.trial.trial.letter}{explained.trial.trial.number} of {explained.team} with {explained.model}"]
+    if explained.row is not None:
+        lines[0] += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+    if explained.model_name is not None and explained.digest is not None:
+        lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
+    files = [
+        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
+        for file in explained.files
+    ]
     for title, part in (
-        (f"Asked by a {found.kind}", _asked(found, width, long=long)),
-        ("Answered", _answered(found, width, long=long)),
-        ("Built", _built(found, width, long=long)),
-        ("Seen by the classifier", _seen(found)),
-        (f"From this trial to the total of {found.team}", _arithmetic(found)),
-        ("Files, by SHA-256", _files(found.files, long=long)),
+        (f"Asked by a {explained.kind}", _asked(explained, width, long=long)),
+        ("Answered", _answered(explained, width, long=long)),
+        ("Built", _built(explained, width, long=long)),
+        ("Seen by the classifier", _seen(explained)),
+        (f"From this trial to the total of {explained.team}", _arithmetic(explained)),
+        ("Files, by SHA-256", files),
     ):
         lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    lines += ["", *_verdict(found)]
+    lines += ["", *_verdict(explained)]
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _standing(found: Explanation) -> str:
-    if found.row is None:
-        return ""
-    place = found.row.status if found.row.rank is None else f"rank {found.row.rank}"
-    return f" ({place})"
-
-
-def _asked(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    messages = found.trial.conversation
+def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    messages = explained.trial.conversation
     if not messages:
         yield "there is no record of the conversation"
         return
-    if found.kind == "program" and not long:
-        yield f"{count(found.trial.calls or 0, 'call')} to the model; the messages of the last one:"
-        last = next((number for number in range(len(messages) - 1, -1, -1) if messages[number].speaker == "model"), 0)
+    if explained.kind == "program" and not long:
+        yield f"{count(explained.trial.calls or 0, 'call')} to the model; the messages of the last one:"
+        last = max((number for number, message in enumerate(messages) if message.speaker == "model"), default=0)
         messages = messages[max(0, last - 1) : last + 1]
-    if found.trial.answer and messages[-1].text.startswith(found.trial.answer.rstrip()[:200]):
+    if explained.trial.answer and messages[-1].text.startswith(explained.trial.answer.rstrip()[:200]):
         messages = messages[:-1]  # it follows as the answer
     for message in messages:
         speaker = "" if message.speaker == "prompt" else f"{message.speaker}: "
         yield from _message(speaker + message.text, width, long=long)
 
 
-def _answered(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    trial = found.trial
+def _answered(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    trial = explained.trial
     if trial.answer:
         yield from _message(trial.answer, width, long=long)
     if trial.calls is not None:
         yield f"({count(trial.calls, 'call')}, {trial.tokens} tokens, seed {trial.seed})"
     if trial.failed_stage == "generate":
-        yield _failure(found)
+        yield _failure(explained)
     if trial.supplied and trial.supplied.supplied:
         yield str(trial.supplied)
     yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in trial.flags)
 
 
 def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
-    """Yield a text's lines, broken at the width; without `long` the first few."""
-    lines = [
-        part
-        for line in printable_text(text.strip()).splitlines()
-        for part in textwrap.wrap(line, width - len(_INDENT), replace_whitespace=False) or [""]
-    ]
+    """Yield the lines of a text, broken at the width; without `long` the first few."""
+    lines: list[str] = []
+    for line in printable_text(text.strip()).splitlines():
+        lines += textwrap.wrap(line, width, replace_whitespace=False) or [""]
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
         yield f"... and {count(len(lines) - len(shown), 'more line')}"
 
 
-def _failure(found: Explanation) -> str:
-    trial = found.trial
+def _failure(explained: Explanation) -> str:
+    trial = explained.trial
     fault = "" if trial.cause is None else f"; a fault of the {trial.cause}"
     return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}"
 
 
-def _built(found: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the calls with what became of their blocks, beside the level as it ended."""
-    trial, blocks = found.trial, found.blocks
+def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
+    """Yield the calls with the fates of their blocks, beside the level as it ended."""
+    trial, blocks = explained.trial, explained.blocks
     if trial.failed_stage == "generate":
         yield "nothing: there is no answer"
         return
     if trial.failed_stage in {"extract", "convert", "simulate"}:
-        yield _failure(found)
-    calls = [block_text(block) for block in blocks]
-    if not long and len(blocks) > MOST_CALLS:
-        fell = [block for block in blocks if block.fate in {"moved", "broke"}]
-        first = sorted(
-            [*fell, *(block for block in blocks if block not in fell)][:MOST_CALLS], key=lambda each: each.number
-        )
-        calls = [*(block_text(each) for each in first), f"... and {len(blocks) - MOST_CALLS} more"]
+        yield _failure(explained)
+    shown = list(blocks)
+    if not long:
+        fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
+        shown = sorted(fallen_first[:MOST_CALLS], key=lambda block: block.number)
+    calls = [block_text(block) for block in shown]
+    if len(shown) < len(blocks):
+        calls.append(f"... and {len(blocks) - len(shown)} more")
     picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
-    across = max((len(each) for each in picture), default=0)
-    if picture and across + 3 + max(len(call) for call in calls) <= width - len(_INDENT):
+    across = max(map(len, picture), default=0)
+    if picture and across + 3 + max(map(len, calls)) <= width:
         yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
     else:
         yield from (*calls, *picture)
     if trial.stability is not None:
-        fallen = sum(block.fate in {"moved", "broke"} for block in blocks)
-        which = f" (the best of {found.best_of[1]} simulations, number {found.best_of[0]})" if found.best_of else ""
-        yield f"{len(blocks) - fallen} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
+        stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
+        which = (
+            f" (the best of {explained.best_of[1]} simulations, number {explained.best_of[0]})"
+            if explained.best_of
+            else ""
+        )
+        yield f"{stayed} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
 
 
-def _seen(found: Explanation) -> Iterator[str]:
-    letter, similarity = found.trial.trial.letter, found.trial.similarity
-    if found.trial.failed_stage == "classify":
-        yield _failure(found)
-    if not found.probabilities or similarity is None:
+def _seen(explained: Explanation) -> Iterator[str]:
+    letter, similarity = explained.trial.trial.letter, explained.trial.similarity
+    if explained.trial.failed_stage == "classify":
+        yield _failure(explained)
+    if not explained.probabilities or similarity is None:
         yield "nothing: there is no picture of a level"
         return
-    likeliest = ", ".join(
-        f"{probability.label} {100 * probability.probability:.2f} %"
-        for probability in found.probabilities[:MOST_LETTERS]
-    )
-    place = next(
-        number for number, probability in enumerate(found.probabilities, start=1) if probability.label == letter
-    )
-    yield f"likeliest: {likeliest}"
-    yield f"{letter} is number {place} of {len(found.probabilities)}: similarity {similarity:.7g}"
+    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in explained.probabilities[:MOST_LETTERS])
+    place = 1 + [entry.label for entry in explained.probabilities].index(letter)
+    yield f"likeliest: {', '.join(likeliest)}"
+    yield f"{letter} is number {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
 
 
-def _arithmetic(found: Explanation) -> Iterator[str]:
-    share = found.share
-    if share is None:
-        yield printable_line(found.unscored or "")
+def _arithmetic(explained: Explanation) -> Iterator[str]:
+    if explained.share is None:
+        yield printable_line(explained.unscored or "")
         return
-    steps = list(_steps(share))
+    steps = list(_steps(explained.share))
     names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
     yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
-    yield f"This trial is {_figure(share.share)} of the total, {_figure(share.percent)} % of it."
+    yield f"This trial is {_figure(explained.share.share)} of the total, {_figure(explained.share.percent)} % of it."
 
 
 def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
@@ -164,22 +159,22 @@ def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
     yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
     yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
-    others = [each.score for each in letter.trials if each.trial != trial.trial]
-    yield "mean of its trials", _mean(trial.score, others, "other"), _figure(share.mean)
+    other_trials = [other.score for other in letter.trials if other.trial != trial.trial]
+    yield "mean of its trials", _mean(trial.score, other_trials, "other"), _figure(share.mean)
     yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
-    others = [each.score for each in prompt.letters if each.letter != letter.letter]
-    yield f"model {share.model}", _mean(letter.score, others, "other letter"), _figure(prompt.score)
-    rest = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
-    yield "total", " + ".join([_figure(prompt.score), *rest]), _figure(share.total.total)
+    other_letters = [other.score for other in prompt.letters if other.letter != letter.letter]
+    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), _figure(prompt.score)
+    other_models = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
+    yield "total", " + ".join([_figure(prompt.score), *other_models]), _figure(share.total.total)
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
     yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
 
 
-def _mean(own: Decimal, others: Sequence[Decimal], word: str) -> str:
+def _mean(score: Decimal, others: Sequence[Decimal], word: str) -> str:
     if not others:
-        return f"{_figure(own)} / 1"
+        return f"{_figure(score)} / 1"
     named = f"{len(others)} {word}s" if len(others) > 1 else f"the {word}"
-    return f"({_figure(own)} + {_figure(sum(others, Decimal(0)))} of {named}) / {1 + len(others)}"
+    return f"({_figure(score)} + {_figure(sum(others, Decimal(0)))} of {named}) / {1 + len(others)}"
 
 
 def _figure(value: Decimal) -> str:
@@ -187,23 +182,14 @@ def _figure(value: Decimal) -> str:
     return f"{float(value):.6g}"
 
 
-def _files(files: Sequence[StepFile], *, long: bool) -> Iterator[str]:
-    for file in files:
-        yield f"{file.step:10}  {_hash(file.sha256, long=long) if file.sha256 else 'not there':{_HASH}}  {file.path}"
-
-
-def _hash(value: str, *, long: bool) -> str:
-    return value if long else value[:_HASH]
-
-
-def _verdict(found: Explanation) -> Iterator[str]:
-    if found.differences:
-        yield from (f"DIFFERS: {printable_line(difference)}" for difference in found.differences)
+def _verdict(explained: Explanation) -> Iterator[str]:
+    if explained.differences:
+        yield from (f"DIFFERS: {printable_line(difference)}" for difference in explained.differences)
         yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
-    elif found.is_running:
+    elif explained.is_running:
         yield "A run is under way: results/ranking.json may be that of an earlier one."
-    elif found.share and found.row:
-        total = plain(found.share.total.total)
+    elif explained.share and explained.row:
+        total = plain(explained.share.total.total)
         yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."
-    elif found.share:
+    elif explained.share:
         yield "There is no ranking to compare with yet."

@@ -32,49 +32,55 @@ def drawing(picture: Image.Image | Path) -> list[str]:
     return lines[full[0] : full[-1] + 1] if full else []
 
 
-def level_text(found: LevelScore, name: str) -> str:
-    """Return a level's score as text: before and after beside each other, what fell, and the likeliest letters."""
-    lines = [f"{printable_line(name)}: read as {_KINDS[found.read_as]}"]
-    lines += [] if found.reason else level_lines(found)
-    verdict = found.verdict
-    if not found.reason and not found.probabilities:
-        verdict = f"stability {found.stability:.3f}; similarity is not known without a classifier"
-    return "\n".join([*lines, f"{found.letter}: {verdict}"])
+def level_text(scored: LevelScore, name: str, engines: Mapping[str, Stability]) -> str:
+    """Return a level's score as text: before and after beside each other, what fell, and the likeliest letters.
+
+    Args:
+        scored: The level.
+        name: The name of its file.
+        engines: The end of the level with each physics engine, where engines are compared.
+    """
+    lines = [f"{printable_line(name)}: read as {_KINDS[scored.read_as]}"]
+    lines += [] if scored.reason else level_lines(scored)
+    verdict = scored.verdict
+    if not scored.reason and not scored.probabilities:
+        verdict = f"stability {scored.stability:.3f}; similarity is not known without a classifier"
+    return "\n".join([*lines, f"{scored.letter}: {verdict}", *_engine_lines(scored, engines)])
 
 
-def level_lines(found: LevelScore) -> list[str]:
+def level_lines(scored: LevelScore) -> list[str]:
     """Return a level's drawings before and after beside each other, what fell, and the likeliest letters."""
-    before, after = map(drawing, found.before_and_after())
-    blocks = len(found.blocks)
+    before, after = map(drawing, scored.before_and_after())
+    blocks = len(scored.blocks)
     lines = ["", f"{'before':{COLUMNS + 4}}after"]
     height = max(len(before), len(after))
     sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
     lines += [f"{left:{COLUMNS + 4}}{right}".rstrip() for left, right in zip_longest(*sides, fillvalue="")]
-    fallen = [block for block in found.blocks if block.fate != "stayed"]
+    fallen = [block for block in scored.blocks if block.fate != "stayed"]
     lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
     lines += [f"  {block_text(block)}" for block in fallen]
-    if found.simulated and (starts := sorted(found.simulated.starts)):
+    if scored.simulated and (starts := sorted(scored.simulated.starts)):
         spread = f"{starts[0]:.3f} to {starts[-1]:.3f}, {fmean(starts):.3f} on average"
-        lines.append(f"{len(starts)} starts up to {1000 * found.physics.jitter:g} mm beside: stability {spread}")
-    if found.probabilities:
-        lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in found.likeliest))
+        lines.append(f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}")
+    if scored.probabilities:
+        lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest))
     return lines
 
 
-def engines_text(found: LevelScore, engines: Mapping[str, Stability]) -> str:
-    """Return what each physics engine makes of a level, a line each, and the blocks on which they differ."""
+def _engine_lines(scored: LevelScore, engines: Mapping[str, Stability]) -> list[str]:
+    """Return a line for each physics engine, and the blocks on which they differ."""
     lines = [f"{name:8} stability {end.score:.3f}, {end.moving_blocks} moved" for name, end in engines.items()]
     if len(engines) == 1:
-        return f"{lines[0]}; no other engine is installed: `pip install 'pcgeval[box2d]'`"
-    for block, verdicts in zip(found.blocks, zip(*(end.moved for end in engines.values()), strict=True), strict=True):
-        if len(set(verdicts)) > 1:
-            moving = " and ".join(name for name, has_moved in zip(engines, verdicts, strict=True) if has_moved)
-            lines.append(f"  {block.number:2} {printable_line(block.call)}  moved with {moving} only")
-    return "\n".join(lines)
+        return [f"{lines[0]}; no other engine is installed: `pip install 'pcgeval[box2d]'`"]
+    for number, block in enumerate(scored.blocks):
+        moving = [name for name, end in engines.items() if end.moved[number]]
+        if 0 < len(moving) < len(engines):
+            lines.append(f"  {block.number:2} {printable_line(block.call)}  moved with {' and '.join(moving)} only")
+    return lines
 
 
 def block_text(block: CalledBlock) -> str:
-    """Return a call and what became of its block in a line."""
+    """Return a call and the fate of its block in a line."""
     text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
     if block.fate != "moved" or block.distance is None or block.fell is None or block.turned is None:
         return text

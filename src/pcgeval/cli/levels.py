@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pcgeval.evaluator.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
-
-app = group()
 STDIN = Path("-")
 WATCH_SECONDS = 0.3  # between two looks at the file
+
+app = group()
 
 
 @app.command()
@@ -44,7 +44,7 @@ def level(
     Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
     the level scores 0.
     """
-    from pcgeval.cli.level_output import engines_text, level_text
+    from pcgeval.cli.level_output import level_text
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.packages import MissingPackageError
     from pcgeval.evaluator.level_score import score_level
@@ -56,34 +56,34 @@ def level(
     physics, similarity = params.physics, params.similarity
     if starts is not None:
         physics = physics.model_copy(update={"starts": starts})
-    network = None
+    is_required = any(assignment.startswith("similarity.") for assignment in assignments or ())
     try:
-        network = Classifier.load(similarity.model, similarity.revision)
+        classifier = Classifier.load(similarity.model, similarity.revision)
     except MissingPackageError as error:
-        if any(assignment.startswith("similarity.") for assignment in assignments or ()):
+        if is_required:
             raise
+        classifier = None
         print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
-        found = score_level(text, letter, network, physics, classify=network is not None)
-        by_engine = simulate_with_all_engines(found.xml, physics) if engines and found.xml and found.simulated else {}
+        scored = score_level(text, letter, classifier, physics, classify=classifier is not None)
+        ends = simulate_with_all_engines(scored.xml, physics) if engines and scored.xml and scored.simulated else {}
         if json:
-            by_name = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in by_engine.items()}
-            print_json(found.to_dict() | ({"engines": by_name} if engines else {}))
+            by_engine = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in ends.items()}
+            print_json(scored.to_dict() | ({"engines": by_engine} if engines else {}))
         else:
-            lines = [level_text(found, "stdin" if file == STDIN else str(file))]
-            print("\n".join(lines + ([engines_text(found, by_engine)] if by_engine else [])))
+            print(level_text(scored, "stdin" if file == STDIN else str(file), ends))
         sys.stdout.flush()
-        _write_pictures(found, png, svg, replay)
-        return found.reason is None
+        if scored.simulated:
+            _write_pictures(scored, png, svg, replay)
+        return scored.reason is None
 
     if watch:
         try:
             _score_changes(file, score)
         except KeyboardInterrupt:
             print_stderr("ended")
-            return
-    if not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
+    elif not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -114,18 +114,15 @@ def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:
         time.sleep(WATCH_SECONDS)
 
 
-def _write_pictures(found: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:
-    """Write the pictures that are wanted, if there is a level to draw."""
+def _write_pictures(scored: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:
     from pcgeval.evaluator.image import png_bytes
 
-    if found.simulated is None:
-        return
     if png:
-        write_bytes(png, png_bytes(found.image()))
+        write_bytes(png, png_bytes(scored.image()))
     if svg:
-        write_text(svg, found.svg())
+        write_text(svg, scored.svg())
     if replay:
-        write_text(replay, found.replay_svg())
+        write_text(replay, scored.replay_svg())
 
 
 def _read(path: Path) -> str:

@@ -11,20 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pcgeval.cli import (
-    audit,
-    check,
-    compare,
-    competition,
-    evaluate,
-    grade,
-    levels,
-    models,
-    rubric,
-    run,
-    status,
-    submissions,
-)
+from pcgeval.cli import check, competition, evaluate, grade, levels, models, proof, rubric, run, status, submissions
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 
 _SECTIONS = {
@@ -43,8 +30,7 @@ class _Sections(TyperGroup):
 
     def list_commands(self, _: Any) -> list[str]:
         """Return the commands' names in the order of the help."""
-        known = [name for names in _SECTIONS.values() for name in names]
-        return sorted(self.commands, key=known.index)
+        return [name for names in _SECTIONS.values() for name in names]
 
     def format_commands(self, _: Any, formatter: Any) -> None:
         """Write the commands, section by section."""
@@ -65,19 +51,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (
-    check,
-    run,
-    competition,
-    audit,
-    compare,
-    status,
-    submissions,
-    levels,
-    evaluate,
-    grade,
-    models,
-):
+for module in (check, run, competition, proof, status, submissions, levels, evaluate, grade, models):
     app.add_typer(module.app)
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and measure judges.")
 

@@ -4,14 +4,10 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
-if TYPE_CHECKING:
-    from pcgeval.core.stage_files import RankedTeam
-
-Number = TypeVar("Number", int, float)
 _WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _TEXT_COLUMNS = frozenset(
     {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after"}
@@ -54,10 +50,10 @@ def group() -> typer.Typer:
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
-def within(least: Number, most: Number) -> Callable[[Number | None], Number | None]:
+def within(least: float, most: float) -> Callable[[float | None], float | None]:
     """Return an option's callback that refuses numbers outside a range, and nan."""
 
-    def check(value: Number | None) -> Number | None:
+    def check(value: float | None) -> float | None:
         if value is not None and not least <= value <= most:
             raise typer.BadParameter(f"{value:g} is not a number from {least:g} to {most:g}.")
         return value
@@ -90,13 +86,7 @@ def assign(values: dict[str, Any], assignment: str) -> None:
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON; what a terminal cannot show, or obeys, is escaped."""
     text = json.dumps(value, ensure_ascii=False)
-    sys.stdout.write("".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text) + "\n")
-
-
-def refuse_two_formats(form: str | None, *, json: bool) -> None:
-    """Raise BadParameter where both --json and another --format are given."""
-    if json and form not in {None, "json"}:
-        raise typer.BadParameter("--json and --format: use one of them.")
+    sys.stdout.write("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -115,26 +105,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console.print(table)
 
 
-def print_ranking(teams: Sequence["RankedTeam"]) -> None:
-    """Print the lines of a ranking as a table, with the flagged trials if there are any."""
-    from pcgeval.scoring.decimals import rounded
-
-    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
-    columns = ["rank", "team", "normalised", "90 % interval", "total", "failed trials", "supplied", "status"]
-    rows = [
-        [
-            str(team.rank or "-"),
-            team.team,
-            "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
-            "-" if team.total is None else rounded(team.total),
-            str(sum(model.failed_trials for model in team.models.values())),
-            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
-            "winner" if team.winner else team.status,
-        ]
-        for team in teams
-    ]
-    if any(flagged):
-        columns.append("flagged trials")
-        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
-    print_table(columns, rows)
+def refuse_two_formats(form: str | None, *, json: bool) -> None:
+    """Raise BadParameter where both --json and another --format are given."""
+    if json and form not in {None, "json"}:
+        raise typer.BadParameter("--json and --format: use one of them.")

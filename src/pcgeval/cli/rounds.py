@@ -1,7 +1,7 @@
-"""Another round of the same competition, evaluated in a workspace of its own below `rounds/`.
+"""Another round of the same competition, evaluated in a workspace below `rounds/`.
 
-The workspace has the same stages and inputs, its own outputs and lock file, and shares the cache and the call log, so
-that neither round disturbs the other and what both need is computed, or asked of a model, once.
+The workspace has the same stages and inputs, other outputs and another lock file, and shares the cache and the call
+log: neither round disturbs the other, and what both need is computed, or asked of a model, once.
 """
 
 import os
@@ -16,7 +16,7 @@ import yaml
 from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, state_name
+from pcgeval.core.layout import CALLS, DVC_IGNORED, STATE, SUBMISSIONS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
@@ -40,7 +40,7 @@ def run_round(name: str, scheduler: str | None) -> None:
     Raises:
         ParamsError: There is no such round.
         FileError: An input is missing, or the folder exists and pcgeval did not make it.
-        Exit: The evaluation ended before its end.
+        Exit: The evaluation did not come to its end.
     """
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
         with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
@@ -66,12 +66,10 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
     """
     root = params_file.parent
     rounds = load_params(params_file).rounds
-    values = yaml.safe_load(params_file.read_bytes())
     if name not in rounds:
         known = ", ".join(rounds) or "none"
-        raise ParamsError(
-            f"params.yaml has no round {name!r} below `rounds` (found: {known}). Add its letters and trials."
-        )
+        raise ParamsError(f"params.yaml has no round {name!r} below `rounds` ({known}). Add its letters and trials.")
+    values = yaml.safe_load(params_file.read_bytes())
     seed = rounds[name].seed
     if seed is None:  # else an earlier round would show the replies of the final
         seed = derived_seed(values["competition"]["seed"], name)
@@ -82,19 +80,19 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
         raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
     core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
     write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
-    for each in INPUTS:
-        source, target = root / each, workspace / each
+    for path in INPUTS:
+        source, target = root / path, workspace / path
         if not source.exists():
             raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")
+        target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target)
         else:
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED))
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
     (root / CALLS).mkdir(parents=True, exist_ok=True)
     (workspace / CALLS).parent.mkdir(exist_ok=True)
-    if not (workspace / CALLS).is_symlink() and not (workspace / CALLS).exists():
+    if not os.path.lexists(workspace / CALLS):
         (workspace / CALLS).symlink_to((root / CALLS).resolve())
     return workspace

@@ -1,7 +1,6 @@
 """The command `run`: a whole evaluation, from the checks to the ranking."""
 
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from pcgeval.core.layout import RUN_LOCK
 from pcgeval.core.locks import lock_folder
 
 app = group()
-_END_SECONDS = 30.0  # in which a stage ends after DVC
 
 
 @app.command()
@@ -36,42 +34,30 @@ def run(
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
+    from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params
 
     if round_name is not None:
-        from pcgeval.cli.rounds import run_round
-
         run_round(round_name, scheduler)
         return
     load_params()  # elsewhere than in a competition's folder nothing is left behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
         check()
-        if _dvc_repro(scheduler):
-            print_stderr(
-                "The evaluation is not complete: a stage failed for the reason above. What does not need it is done. "
-                "Correct what the message names and run again."
-            )
-            raise typer.Exit(EXIT_CHECK_FAILED)
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
+        environment = {**os.environ, INSIDE_RUN: "1", "PATH": path, **({SCHEDULER: scheduler} if scheduler else {})}
+        process = psutil.Popen([sys.executable, "-m", "dvc", "repro", "--keep-going"], env=environment)
+        try:
+            failed = process.wait()
+        except KeyboardInterrupt:
+            with suppress(psutil.NoSuchProcess):
+                stages = process.children(recursive=True)
+                process.terminate()
+                psutil.wait_procs([process, *stages], timeout=30)  # stages hold locks that the next run needs
+            print_stderr("")  # DVC may have been in the middle of a line
+            raise
+    if failed:
+        print_stderr("The evaluation is not complete: a stage failed for the reason above. What does not need it is")
+        print_stderr("done. Correct what the message names and run again.")
+        raise typer.Exit(EXIT_CHECK_FAILED)
     show_ranking()
-
-
-def _dvc_repro(scheduler: str | None) -> int:
-    """Run all stages by DVC and return its exit code.
-
-    Raises:
-        KeyboardInterrupt: This process is stopped, and so are DVC and then its stage.
-    """
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
-    environment = {**os.environ, INSIDE_RUN: "1", "PATH": path, **({SCHEDULER: scheduler} if scheduler else {})}
-    dvc = subprocess.Popen([sys.executable, "-m", "dvc", "repro", "--keep-going"], env=environment)
-    try:
-        return dvc.wait()
-    except KeyboardInterrupt:
-        with suppress(psutil.NoSuchProcess):
-            stages = psutil.Process(dvc.pid).children(recursive=True)
-            dvc.terminate()
-            dvc.wait()
-            psutil.wait_procs(stages, timeout=_END_SECONDS)  # they hold locks that the next run needs
-        print_stderr("")  # DVC may have been in the middle of a line
-        raise

@@ -1,4 +1,4 @@
-"""The params, models and submissions that commands work with, in a competition's folder and outside of one."""
+"""The params and models that commands work with, in a competition's folder and outside of one."""
 
 import re
 from collections.abc import Sequence
@@ -13,9 +13,7 @@ from pcgeval.core.params import Model, Params, load_params, parse_params
 from pcgeval.core.untrusted import printable_name
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import LOCAL_MODELS, find_model, full_name
-from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
 
-_NO_KEY = re.compile(r"[^A-Za-z0-9_-]")
 # the limits of LLMs4PCG 2025, and the demo's seed and models, for a participant who has only the package: the same
 # prompt gets the same replies here and there
 _DEFAULT_PARAMS = {
@@ -28,7 +26,7 @@ _DEFAULT_PARAMS = {
     },
     "teams": ["participant"],
     "models": {
-        _NO_KEY.sub("-", model.name): {
+        re.sub(r"[^A-Za-z0-9_-]", "-", model.name): {
             "backend": "llamacpp",
             "name": model.name,
             "digest": model.sha256,
@@ -50,7 +48,7 @@ class SettingsError(PcgevalError):
 
 
 def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
-    """Return params.yaml of the working directory, or the default params where there is none.
+    """Return params.yaml of the working directory, or the default params, without teams, where there is none.
 
     Args:
         assignments: `KEY=VALUE`, keys of params.yaml that have another value.
@@ -73,29 +71,8 @@ def default_params() -> Params:
     return parse_params(_DEFAULT_PARAMS, "the default params").model_copy(update={"teams": ()})
 
 
-def load_submission_file(path: Path) -> Submission:
-    """Read the file that starts a program, or a prompt.
-
-    Raises:
-        SettingsError: There is no such file, or it is one of another kind.
-        SubmissionError: It cannot be read.
-    """
-    path = path.resolve()
-    if not path.exists():
-        raise SettingsError(
-            f"{path}: there is no such submission. Name its folder or zip file, its .py file or its prompt.txt."
-        )
-    if path.suffix not in {".py", ".txt"}:
-        remedy = "Name the submission's folder or zip file, its .py file or its prompt.txt."
-        raise SettingsError(f"{path}: is neither a program nor the text of a prompt. {remedy}")
-    folder = path.parent
-    is_program = path.suffix == ".py" and path.is_file()
-    work = Program(folder, path.name) if is_program else Prompt(load_prompt(path))
-    return Submission(folder.name, work)
-
-
 def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
-    """Return one of params' models, a local model, or else the one that `named_model` finds.
+    """Return one of params' models, a local model, or else the one that `named_model` returns.
 
     A model that params replays is asked for real: in this process if it is a local model, else on the server.
 
@@ -114,15 +91,15 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
     if model.backend != "recorded" and not is_addressed:
         return model
     try:
-        found = named_model(model.name, base_url, host)
+        asked = named_model(model.name, base_url, host)
     except ValidationError as error:
         raise SettingsError(f"{str(error.errors()[0]['msg']).removeprefix('Value error, ')}.") from error
     digest, options = model.digest, model.options or {"num_predict": 1000}
-    if found.backend == "openai":
-        digest, options = None, {each: value for each, value in options.items() if each != "num_ctx"}
+    if asked.backend == "openai":
+        digest, options = None, {option: value for option, value in options.items() if option != "num_ctx"}
     elif host is not None and find_model(model.name):
         digest = None  # Ollama's of the same model is another one than its file's
-    return found.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
+    return asked.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
 
 
 def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Model | None:
@@ -131,19 +108,23 @@ def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Mode
     Raises:
         SettingsError: Several models begin so.
     """
-    models = {each.name: each for each in (*default_params().models.values(), *params.models.values())}
+    models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
     models |= params.models
+    if name in models:
+        return models[name]
     wanted = full_name(name)
-    if exact := models.get(name) or next((each for each in models.values() if full_name(each.name) == wanted), None):
-        return exact
-    is_short = may_be_short and name
-    begun = {each.name: each for key, each in models.items() if is_short and key.casefold().startswith(name.casefold())}
+    for model in models.values():
+        if full_name(model.name) == wanted:
+            return model
+    begun = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
+    if not name or not may_be_short or not begun:
+        return None
     if len(begun) > 1:
         raise SettingsError(
             f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of it; or name the "
             "server that has a model of this name, with --host or --base-url."
         )
-    return next(iter(begun.values()), None)
+    return next(iter(begun.values()))
 
 
 def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:
@@ -158,10 +139,6 @@ def params_for_try(params: Params, model: Model, letters: str, trials: int) -> P
         )
     if not 1 <= trials <= 1000:
         raise SettingsError(f"trials {trials}: give a number from 1 to 1000.")
+    key = re.sub(r"[^\w.-]", "-", model.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": trials})
-    return params.model_copy(update={"competition": competition, "models": {model_key(model): model}})
-
-
-def model_key(model: Model) -> str:
-    """Return a model's name in a form that can be part of a path."""
-    return "".join(each if each.isalnum() or each in "-_." else "-" for each in model.name).lstrip(".") or "model"
+    return params.model_copy(update={"competition": competition, "models": {key: model}})

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcgeval.cli.options import Html, Json, group, print_json, print_table, within
-from pcgeval.core.console import duration, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 
 if TYPE_CHECKING:
-    from pcgeval.core.layout import Trial
-    from pcgeval.core.params import Params
     from pcgeval.report.status import RunStatus
 
 app = group()
@@ -36,72 +34,37 @@ def status(
 
     while True:
         params = load_params()
-        found = run_status(params)
-        goes_on = watch and not found.done
+        run = run_status(params)
+        goes_on = watch and not run.done
         if page:
-            write_status_page(params, found, page, every if goes_on else None)
+            write_status_page(params, run, page, every if goes_on else None)
         if json:
-            print_json(found.to_json())
+            print_json(run.to_json())
         else:
             if watch and sys.stdout.isatty():
                 sys.stdout.write("\x1b[H\x1b[2J")  # from the top of an empty screen
-            _print_status(found)
+            _print_status(run)
         sys.stdout.flush()
         if not goes_on:
             return
         time.sleep(every)
 
 
-def _print_status(found: "RunStatus") -> None:
-    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
+def _print_status(run: "RunStatus") -> None:
     rows = []
-    for team in found.teams:
+    for team in run.teams:
         left = "-" if not team.seconds_left else duration(team.seconds_left)
-        rows.append(
-            (
-                team.model,
-                team.team,
-                f"{team.done}/{team.trials}",
-                str(team.failed),
-                str(team.repeated or "-"),
-                str(team.flagged),
-                f"{team.tokens:,}",
-                "?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}",
-                "?" if team.seconds_left is None else left,
-                team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else ""),
-            )
-        )
+        row = [team.model, team.team, f"{team.done}/{team.trials}", str(team.failed), str(team.repeated or "-")]
+        row += [str(team.flagged), f"{team.tokens:,}"]
+        row.append("?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}")
+        row.append("?" if team.seconds_left is None else left)
+        row.append(team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else ""))
+        rows.append(row)
+    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
     print_table(columns, rows)
-    sys.stdout.write(f"{found.summary}\n")
-    for note in found.notes:
+    sys.stdout.write(f"{run.summary}\n")
+    for note in run.notes:
         print_stderr(note)
-
-
-def _check_known(params: "Params", team: str, model: str, letter: str, trial: int) -> None:
-    """Refuse a name that params.yaml does not have, and say which it has."""
-    competition = params.competition
-    for what, value, known in (
-        ("team", team, params.teams),
-        ("model", model, params.models),
-        ("letter", letter, competition.characters),
-        ("trial", str(trial), map(str, range(1, competition.trials + 1))),
-    ):
-        names = list(known)
-        if value not in names:
-            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(names)}.")
-
-
-def _warn_of_stale_trial(params: "Params", team: str, model: str, trial: "Trial") -> None:
-    """Warn that the prompt shown beside a reply is not the one that the reply was made with."""
-    from pcgeval.core.layout import SUBMISSIONS, stage_dir
-    from pcgeval.generation.tasks import stale_records
-    from pcgeval.submissions.load import load_submission
-
-    if trial in stale_records(params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team)):
-        print_stderr(
-            f"warning: {trial.letter}{trial.number} with {model}: made from another submission, model, seed or limits "
-            "than are there now; a prompt that is shown is that of now"
-        )
 
 
 @app.command()
@@ -122,19 +85,33 @@ def explain(
     import shutil
 
     from pcgeval.cli.explain_output import explain_text
-    from pcgeval.core.console import EXIT_CHECK_FAILED
-    from pcgeval.core.layout import Trial
+    from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
     from pcgeval.core.params import load_params
+    from pcgeval.generation.tasks import stale_records
     from pcgeval.report.explanation import explain as explain_trial
+    from pcgeval.submissions.load import load_submission
 
     params = load_params()
-    _check_known(params, team, model, letter, trial)
-    found = explain_trial(params, team, model, Trial(letter, trial))
-    _warn_of_stale_trial(params, team, model, found.trial.trial)
+    numbers = [str(number) for number in range(1, params.competition.trials + 1)]
+    for what, value, known in (
+        ("team", team, params.teams),
+        ("model", model, [*params.models]),
+        ("letter", letter, [*params.competition.characters]),
+        ("trial", str(trial), numbers),
+    ):
+        if value not in known:
+            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(known)}.")
+    explained = explain_trial(params, team, model, Trial(letter, trial))
+    submission = load_submission(SUBMISSIONS / team)
+    if Trial(letter, trial) in stale_records(params, model, submission, stage_dir("raw", model, team)):
+        print_stderr(
+            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits than are "
+            "there now; a prompt that is shown is that of now"
+        )
     if json:
-        print_json(found.to_json())
+        print_json(explained.to_json())
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-        sys.stdout.write(explain_text(found, width, long=long) + "\n")
-    if found.differences:
+        sys.stdout.write(explain_text(explained, width, long=long) + "\n")
+    if explained.differences:
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -20,13 +20,13 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
     from pcgeval.submissions.validate import limits_of
     from pcgeval.submissions.validate import validate as check
 
-    found = check(path, limits_of())
+    checked = check(path, limits_of())
     if json:
-        print_json(found.to_json())
+        print_json(checked.to_json())
     else:
-        sys.stdout.writelines(f"{line}\n" for line in printable_findings(found.findings))
-    print_stderr(f"{path}: {found.summary}; {'can be handed in' if found.passed else 'fix the errors above'}")
-    if not found.passed:
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(checked.findings))
+    print_stderr(f"{path}: {checked.summary}; {'can be handed in' if checked.passed else 'fix the errors above'}")
+    if not checked.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -59,19 +59,14 @@ def try_command(
     """
     print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
-    from pcgeval.cli.try_output import TryDisplay
-    from pcgeval.cli.try_run import run_try
-    from pcgeval.core.console import StatusLine
+    from pcgeval.cli.try_submission import run_try
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
     competition = settings.load_params_or_default()
-    wanted = settings.params_for_try(
-        competition, settings.find_model_to_ask(competition, model, host, base_url), letters, trials
-    )
-    with StatusLine(every=10) as status:
-        display = TryDisplay(status, len(letters) * trials, json=json)
-        run_try(program, competition, wanted, model, out, display, trust_programs=trust_programs)
+    asked = settings.find_model_to_ask(competition, model, host, base_url)
+    params = settings.params_for_try(competition, asked, letters, trials)
+    run_try(program, model, competition, params, out, trust_programs=trust_programs, json=json)
 
 
 @app.command()

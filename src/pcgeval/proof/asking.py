@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trials
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.tasks import GenerationTask, TrialJob
@@ -20,8 +20,6 @@ from pcgeval.llm.local_models import find_model
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.proof.differences import shown
 from pcgeval.submissions.load import Prompt, Submission, load_submissions
-
-_Call = tuple[str, str, Trial, int]  # model, team, trial, and the call's place in the trial, from 1
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,17 @@ class AskedCall:
     same: bool | None
     detail: str
 
+    def __str__(self) -> str:
+        """Return the call and its outcome in a line."""
+        outcome = {True: "the same answer", False: "another answer", None: "no answer"}[self.same]
+        place = f"{self.team} with {self.model}, {self.letter}{self.trial}, call {self.turn}"
+        return f"{place}: {outcome}{f': {self.detail}' if self.detail else ''}"
+
 
 def ask_again(
-    root: Path,
-    params: Params,
-    number: int,
-    *,
-    seed: int = 0,
-    report: Callable[[str], None] = lambda _: None,
+    root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
 ) -> list[AskedCall]:
-    """Ask a sample of the calls in data/raw again.
+    """Ask a sample of the calls in data/raw again, the same one for everybody.
 
     The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
     another processor or GPU may give another one, as may a server that answers several at once.
@@ -62,7 +61,6 @@ def ask_again(
         params: Its params.yaml. Recorded models that pcgeval can run itself are asked in this process, others where
             params.yaml says, or of the Ollama server of this machine.
         number: How many calls; all, if there are fewer.
-        seed: Chooses the calls, the same ones for everybody.
         report: Is told each model before it is asked, and what a person should know meanwhile.
 
     Raises:
@@ -70,54 +68,47 @@ def ask_again(
         SubmissionError: A submission cannot be read.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    records = dict(_records(root, params))
+    records: dict[tuple[str, str, Trial], TrialRecord] = {}
+    for model, team, trial in product(params.models, params.teams, trials(params)):
+        path = record_path(root / stage_dir("raw", model, team), team, trial)
+        if path.exists():
+            records[model, team, trial] = read_record(path)
     calls = [(*key, turn + 1) for key, record in records.items() for turn in range(len(record.exchanges))]
-    chosen = set(random.Random(seed).sample(calls, min(number, len(calls))))  # noqa: S311 - no secret
+    chosen = set(random.Random(0).sample(calls, min(number, len(calls))))  # noqa: S311 - no secret
     asked = []
-    for model in params.models:
+    for model, settings in params.models.items():
         of_model = [call for call in calls if call in chosen and call[0] == model]
         if not of_model:
             continue
         report(f"asking {model} again: {len(of_model)} of its calls")
-        settings = _asked_model(params.models[model])
+        if settings.backend == "recorded":
+            backend_name = "llamacpp" if find_model(settings.name) else "ollama"
+            settings = settings.model_copy(update={"backend": backend_name})  # noqa: PLW2901
+        fault = digest = ""
         try:
-            backend, fault = open_backend(settings, report=report), ""
+            backend = open_backend(settings, report=report)
             digest = pinned_digest(settings, backend)
         except LlmError as error:
             fault = printable_line(str(error))
-        for call in of_model:
-            record, submission = records[call[:3]], submissions[call[1]]
-            task = GenerationTask(submission, settings, record.digest, params.limits, params.competition.seed)
+        for _, team, trial, turn in of_model:
+            record = records[model, team, trial]
+            task = GenerationTask(submissions[team], settings, record.digest, params.limits, params.competition.seed)
             if fault:
                 same, detail = None, fault
             elif digest != record.digest:
                 same, detail = None, f"the server has another model of this name, with digest {digest}"
             else:
-                same, detail = _ask(task, call, record, backend, params.limits.call_seconds)
-            asked.append(AskedCall(model, call[1], call[2].letter, call[2].number, call[3], same, detail))
+                requests = list(_requests(task.job(trial), submissions[team], record))
+                same, detail = _ask(requests[turn - 1], turn, record, backend, params.limits.call_seconds)
+            asked.append(AskedCall(model, team, trial.letter, trial.number, turn, same, detail))
     return asked
 
 
-def _records(root: Path, params: Params) -> Iterator[tuple[tuple[str, str, Trial], TrialRecord]]:
-    for model, team, trial in product(params.models, params.teams, trials(params)):
-        path = record_path(root / stage_dir("raw", model, team), team, trial)
-        if path.exists():
-            yield (model, team, trial), read_record(path)
-
-
-def _asked_model(model: Model) -> Model:
-    """Return a model as it is asked: a recorded one in this process if that can be, else of Ollama."""
-    if model.backend != "recorded":
-        return model
-    return model.model_copy(update={"backend": "llamacpp" if find_model(model.name) else "ollama"})
-
-
 def _ask(
-    task: GenerationTask, call: _Call, record: TrialRecord, backend: Backend, seconds: float
+    request: ChatRequest, turn: int, record: TrialRecord, backend: Backend, seconds: float
 ) -> tuple[bool | None, str]:
     """Ask a call again and return whether the answer is the same, and how it differs."""
-    exchange = record.exchanges[call[3] - 1]
-    request = list(_requests(task.job(call[2]), task.submission, record))[call[3] - 1]
+    exchange = record.exchanges[turn - 1]
     if request.key != exchange.key:
         return None, "its record is of another submission, model, seed or options than are there now"
     try:
@@ -135,13 +126,13 @@ def _ask(
 def _requests(job: TrialJob, submission: Submission, record: TrialRecord) -> Iterator[ChatRequest]:
     """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
     conversation: tuple[Message, ...] = ()
-    asked: Counter[str] = Counter()
+    repetitions: Counter[str] = Counter()
     for exchange in record.exchanges:
         if isinstance(submission.work, Prompt):
             sent: tuple[Message, ...] = (Message("user", submission.work.for_letter(job.trial.letter)),)
         else:
             sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
         first = job.request(*sent).key
-        yield job.request(*sent, repetition=asked[first])
-        asked[first] += 1
+        yield job.request(*sent, repetition=repetitions[first])
+        repetitions[first] += 1
         conversation = (*sent, Message("assistant", exchange.reply.text))

@@ -5,12 +5,12 @@ No model is asked: the replies are those that are recorded. Nothing in the compe
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pcgeval import pipeline
 from pcgeval.core.errors import PcgevalError
@@ -32,25 +32,20 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.locks import lock_holder
-from pcgeval.core.params import PARAMS_FILE, Execution, Model, load_params
+from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.differences import Difference, compare_files
-from pcgeval.proof.release import Findings, check_release, check_repository
+from pcgeval.proof.release import Finding, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
 from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
-from pcgeval.submissions.load import load_submission, submission_sha256
+from pcgeval.submissions.load import load_submissions, submission_sha256
 
 INPUTS = (
-    PARAMS_FILE,
-    "stages",
-    "src/pcgeval",
-    "data/submissions",
-    "data/recordings",
-    "data/rubrics",
-    "results/seal.json",
+    *(PARAMS_FILE, "stages", "src/pcgeval", "results/seal.json"),
+    *("data/submissions", "data/recordings", "data/rubrics"),
 )
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 
@@ -77,9 +72,9 @@ class TeamLine:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Audit:
-    """Everything that an audit found.
+    """The findings of an audit.
 
     Attributes:
         competition: Its name, edition and round.
@@ -95,17 +90,29 @@ class Audit:
 
     competition: str
     result: str | None
-    teams: tuple[TeamLine, ...]
-    winners: tuple[str, ...] | None
-    differences: tuple[Difference, ...]
-    faults: tuple[str, ...]
-    not_run: tuple[str, ...]
-    unpublished: tuple[str, ...]
-    notes: tuple[str, ...]
+    teams: list[TeamLine] = field(default_factory=list)
+    winners: tuple[str, ...] | None = None
+    differences: list[Difference] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
+    unpublished: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Take findings of all kinds."""
+        for kind, sentence in findings:
+            getattr(self, kind).append(sentence)
 
     def passed(self, *, strict: bool = False) -> bool:
         """Tell whether nothing differs; `strict` also asks that everything was run again and committed."""
         return not (self.differences or self.faults or (strict and (self.not_run or self.unpublished)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as values for JSON; exact figures are texts."""
+        values = asdict(self)
+        for team in values["teams"]:
+            team |= {name: None if team[name] is None else str(team[name]) for name in ("total", "again")}
+        return values
 
 
 def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -> Audit:
@@ -113,140 +120,161 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
-        trust: Stages whose output is copied instead of made again.
+        trust: Stages with an output that is copied instead of made again.
         is_bundle: It is an unpacked bundle, which has neither a repository nor pictures and pages.
 
     Raises:
         AuditError: Nothing was evaluated here yet, or there is no such stage.
         PcgevalError: params.yaml or the ranking cannot be read.
     """
-    findings = Findings()
-    rerun = _Rerun(root, trust, findings, NOT_BUNDLED if is_bundle else ())
-    rerun.run()
-    check_release(root, findings)
+    root = root.resolve()
+    if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
+        raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
+    # nothing elsewhere is asked to compute
+    params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
+    for lock in (RUN_LOCK, *map(generation_lock, params.models)):
+        if holder := lock_holder(root / lock):
+            raise AuditError(f"process {holder[0]} evaluates this competition. Audit it when it has ended.")
+    if not (root / RANKING_JSON).is_file():
+        raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
+    published = RankingFile.read(root / RANKING_JSON)
+    competition = params.competition
+    result = Audit(
+        f"{competition.name} {competition.edition}, {competition.round}",
+        published.result.sha256 if published.result else None,
+    )
+    with TemporaryDirectory(prefix="pcgeval-audit-") as folder, unsynced():
+        rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result)
+        again = rerun.run()
+    result.winners = again.winners if again else None
+    folders = {team: root / SUBMISSIONS / team for team in params.teams}
+    submissions = {team: submission_sha256(folder) for team, folder in folders.items() if folder.is_dir()}
+    result.teams = _team_lines(submissions, published, again)
+    result.faults += seal_differences(params, root)
+    result.add(check_release(root))
     if not is_bundle:
-        check_repository(root, rerun.left_over, findings)
-    return rerun.result()
+        result.add(check_repository(root, rerun.left_over))
+    return result
+
+
+def _team_lines(submissions: Mapping[str, str], published: RankingFile, again: RankingFile | None) -> list[TeamLine]:
+    totals = {team.team: team.total for team in again.teams} if again else {}
+    return [
+        TeamLine(
+            team=team.team,
+            status="winner" if team.winner else team.status,
+            rank=team.rank,
+            submission=submissions.get(team.team, "missing"),
+            trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
+            failed=sum(model.failed_trials for model in team.models.values()),
+            total=team.total,
+            again=totals.get(team.team),
+            models=tuple(team.models),
+        )
+        for team in published.teams
+    ]
 
 
 @dataclass
 class _Rerun:
     """The stages of a competition, run again in a temporary folder."""
 
+    params: Params
     root: Path
+    work: Path  # the temporary folder
     trust: Collection[str]
-    findings: Findings
-    without: Collection[str]  # outputs that are not published
-    differences: list[Difference] = field(default_factory=list)
+    left_out: Collection[str]  # outputs that are not published
+    result: Audit
     left_over: list[Path] = field(default_factory=list)  # files of teams and models that take no part
-    not_run: list[str] = field(default_factory=list)
-    again: RankingFile | None = None
 
-    def __post_init__(self) -> None:
-        self.root = self.root.resolve()
-        if unknown := [stage for stage in self.trust if stage not in pipeline.OUTPUTS]:
-            raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
-        params = load_params(self.root / PARAMS_FILE)
-        self.params = params.model_copy(update={"execution": Execution()})  # nothing elsewhere is asked to compute
-        for lock in (RUN_LOCK, *map(generation_lock, params.models)):
-            if holder := lock_holder(self.root / lock):
-                raise AuditError(f"process {holder[0]} evaluates this competition. Audit it when it has ended.")
-        if not (self.root / RANKING_JSON).is_file():
-            raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
-        self.published = RankingFile.read(self.root / RANKING_JSON)
+    def run(self) -> RankingFile | None:
+        """Run every stage again, compare its output with what is published, and return the ranking."""
+        self._copy_inputs()
+        for stage in pipeline.OUTPUTS:
+            if set(pipeline.OUTPUTS[stage]) <= set(self.left_out):
+                continue
+            if stage in self.trust:
+                self._trust_stage(stage, "trusted")
+            elif stage == "generate":
+                self._generate()
+            else:
+                self._run_stage(stage)
+            self._compare(stage)
+        ranking = self.work / RANKING_JSON
+        return RankingFile.read(ranking) if ranking.is_file() else None
 
-    def run(self) -> None:
-        """Run every stage again and compare its output with what is published."""
-        with TemporaryDirectory(prefix="pcgeval-audit-") as folder, unsynced():
-            work = Path(folder).resolve()
-            self._copy_inputs(work)
-            self._generate(work)
-            self._compare("generate", work)
-            for stage in (stage.__name__ for stage in pipeline.STAGES):
-                if not set(pipeline.OUTPUTS[stage]) <= set(self.without):
-                    self._run_stage(stage, work)
-                    self._compare(stage, work)
-            if (work / RANKING_JSON).is_file():
-                self.again = RankingFile.read(work / RANKING_JSON)
-        self.findings.faults += seal_differences(self.params, self.root)
-
-    def _copy_inputs(self, work: Path) -> None:
+    def _copy_inputs(self) -> None:
         for name in INPUTS:
-            self._copy(name, work)
+            self._copy(name)
         if (self.root / CALLS).is_dir():
-            (work / CALLS).parent.mkdir(parents=True)
-            (work / CALLS).symlink_to(self.root / CALLS)
-        model = self.params.similarity.model
-        classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(Path(model))
-        if classifier.is_dir() and not Path(model).is_absolute() and ".." not in Path(model).parts:
-            (work / model).parent.mkdir(parents=True, exist_ok=True)
-            (work / model).symlink_to(classifier.resolve())
+            (self.work / CALLS).parent.mkdir(parents=True)
+            (self.work / CALLS).symlink_to(self.root / CALLS)
+        model = Path(self.params.similarity.model)
+        classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
+        if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
+            (self.work / model).parent.mkdir(parents=True, exist_ok=True)
+            (self.work / model).symlink_to(classifier.resolve())
 
-    def _copy(self, name: str, work: Path) -> None:
-        source, target = self.root / name, work / name
+    def _copy(self, name: str) -> None:
+        source, target = self.root / name, self.work / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED), dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy2(source, target)
 
-    def _trust_stage(self, stage: str, reason: str, work: Path) -> None:
-        self.not_run.append(f"{stage}: {reason}; its published output was taken as it is.")
+    def _trust_stage(self, stage: str, reason: str) -> None:
+        self.result.not_run.append(f"{stage}: {reason}; its published output was taken as it is.")
         for output in pipeline.OUTPUTS[stage]:
-            self._copy(output, work)
+            self._copy(output)
 
-    def _generate(self, work: Path) -> None:
+    def _generate(self) -> None:
         """Do the trials again on the known replies; where a program cannot be run, its trials are taken as they are."""
-        if "generate" in self.trust:
-            self._trust_stage("generate", "trusted", work)
-            return
-        logged = {model: logged_calls(settings, self.root) for model, settings in self.params.models.items()}
-        for team, model in product(self.params.teams, self.params.models):
-            try:
-                for kind, sentence in repeat_trials(self.params, model, team, self.root, work, logged[model]):
-                    (self.findings.faults if kind == "fault" else self.findings.notes).append(sentence)
-            except (PcgevalError, OSError) as error:
-                reason = str(error).partition(". ")[0]
-                self.not_run.append(f"generate: the trials of {team} with {model} were taken as they are: {reason}.")
-                shutil.rmtree(work / stage_dir("raw", model, team), ignore_errors=True)
-                self._copy(str(stage_dir("raw", model, team)), work)
-            raw, summaries = work / stage_dir("raw", model, team), work / summaries_file(model, team)
-            try:
-                summarise_trials(summaries, raw, load_submission(work / SUBMISSIONS / team), trials(self.params))
-            except PcgevalError as error:
-                self.findings.faults.append(str(error).replace(f"{work}{os.sep}", ""))
+        submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
+        for model, settings in self.params.models.items():
+            logged = logged_calls(settings, self.root)
+            for team, submission in submissions.items():
+                raw = stage_dir("raw", model, team)
+                try:
+                    self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
+                except (PcgevalError, OSError) as error:
+                    reason = str(error).partition(". ")[0]
+                    text = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
+                    self.result.not_run.append(text)
+                    shutil.rmtree(self.work / raw, ignore_errors=True)
+                    self._copy(str(raw))
+                try:
+                    summaries = self.work / summaries_file(model, team)
+                    summarise_trials(summaries, self.work / raw, submission, trials(self.params))
+                except PcgevalError as error:
+                    self.result.faults.append(str(error).replace(f"{self.work}/", ""))
 
-    def _run_stage(self, stage: str, work: Path) -> None:
-        if stage in self.trust:
-            self._trust_stage(stage, "trusted", work)
-            return
+    def _run_stage(self, stage: str) -> None:
         try:
             if stage == "classify":
-                check_source(self.params.similarity.model, self.params.similarity.revision, work)
+                check_source(self.params.similarity.model, self.params.similarity.revision, self.work)
             if stage == "grade":
                 if not (self.root / CALLS).is_dir():  # then the judge's replies are known from its grades alone
-                    self._copy("data/judgements", work)
-                pipeline.grade(self.params, work, open_backend=_refuse)
+                    self._copy("data/judgements")
+                pipeline.grade(self.params, self.work, open_backend=_refuse)
             else:
-                getattr(pipeline, stage)(self.params, work)
+                getattr(pipeline, stage)(self.params, self.work)
         except (PcgevalError, OSError) as error:
-            text = str(error).replace(f"{work}{os.sep}", "")
-            self.findings.faults.append(f"{stage}: cannot be run again: {text}")
-            self._trust_stage(stage, "could not be run again", work)
+            reason = str(error).replace(f"{self.work}/", "")
+            self.result.faults.append(f"{stage}: cannot be run again: {reason}")
+            self._trust_stage(stage, "could not be run again")
 
-    def _compare(self, stage: str, work: Path) -> None:
+    def _compare(self, stage: str) -> None:
         """Compare what a stage published with what it made now."""
         for output in pipeline.OUTPUTS[stage]:
-            if output in self.without:
+            if output in self.left_out:
                 continue
-            names = {*_files(self.root, output), *_files(work, output)}
+            names = {*_files(self.root, output), *_files(self.work, output)}
             for name in sorted(names, key=os.fsencode):
                 if self._is_left_over(Path(name)):
                     self.left_over.append(Path(name))
-                    continue
-                difference = compare_files(self.root / name, work / name, name)
-                if difference:
-                    self.differences.append(difference)
+                elif difference := compare_files(self.root / name, self.work / name, name):
+                    self.result.differences.append(difference)
 
     def _is_left_over(self, path: Path) -> bool:
         """Tell whether a file is of a team or model that takes no part any more."""
@@ -256,42 +284,6 @@ class _Rerun:
         owners: dict[str, tuple[Collection[str], ...]] = dict.fromkeys(by_model, (models, teams))
         owners |= {"evidence": (teams, models), "judgements": (teams,), "grades": (teams,), "official": (models,)}
         return any(name not in known for name, known in zip(names, owners.get(place, ()), strict=False))
-
-    def result(self) -> Audit:
-        """Return what was found."""
-        competition, ranking = self.params.competition, self.published
-        totals = {team.team: team.total for team in self.again.teams} if self.again else {}
-        lines = tuple(
-            TeamLine(
-                team=team.team,
-                status="winner" if team.winner else team.status,
-                rank=team.rank,
-                submission=self._submission(team.team),
-                trials=len(team.models) * len(ranking.rules.letters) * ranking.rules.trials,
-                failed=sum(model.failed_trials for model in team.models.values()),
-                total=team.total,
-                again=totals.get(team.team),
-                models=tuple(team.models),
-            )
-            for team in ranking.teams
-        )
-        return Audit(
-            competition=f"{competition.name} {competition.edition}, {competition.round}",
-            result=ranking.result.sha256 if ranking.result else None,
-            teams=lines,
-            winners=self.again.winners if self.again else None,
-            differences=tuple(self.differences),
-            faults=tuple(self.findings.faults),
-            not_run=tuple(self.not_run),
-            unpublished=tuple(self.findings.unpublished),
-            notes=tuple(self.findings.notes),
-        )
-
-    def _submission(self, team: str) -> str:
-        try:
-            return submission_sha256(self.root / SUBMISSIONS / team)
-        except (PcgevalError, OSError):
-            return "missing"
 
 
 def _files(root: Path, output: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
 from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAGE_DIRS, SUBMISSIONS, stage_dir
-from pcgeval.core.params import PARAMS_FILE, Params, load_untrusted_params
+from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
 from pcgeval.proof.audit import Audit, audit
@@ -45,57 +45,57 @@ def make_bundle(root: Path) -> bytes:
 
     Raises:
         BundleError: The ranking is not that of the files that are there.
-        ParamsError: params.yaml is faulty.
-        FileError: A file cannot be read.
+        PcgevalError: A file is missing or faulty.
     """
     params = load_untrusted_params(root / PARAMS_FILE)
-    if not (root / RANKING_JSON).is_file():
-        raise BundleError(f"{RANKING_JSON}: is missing. Run `make final-eval` first.")
     for doubt in result_doubts(params, RankingFile.read(root / RANKING_JSON), root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
-    names = _bundled_files(root, params)
-    for name in names:
+    places = [Path(name) for name in _PLACES]
+    places += [part / team for part in (SUBMISSIONS, EVIDENCE, JUDGEMENTS, GRADES) for team in params.teams]
+    stages = [stage for stage in STAGE_DIRS if stage != "images"]
+    places += [stage_dir(*parts) for parts in product(stages, params.models, params.teams)]
+    contents: dict[str, bytes] = {}
+    for name in sorted({name for place in places for name in files_at(root, place)}, key=os.fsencode):
         if fault := name_fault(name):
             raise BundleError(f"{printable_name(name)}: {fault}.")
-    hashes: dict[str, str] = {}
+        is_ours = not name.startswith(f"{SUBMISSIONS}/")  # DVC may link its cache
+        contents[name] = read_bounded(root / name, MAX_BYTES, follow_link=is_ours)
+    hashes = {name: sha256_bytes(content) for name, content in contents.items()}
+    contents[MANIFEST] = f"{to_json({'files': hashes})}\n".encode()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        for name in names:
-            is_ours = not name.startswith(f"{SUBMISSIONS}/")  # DVC may link its cache
-            content = read_bounded(root / name, MAX_BYTES, follow_link=is_ours)
-            hashes[name] = sha256_bytes(content)
-            _add(archive, name, content)
-        _add(archive, MANIFEST, f"{to_json({'files': hashes})}\n".encode())
+        for name, content in contents.items():
+            entry = zipfile.ZipInfo(name)  # of 1 January 1980
+            entry.external_attr = 0o100644 << 16
+            archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 
-def unpack_bundle(path: Path, folder: Path) -> dict[str, str]:
-    """Unpack a bundle that may be anybody's into a new folder, and return the SHA-256 of each file by name.
+def unpack_bundle(path: Path, folder: Path) -> int:
+    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files.
 
     Raises:
         BundleError: It is no bundle, is damaged or too large, or its files are not those of its manifest.
     """
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
-        listed = _Manifest.read(folder / MANIFEST).files
-        names = (file.relative_to(folder).as_posix() for file in files_below(folder))
-        hashes = {name: sha256_file(folder / name) for name in names if name != MANIFEST}
+        promised = _Manifest.read(folder / MANIFEST).files
     except PcgevalError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
         raise BundleError(f"{path}: {reason} Take the bundle from its source again.") from error
-    for name in sorted(hashes.keys() | listed.keys()):
-        if hashes.get(name) != listed.get(name):
-            fault = "is missing" if name not in hashes else "was changed" if name in listed else "was added"
+    hashes = {file.relative_to(folder).as_posix(): sha256_file(file) for file in files_below(folder)}
+    del hashes[MANIFEST]
+    for name in sorted(hashes.keys() | promised.keys()):
+        if hashes.get(name) != promised.get(name):
+            fault = "is missing" if name not in hashes else "was changed" if name in promised else "was added"
             raise BundleError(f"{path}: {printable_name(name)}: {fault}, by {MANIFEST}. Take it from its source again.")
-    return hashes
+    return len(hashes)
 
 
 def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     """Unpack a bundle, run its evaluation again with this release, and compare every file of it.
 
-    Args:
-        path: The bundle.
-        trust: Stages whose output is copied instead of made again.
+    The outputs of the stages in `trust` are copied instead of made again.
 
     Raises:
         BundleError: It is no bundle, or was changed after it was made.
@@ -103,23 +103,9 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     """
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:
         root = Path(folder, "bundle")
-        files = len(unpack_bundle(path, root))
+        files = unpack_bundle(path, root)
         params = load_untrusted_params(root / PARAMS_FILE)
         trials = len(params.models) * len(params.teams) * params.competition.trials * len(params.competition.characters)
         if trials > files:  # each has a record
             raise BundleError(f"{path}: {PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
         return audit(root, trust=trust, is_bundle=True)
-
-
-def _bundled_files(root: Path, params: Params) -> list[str]:
-    pairs = list(product(params.models, params.teams))
-    places = [Path(name) for name in _PLACES]
-    places += [part / team for part in (SUBMISSIONS, EVIDENCE, JUDGEMENTS, GRADES) for team in params.teams]
-    places += [stage_dir(stage, *pair) for stage in STAGE_DIRS if stage != "images" for pair in pairs]
-    return sorted({name for place in places for name in files_at(root, place)}, key=os.fsencode)
-
-
-def _add(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
-    entry = zipfile.ZipInfo(name)  # of 1 January 1980
-    entry.external_attr = 0o100644 << 16
-    archive.writestr(entry, content, zipfile.ZIP_DEFLATED)

@@ -4,10 +4,9 @@ import io
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
@@ -28,8 +27,7 @@ class CompareError(PcgevalError):
     """A state cannot be read: it is not there, holds no results, or is damaged."""
 
 
-@dataclass(frozen=True)
-class Label:
+class Label(NamedTuple):
     """The name of a value: its kind, such as `params` or `letter`, and its setting or letter, team and model."""
 
     kind: str
@@ -38,17 +36,11 @@ class Label:
     model: str = ""
 
 
-@dataclass(frozen=True)
-class ComparedValue:
-    """A value in both states, None in a state that has none; exact numbers are texts, files are their SHA-256."""
-
-    label: Label
-    before: Any
-    after: Any
-
-
-def compare_states(before: str, after: str | None, root: Path) -> list[ComparedValue]:
+def compare_states(before: str, after: str | None, root: Path) -> list[tuple[Label, Any, Any]]:
     """Return all inputs and letters that differ between two states, and both rankings; nothing in `root` is changed.
+
+    Each comes with its value before and after, None in a state that has none; exact numbers are texts, files are their
+    SHA-256.
 
     Args:
         before: A revision of git, the folder of an evaluated competition, or a bundle.
@@ -59,8 +51,8 @@ def compare_states(before: str, after: str | None, root: Path) -> list[ComparedV
         CompareError: There is no such state, it has no results, or they cannot be read.
     """
     one, other = _read_state(before, root), _read_state(after, root)
-    pairs = [ComparedValue(label, one.get(label), other.get(label)) for label in {**other, **one}]
-    return [pair for pair in pairs if pair.before != pair.after or pair.label.kind in _SHOWN_UNCHANGED]
+    values = [(label, one.get(label), other.get(label)) for label in {**other, **one}]
+    return [value for value in values if value[1] != value[2] or value[0].kind in _SHOWN_UNCHANGED]
 
 
 def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
@@ -113,17 +105,13 @@ def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
         yield Label("model", name), value
     for name, value in _dotted(settings):
         yield Label("params", name), value
-    yield from _scores(folder, params.models, ranking)
-
-
-def _scores(folder: Path, models: Iterable[str], ranking: RankingFile) -> Iterator[tuple[Label, Any]]:
     for line in ranking.teams:
         yield Label("rank", team=line.team), line.rank
         yield Label("status", team=line.team), line.status
         yield Label("normalised", team=line.team), None if line.normalised is None else plain(line.normalised)
         for model, result in line.models.items():
             yield Label("score", team=line.team, model=model), plain(result.score)
-    for model in models:
+    for model in params.models:
         for row in read_csv(LetterRow, folder / OFFICIAL_RESULTS / model / CHARACTER_SCORES):
             yield Label("letter", row.letter, row.team, model), plain(row.score)
 

@@ -34,6 +34,11 @@ class Difference:
     published: str
     again: str
 
+    def __str__(self) -> str:
+        """Return the difference in a line."""
+        place = f": {self.place}" if self.place else ""
+        return f"{self.path}{place}: published {self.published}, again {self.again}"
+
 
 def compare_files(published: Path, again: Path, path: str) -> Difference | None:
     """Return the first difference of two files; None if they have the same bytes.
@@ -43,33 +48,29 @@ def compare_files(published: Path, again: Path, path: str) -> Difference | None:
         again: The file that was made again; one of the two may be missing.
         path: The name for the difference.
     """
-    contents = [file.read_bytes() if file.is_file() else None for file in (published, again)]
-    if contents[0] == contents[1]:
+    one, other = (file.read_bytes() if file.is_file() else None for file in (published, again))
+    if one == other:
         return None
-    if contents[0] is None or contents[1] is None:
-        there = [ABSENT if content is None else f"a file of {len(content)} bytes" for content in contents]
-        return Difference(path, "", *there)
-    place, one, other = _first_difference(path, contents[0], contents[1])
-    return Difference(path, place, *shown(one, other))
-
-
-def _first_difference(path: str, one: bytes, other: bytes) -> tuple[str, Any, Any]:
+    if one is None or other is None:
+        sizes = [ABSENT if content is None else f"a file of {len(content)} bytes" for content in (one, other)]
+        return Difference(path, "", *sizes)
     try:
-        if path.endswith((".json", ".csv")):
-            read = json.loads if path.endswith(".json") else _rows
-            for difference in _values("", read(one), read(other)):
-                return difference
-        lines = zip_longest(one.decode().splitlines(), other.decode().splitlines())
-        for number, (line, line_again) in enumerate(lines, start=1):
-            if line != line_again:
-                return f"line {number}", line, line_again
-    except (ValueError, RecursionError):  # no JSON, or no text
-        pass
-    return "", f"{len(one)} bytes", f"{len(other)} other bytes"
+        differences = _differences(path, one.decode(), other.decode())
+        place, value, value_again = next(differences)
+    except (ValueError, RecursionError, StopIteration):  # no JSON, no text, or the same values in another form
+        place, value, value_again = "", f"{len(one)} bytes", f"{len(other)} other bytes"
+    return Difference(path, place, *shown(value, value_again))
 
 
-def _rows(content: bytes) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+def _differences(path: str, one: str, other: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places in which two texts differ: values where the file has such, then lines."""
+    if path.endswith(".json"):
+        yield from _values("", json.loads(one), json.loads(other))
+    elif path.endswith(".csv"):
+        yield from _values("", *(list(csv.DictReader(io.StringIO(text, newline=""))) for text in (one, other)))
+    for number, (line, line_again) in enumerate(zip_longest(one.splitlines(), other.splitlines()), start=1):
+        if line != line_again:
+            yield f"line {number}", line, line_again
 
 
 def _values(place: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:

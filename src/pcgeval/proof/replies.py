@@ -5,22 +5,22 @@ it from the trial's own record. Programs run again in the sandbox.
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
 
 from pydantic import ValidationError
 
 from pcgeval.core.console import count
-from pcgeval.core.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trials
+from pcgeval.core.layout import CALLS, STATE, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
 from pcgeval.core.trials import FailedCall, TrialRecord, read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, read_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
 from pcgeval.llm.recorded import RecordedModel
-from pcgeval.submissions.load import load_submission
+from pcgeval.proof.release import Finding
+from pcgeval.submissions.load import Submission
 
 UNKNOWN = "no reply to this call is recorded"
 BYTES_PER_TOKEN = 16  # of a reply, at most: the recorded replies of all models have less than 6
@@ -56,70 +56,61 @@ def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
 
 
 def repeat_trials(
-    params: Params, model: str, team: str, root: Path, work: Path, logged: Sequence[LoggedCall]
-) -> Iterator[tuple[Literal["fault", "note"], str]]:
+    params: Params, model: str, submission: Submission, root: Path, work: Path, logged: Sequence[LoggedCall]
+) -> Iterator[Finding]:
     """Do the trials of a team with a model again, into `data/raw` below another folder.
 
     Args:
         params: The competition.
         model: The model's key in params.
-        team: The team.
+        submission: The team's.
         root: The competition's folder.
         work: The folder for the responses and records.
         logged: The model's calls in the call log.
 
     Yields:
-        Sentences about the replies: faults, and a note where a record alone holds them.
+        Faults of the replies, and a note where a record alone holds them.
 
     Raises:
         SandboxError: There is no sandbox for its program.
-        PcgevalError: The submission cannot be read, or its program cannot be run here.
+        PcgevalError: A record cannot be read, or the program cannot be run here.
     """
-    raw, settings, recording = root / stage_dir("raw", model, team), params.models[model], recording_file(model, team)
-    records = {trial: read_record(path) for trial in trials(params) if (path := record_path(raw, team, trial)).exists()}
+    team, settings = submission.team, params.models[model]
+    place, raw, recording = f"{team} with {model}", root / stage_dir("raw", model, team), recording_file(model, team)
+    paths = {trial: record_path(raw, team, trial) for trial in trials(params)}
+    records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(root / recording) if (root / recording).is_file() else ())]
-    own = [] if settings.backend == "recorded" else list(_recorded_calls(records))
-    digest = settings.digest or next((record.digest for record in records.values()), "")
-    cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
-    competition = params.model_copy(update={"models": {**params.models, model: cores}})
-    trials_again = TeamTrials(
-        load_submission(root / SUBMISSIONS / team),
-        KnownReplies([*known, *own], digest, f"the replies of {model}"),
-        work / stage_dir("raw", model, team),
-        {},
+    in_records = (
+        [] if settings.backend == "recorded" else [call for record in records.values() for call in _calls(record)]
     )
-    do_trials(competition, model, [trials_again], lambda *_: None, state=work / STATE, calls=work / CALLS)
-    keys = {call.key for record in records.values() for call in record.exchanges}
-    yield from (("fault", sentence) for sentence in _contradictions(known, keys, f"{team} with {model}"))
-    yield from (("fault", sentence) for sentence in _implausible_tokens(records, f"{team} with {model}"))
-    if unproved := len(keys - {call.key for call in known}):
-        replies = f"{count(unproved, 'reply', 'replies')} of the model"
-        yield (
-            "note",
-            f"{team} with {model}: {replies} stand in the trials' records alone: no call log or recording has them.",
-        )
-
-
-def _contradictions(known: Sequence[LoggedCall], keys: Collection[str], place: str) -> Iterator[str]:
-    """Yield a sentence for each call of some trials that call log and recording answer differently."""
+    digest = settings.digest or next((record.digest for record in records.values()), "")
+    replies = KnownReplies([*known, *in_records], digest, f"the replies of {model}")
+    on_all_cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
+    do_trials(
+        params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
+        model,
+        [TeamTrials(submission, replies, work / stage_dir("raw", model, team), {})],
+        lambda *_: None,
+        state=work / STATE,
+        calls=work / CALLS,
+    )
+    keys = {exchange.key for record in records.values() for exchange in record.exchanges}
     outcomes: dict[str, ChatReply | str] = {}
     for call in known:
         if call.key in keys and outcomes.setdefault(call.key, call.outcome) != call.outcome:
-            yield f"{place}: the call {call.key} has two different answers in call log and recording."
-
-
-def _implausible_tokens(records: Mapping[Trial, TrialRecord], place: str) -> Iterator[str]:
-    """Yield a sentence for each reply with fewer output tokens than its text can have."""
+            yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."
     for trial, record in records.items():
         for number, exchange in enumerate(record.exchanges, start=1):
             size, tokens = len(exchange.reply.text.encode("utf-8", "replace")), exchange.reply.output_tokens
             if size >= MIN_BYTES and size > BYTES_PER_TOKEN * tokens:
                 where = f"{place}, {trial.letter}{trial.number}, reply {number}"
-                yield f"{where}: its {size} bytes are more than the {tokens} tokens that are recorded."
+                yield "faults", f"{where}: its {size} bytes are more than the {tokens} tokens that are recorded."
+    if unproved := len(keys - {call.key for call in known}):
+        text = f"{count(unproved, 'reply', 'replies')} of the model stand in the trials' records alone"
+        yield "notes", f"{place}: {text}: no call log or recording has them."
 
 
-def _recorded_calls(records: Mapping[Trial, TrialRecord]) -> Iterator[LoggedCall]:
-    for record in records.values():
-        for call in record.calls:
-            reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
-            yield LoggedCall(key=call.key, reply=reply, reason=reason)
+def _calls(record: TrialRecord) -> Iterator[LoggedCall]:
+    for call in record.calls:
+        reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
+        yield LoggedCall(key=call.key, reply=reply, reason=reason)

@@ -1,8 +1,10 @@
-"""The commands that prove a ranking: `audit`, `bundle`, `verify`."""
+"""The commands that prove a ranking and compare two: `audit`, `bundle`, `verify`, `compare`."""
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,15 +12,16 @@ import typer
 
 from pcgeval.cli.options import Json, group, print_json, print_table, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
-from pcgeval.core.untrusted import printable_name, printable_text
+from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
 if TYPE_CHECKING:
-    from pcgeval.proof.asking import AskedCall
     from pcgeval.proof.audit import Audit
+    from pcgeval.proof.compare import Label
 
 app = group()
 _MOST = 20  # lines of a kind; --json has all
-_HASH = 12  # digits of a hash that are shown
+_MOST_LETTERS = 5  # of a team with a model, in a comparison
+_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 Trust = Annotated[
     list[str] | None,
@@ -53,10 +56,10 @@ def audit(
     asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
     passed = result.passed(strict=strict) and all(call.same for call in asked)
     if json:
-        print_json({"passed": passed, **_values(result), "asked": [asdict(call) for call in asked]})
+        print_json({"passed": passed, **result.to_json(), "asked": [asdict(call) for call in asked]})
     else:
         _print_audit(result, passed=passed)
-        _print_lines("asked", (_asked_line(call) for call in asked))
+        _print_lines("asked", map(str, asked))
     if not passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -75,13 +78,13 @@ def bundle(
 
     content = make_bundle(Path())
     write_bytes(out, content)
+    digest = sha256_bytes(content)
     submissions = {team: submission_sha256(SUBMISSIONS / team) for team in load_params().teams}
     if json:
-        values = {"bytes": len(content), "sha256": sha256_bytes(content), "submissions": submissions}
-        print_json({"file": str(out), **values})
+        print_json({"file": str(out), "bytes": len(content), "sha256": digest, "submissions": submissions})
     else:
-        sys.stdout.write(f"{sha256_bytes(content)}  {out}\n")
-        sys.stdout.writelines(f"{digest}  submission of {team}\n" for team, digest in submissions.items())
+        sys.stdout.write(f"{digest}  {out}\n")
+        sys.stdout.writelines(f"{sha256}  submission of {team}\n" for team, sha256 in submissions.items())
     print_stderr(f"wrote {out} ({len(content) / 2**20:.1f} MB); `pcgeval verify {out}` runs the evaluation again")
 
 
@@ -102,7 +105,7 @@ def verify(
     result = verify_bundle(file, trust=trust or ())
     passed, digest = result.passed(strict=strict), sha256_file(file)
     if json:
-        print_json({"passed": passed, "sha256": digest, **_values(result)})
+        print_json({"passed": passed, "sha256": digest, **result.to_json()})
     else:
         _print_audit(result, passed=passed)
         sys.stdout.write(f"SHA-256 of the bundle {digest}\n")
@@ -110,66 +113,66 @@ def verify(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _values(result: "Audit") -> dict[str, Any]:
-    values = asdict(result)
-    for team in values["teams"]:
-        team |= {name: None if team[name] is None else str(team[name]) for name in ("total", "again")}
-    return values
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A revision of git, a folder, or a bundle.")],
+    after: Annotated[
+        str | None, typer.Argument(metavar="[AFTER]", help="Another one; default: the folder as it is.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Show two evaluations side by side, and what differs."""
+    from pcgeval.core.layout import RANKING_JSON
+    from pcgeval.core.params import load_params
+    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.proof.compare import compare_states
+    from pcgeval.scoring.result_hash import result_doubts
+
+    values = compare_states(before, after, Path())
+    if after is None:
+        for doubt in result_doubts(load_params(), RankingFile.read(RANKING_JSON)):
+            print_stderr(f"warning: the folder has the ranking of an earlier run: {doubt}")
+    if json:
+        print_json([{**label._asdict(), "before": before, "after": after} for label, before, after in values])
+    else:
+        print_table(("what", "before", "after"), _compared_rows(values))
 
 
 def _print_audit(result: "Audit", *, passed: bool) -> None:
     """Print the verdict, a line for each team, and what differs."""
-    sys.stdout.write(f"{_verdict(result, passed=passed)}\n")
-    if result.result:
-        sys.stdout.write(f"result hash {result.result}\n")
     from pcgeval.scoring.decimals import rounded
 
-    def total(value: Any) -> str:
-        return "-" if value is None else rounded(value)
-
-    print_table(
-        ("rank", "team", "status", "submission", "trials", "failed", "total", "again"),
-        (
-            (
-                str(team.rank or "-"),
-                printable_name(team.team),
-                team.status,
-                team.submission[:_HASH],
-                str(team.trials),
-                str(team.failed),
-                total(team.total),
-                total(team.again),
-            )
-            for team in result.teams
-        ),
-    )
-    places = (
-        f"{difference.path}{f': {difference.place}' if difference.place else ''}: published {difference.published}, "
-        f"again {difference.again}"
-        for difference in result.differences
-    )
-    _print_lines("differs", places)
+    sys.stdout.write(f"{'PASSED' if passed else 'FAILED'}  {printable_name(result.competition)}: {_verdict(result)}\n")
+    if result.result:
+        sys.stdout.write(f"result hash {result.result}\n")
+    rows = []
+    for team in result.teams:
+        totals = ["-" if total is None else rounded(total) for total in (team.total, team.again)]
+        figures = (team.submission[:12], str(team.trials), str(team.failed))
+        rows.append((str(team.rank or "-"), printable_name(team.team), team.status, *figures, *totals))
+    print_table(("rank", "team", "status", "submission", "trials", "failed", "total", "again"), rows)
+    _print_lines("differs", map(str, result.differences))
     _print_lines("fault", result.faults)
     _print_lines("not run again", result.not_run)
     _print_lines("not published", result.unpublished)
     _print_lines("note", result.notes)
 
 
-def _verdict(result: "Audit", *, passed: bool) -> str:
-    faults = len(result.differences) + len(result.faults)
-    if faults:
-        words = f"{count(len(result.differences), 'published file')} differ from what the inputs give"
-        verdict = (
-            words.replace("file differ", "file differs") if result.differences else "something is not as it should be"
-        )
-        if result.winners is not None:
-            verdict += f"; by the inputs the winner is {', '.join(result.winners) or 'nobody'}"
+def _verdict(result: "Audit") -> str:
+    number = len(result.differences)
+    if number:
+        differ = "differs" if number == 1 else "differ"
+        verdict = f"{count(number, 'published file')} {differ} from what the inputs give"
+    elif result.faults:
+        verdict = "something is not as it should be"
     else:
         verdict = "every published file is what the inputs give"
+    if (result.differences or result.faults) and result.winners is not None:
+        verdict += f"; by the inputs the winner is {', '.join(result.winners) or 'nobody'}"
     if result.not_run:
         stages = ", ".join(dict.fromkeys(line.partition(":")[0] for line in result.not_run))
         verdict += f"; not all was run again: {stages}"
-    return f"{'PASSED' if passed else 'FAILED'}  {printable_name(result.competition)}: {verdict}"
+    return verdict
 
 
 def _print_lines(word: str, lines: Iterable[str]) -> None:
@@ -179,7 +182,24 @@ def _print_lines(word: str, lines: Iterable[str]) -> None:
         sys.stdout.write(f"{word}: and {len(lines) - _MOST} more; --json has all\n")
 
 
-def _asked_line(call: "AskedCall") -> str:
-    outcome = {True: "the same answer", False: "another answer", None: "no answer"}[call.same]
-    where = f"{call.team} with {call.model}, {call.letter}{call.trial}, call {call.turn}"
-    return f"{where}: {outcome}{f': {call.detail}' if call.detail else ''}"
+def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple[str, str, str]]:
+    for (kind, team, model), group_values in groupby(values, key=lambda value: (value[0][0], *value[0][2:])):
+        rows = list(group_values)
+        most = _MOST_LETTERS if kind == "letter" else len(rows)
+        for label, before, after in rows[:most]:
+            what = printable_line(" ".join(filter(None, (team, model, kind, label.name))))
+            yield what, _shown(kind, before), "=" if before == after else _shown(kind, after)
+        if rows[most:]:
+            yield printable_line(f"{team} {model} letter ..."), f"{len(rows) - most} more: --json", ""
+
+
+def _shown(kind: str, value: Any) -> str:
+    from pcgeval.proof.compare import SCORES
+    from pcgeval.scoring.decimals import rounded
+
+    if value is None:
+        return "-"
+    if kind in SCORES:
+        return rounded(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return _HASH.sub(r"\1", printable_line(text)) or "none"
