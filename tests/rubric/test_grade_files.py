@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,10 +14,9 @@ from pcgeval.core.files import to_json
 from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json, read_grade, read_graded_tree
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree, rescored
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, MAX_NODES, leaves, prune
+from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, leaves, prune
 
 PAPERBENCH = ("Code Development", "Code Execution", "Result Analysis", "Subtree")
-REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
 
 
 def graded(value, score, *, valid=True, category=None):
@@ -105,6 +103,16 @@ def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, wrapped):
     assert [each.path for each in read_graded_tree(path).leaves] == ["root/a", "root/b"]
 
 
+@pytest.mark.parametrize(("violations", "is_blacklisted"), [([], False), ([{"violation": "https://a.org"}], True)])
+def test_what_paperbenchs_monitor_found_comes_along(tmp_path, violations, is_blacklisted):
+    monitored = {"violations": violations, "explanation": "Found 1 violation"}
+    run = {"paperbench_result": {"judge_output": paperbench_output(), "monitor_result": monitored}}
+    output = read_grade(written(tmp_path, run))
+    assert output.is_blacklisted == is_blacklisted
+    assert (output.blacklist == "Found 1 violation") == is_blacklisted
+    assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
+
+
 def test_the_public_functions_take_a_record_of_a_run():
     run = {"paperbench_result": {"judge_output": paperbench_output()}}
     assert [grade["score"] for grade in pcgeval.extract_leaf_grades(run)] == [1.0, 0.0]
@@ -176,7 +184,6 @@ def test_sums_of_another_order_are_the_same_score(tmp_path):
         (paperbench_output(graded_at=5), "'graded_at' is 5"),
         ([], "a node: |not a grading"),
         ({"judge_output": [1]}, "Give a tree|not a grading"),
-        (graded(node("root", 1, *[graded(leaf("a"), 1.0)] * MAX_NODES), 1.0), f"more than {MAX_NODES} nodes"),
     ],
 )
 def test_a_file_that_is_no_grading_is_refused(tmp_path, value, expected):
@@ -231,16 +238,3 @@ def test_a_guess_is_a_grading_without_a_valid_leaf():
     output = JudgeOutput("heuristic", grade_tree(rubric(leaf("a")), lambda _: Verdict(None, "dead")), guess=0.2)
     value = paperbench_json(output)
     assert (value["judge_type"], value["score"], value["num_invalid_leaf_nodes"]) == ("simple", 0.0, 1)
-
-
-@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference of PaperBench is not there")
-@pytest.mark.parametrize("name", ["rice", "semantic-self-consistency"])
-def test_published_gradings_are_read_and_written(name):
-    output = read_grade(REFERENCE / "judge_eval" / name / "expected_result.json")
-    value = paperbench_json(output)
-    check_as_paperbench_does(value | {"completer_config": None})
-    again = judge_output_from_json(value)
-    assert [each.score for each in again.graded_task_tree.leaves] == [
-        each.score for each in output.graded_task_tree.leaves
-    ]
-    assert again.score == output.score

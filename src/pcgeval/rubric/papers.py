@@ -13,8 +13,7 @@ from pathlib import Path
 from pcgeval.core.errors import FaultsError, FileError
 from pcgeval.core.layout import PAPERS, own_or_packaged
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text, read_start
-from pcgeval.rubric.check_file import load_rubric_with_checks
-from pcgeval.rubric.loading import quoted
+from pcgeval.rubric.loading import load_rubric_with_checks, quoted
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
