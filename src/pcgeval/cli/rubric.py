@@ -90,9 +90,10 @@ def convert(
     form: GradeFormat = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import grade_json, read_grade
+    from pcgeval.rubric.grade_files import paperbench_json, read_grade
 
-    sys.stdout.write(to_json(grade_json(read_grade(grade), form)) + "\n")
+    output = read_grade(grade)
+    sys.stdout.write(to_json(output.to_json() if form == "pcgeval" else paperbench_json(output)) + "\n")
 
 
 def _share_json(share: "NodeShare") -> dict[str, Any]:

@@ -152,7 +152,7 @@ def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0) ->
     """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree.
 
     Args:
-        pairs: The gradings; also such as PaperBench publishes, whose paths come from the ids.
+        pairs: The gradings; also such as PaperBench publishes; their paths come from the ids.
         bootstrap: How often leaves are drawn anew for the intervals; 0 leaves them out.
         seed: The same seed gives the same intervals.
 
@@ -211,40 +211,39 @@ def _figures(leaves: Sequence[ComparedLeaf], resamples: int, seed: int) -> Figur
     """Work out all measures, with intervals from as many leaves drawn with replacement, `resamples` times."""
     a, b = np.array([leaf.a for leaf in leaves]), np.array([leaf.b for leaf in leaves])
     differences = np.abs(a - b)
-    cells = np.where(a > PASSED, np.where(b > PASSED, 0, 1), np.where(b > PASSED, 2, 3))  # in the order of Confusion
-    counts = np.bincount(cells.astype(np.int64), minlength=4)
-    confusion = Confusion(*counts.tolist())
+    cells = np.where(a > PASSED, np.where(b > PASSED, 0, 1), np.where(b > PASSED, 2, 3)).astype(np.int64)
+    counts = np.bincount(cells, minlength=4)  # in the order of Confusion
     generator = np.random.default_rng(seed)
-    drawn_counts, drawn_differences = np.empty((resamples if a.size > 1 else 0, 4)), []
-    for row in drawn_counts:
-        chosen = generator.integers(a.size, size=a.size)
-        row[:] = np.bincount(cells[chosen], minlength=4)
+    drawn_counts, drawn_differences = [], []
+    for _ in range(resamples if len(leaves) > 1 else 0):
+        chosen = generator.integers(len(leaves), size=len(leaves))
+        drawn_counts.append(np.bincount(cells[chosen], minlength=4))
         drawn_differences.append(differences[chosen].mean())
-    notes = (_accuracy_note(confusion), "", "", "", _kappa_note(confusion))
-    accuracy, precision, recall, macro_f1, kappa = (
-        Measure(None if np.isnan(values[0]) else float(values[0]), _interval(drawn), note if leaves else _NOTHING)
-        for values, drawn, note in zip(
-            _measures(counts[None, :].astype(np.float64)), _measures(drawn_counts), notes, strict=True
+    values, drawn = _measures(counts[None, :]), _measures(np.array(drawn_counts).reshape(-1, 4))
+    confusion = Confusion(*counts.tolist())
+    notes = {"accuracy": _accuracy_note(confusion), "kappa": _kappa_note(confusion)}
+    measures = {
+        name: Measure(
+            None if np.isnan(value[0]) else float(value[0]),
+            _interval(drawn[name]),
+            notes.get(name, "") if leaves else _NOTHING,
         )
-    )
+        for name, value in values.items()
+    }
     mean_difference = float(differences.mean()) if leaves else None
     return Figures(
         leaves=len(leaves),
         confusion=confusion,
-        accuracy=accuracy,
-        precision=precision,
-        recall=recall,
-        macro_f1=macro_f1,
-        kappa=kappa,
+        **measures,
         score_difference=Measure(mean_difference, _interval(np.array(drawn_differences)), "" if leaves else _NOTHING),
         between_a=int(((a > 0) & (a < 1)).sum()),
         between_b=int(((b > 0) & (b < 1)).sum()),
     )
 
 
-def _measures(counts: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return the measures for each row of counts (R, 4) in the order of `Figures`; NaN where one is not defined."""
-    both_pass, only_a, only_b, both_fail = counts.T
+def _measures(counts: NDArray[np.int64]) -> dict[str, Floats]:
+    """Return the measures for each row of counts (R, 4); NaN where one is not defined."""
+    both_pass, only_a, only_b, both_fail = counts.T.astype(np.float64)
     whole, agreed = counts.sum(axis=1), both_pass + both_fail
     both = np.stack([both_pass, both_fail])  # by class: pass and fail
     in_a, in_b = both + np.stack([only_a, only_b]), both + np.stack([only_b, only_a])
@@ -255,13 +254,13 @@ def _measures(counts: Floats) -> tuple[Floats, Floats, Floats, Floats, Floats]:
 
     # Cohen 1960, in whole numbers times 1 / n^2, so that a chance of exactly 1 is seen as such
     chance = (in_a * in_b).sum(axis=0)
-    return (
-        _divided(agreed, whole),
-        macro(both, in_a),
-        macro(both, in_b),
-        macro(2 * both, in_a + in_b),
-        _divided(whole * agreed - chance, whole * whole - chance),
-    )
+    return {
+        "accuracy": _divided(agreed, whole),
+        "precision": macro(both, in_a),
+        "recall": macro(both, in_b),
+        "macro_f1": macro(2 * both, in_a + in_b),
+        "kappa": _divided(whole * agreed - chance, whole * whole - chance),
+    }
 
 
 def _divided(above: Floats, below: Floats) -> Floats:

@@ -4,9 +4,10 @@ PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or with
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -41,13 +42,11 @@ def read_grade(path: Path) -> JudgeOutput:
         GradeError: It is none of these, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    value = _read_grading(path)
-    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
-        value = {"graded_task_tree": value}
-    try:
+    with _naming(path):
+        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
+            value = {"graded_task_tree": value}
         return judge_output_from_json({"judge_type": "unknown", **value})
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
@@ -57,19 +56,18 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
         GradeError: There is none, or it is a guess.
         FileError: The file is missing or unreadable.
     """
-    value = _read_grading(path)
-    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
-    try:
+    with _naming(path):
+        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+            raise GradeError("a guess in place of a grading, so there is nothing to compare. Grade again.")
         return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
 
 
-def _read_grading(path: Path) -> Any:
-    """Return the value of a file, or of the grading in PaperBench's record of a run."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let a GradeError begin with the file's name."""
     try:
-        return grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        yield
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
@@ -114,11 +112,6 @@ def _is_same(value: Any, expected: Any) -> bool:
         and isinstance(expected, int | float)
         and expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
     )
-
-
-def grade_json(output: JudgeOutput, form: Literal["pcgeval", "paperbench"]) -> dict[str, Any]:
-    """Return a grading as the JSON values of our grade.json, or of PaperBench's grader_output.json."""
-    return output.to_json() if form == "pcgeval" else paperbench_json(output)
 
 
 def paperbench_json(output: JudgeOutput) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 As in PaperBench (`metrics.py`), the standard error is that of the mean: the standard deviation of the scores, with one
 degree of freedom less, over the root of their number. The figures over all papers are of seeds: the k-th attempts of a
-group at each paper, in the order of their names, are its k-th seed, whose score is the mean over all papers of the
-table; a seed that lacks one does not count.
+group at each paper, in the order of their names, are its k-th seed; its score is the mean over all papers of the
+table. A seed that lacks one does not count.
 """
 
 import json

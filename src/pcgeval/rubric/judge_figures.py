@@ -18,7 +18,7 @@ from pcgeval.rubric.agreement import (
 from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
-_TWO = 2  # judges, whose leaves are compared with each other
+_TWO = 2  # judges, of which the leaves are compared with each other
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Read a `rubric.json`, and the `checks.yaml` that may lie beside it, and list all that is wrong with them.
 
 `checks.yaml` gives leaves of a published rubric checks: by a leaf's path, or by its id where no other leaf has it, a
-check as a leaf of our own rubrics names it.
+check as a leaf of a competition's rubric names it.
 
     79cdbf21-6ad9: {name: result_value, arguments: {path: results.json, key: accuracy, at_least: 0.9}}
 """

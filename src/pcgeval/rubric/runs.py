@@ -3,8 +3,8 @@
 `RUNS/GROUP/PAPER_ID/...`: a group holds one run, or several, of each paper by one agent. A group that is named
 `TIME_run-group_AGENT` is of that agent, as in PaperBench, and groups of the same agent belong together; any other group
 is named as it is. RUNS may also be a single group. In the folder of a run lie, where they exist, its snapshots
-(`submissions/TIME/submission.tar.gz` or `TIME.tar.gz`, beside them the same after reproduce.sh was run, whose name ends
-in `_executed` or `_repro`), and its grade.
+(`submissions/TIME/submission.tar.gz` or `TIME.tar.gz`, beside them the same after reproduce.sh was run, with a name
+that ends in `_executed` or `_repro`), and its grade.
 """
 
 import re
