@@ -20,7 +20,7 @@ from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 _AGENT = re.compile(r".*_run-group_(?P<agent>.+)")
 _UUID = re.compile(r".+_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SNAPSHOT = re.compile(  # a tar file
-    r"(?P<stem>submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+?)(?P<executed>_executed|_repro)?(?:\.tar\.gz|\.tgz|\.tar)"
+    r"(?P<stem>submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+?)(?:_executed|_repro)?(?:\.tar\.gz|\.tgz|\.tar)"
 )
 _OF_RUN = frozenset(
     {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.json", "submissions", GRADE_FILE}
@@ -144,13 +144,13 @@ def _paper_id(name: str, known: Sequence[str]) -> str:
     return max(begun, key=len, default=name.rpartition("_")[0] or name)
 
 
-def _snapshots(folder: Path) -> Iterator[tuple[str, bool, str, Path]]:
-    """Yield the snapshots of a run: when each was taken, whether reproduce.sh was run then, its name and its place."""
+def _snapshots(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield the time, the name and the place of each snapshot; the name sorts last if reproduce.sh was run."""
     places = [folder, *(shown_folders(folder / "submissions") if _is_folder(folder / "submissions") else ())]
     for place in places:
         for path in place.iterdir():
             if (packed := _SNAPSHOT.fullmatch(path.name)) and path.is_file():
                 taken = place.name if packed["stem"] == "submission" else packed["stem"]
-                yield taken, packed["executed"] is not None, path.name, path
+                yield taken, path.name, path
         if _is_folder(place / "submission"):
-            yield place.name, False, "submission", place / "submission"
+            yield place.name, "submission", place / "submission"
