@@ -63,6 +63,7 @@ def test_groups_agents_papers_and_runs(tmp_path):
         (("main.py",), ""),
         (("run.log", "submission/main.py"), "submission"),
         (("run.log", "submission.tar"), "submission.tar"),
+        (("run.log", "other_submission/main.py"), "other_submission"),
         ((f"submissions/{TIME}/submission.tar.gz", f"submissions/2024{TIME[4:]}/submission.tar.gz"),
          f"submissions/{TIME}/submission.tar.gz"),
         ((f"submissions/{TIME}/submission.tar.gz", f"submissions/{TIME}/submission_executed.tar.gz"),
@@ -82,6 +83,14 @@ def test_the_last_snapshot_is_the_submission(tmp_path, files, expected):
         return
     with pytest.raises(FileError, match="has no submission"):
         run.submission()
+
+
+def test_another_submission_beside_the_graded_one_is_named(tmp_path):
+    touch(tmp_path, "run.log", "other_submission/main.py")
+    run = PaperRun("a", "p", "g", "p_1", tmp_path)
+    assert run.left_out() == ()
+    touch(tmp_path, "submission/main.py")
+    assert run.left_out() == ("other_submission",)
 
 
 def test_links_of_a_submission_lead_nowhere(tmp_path):

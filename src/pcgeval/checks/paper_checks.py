@@ -62,8 +62,8 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
             )
             continue
         left -= len(content)
-        for bare, address in sought.items():
-            if bare in content:
+        for name_in_file, address in sought.items():
+            if name_in_file in content:
                 return CheckResult(0.0, f"{name!r} names {printable_name(address)}")
     if unseen:
         raise Undecided(unseen)

@@ -97,7 +97,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         rubric, checks = load_rubric_with_checks(folder / RUBRIC_FILE, checks_file)
     except (RubricError, FileError) as error:
         faults.append(str(error))
-    paper, *addenda = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
+    paper, addendum, judge_addendum = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
     if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
         faults.append(f"{PAPER_FILE} is missing or empty. Put the paper's text into it.")
     title = _title(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults, warnings)
@@ -106,7 +106,18 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     blacklist = tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none")
     if rubric is None or faults:
         raise PaperError(folder, faults)
-    return Paper(paper_id, folder, rubric, paper, *addenda, title, blacklist, tuple(warnings), checks)
+    return Paper(
+        id=paper_id,
+        folder=folder,
+        rubric=rubric,
+        paper=paper,
+        addendum=addendum,
+        judge_addendum=judge_addendum,
+        title=title,
+        blacklist=blacklist,
+        warnings=tuple(warnings),
+        checks_sha256=checks,
+    )
 
 
 def _text(path: Path, faults: list[str], most: int = MAX_TEXT_BYTES, *, needs_text: bool = True) -> str:

@@ -17,6 +17,7 @@ from pcgeval.core.files import shown_folders
 from pcgeval.core.layout import GRADE_FILE
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
+_OTHER = "other_submission"
 _AGENT = re.compile(r".*_run-group_(?P<agent>.+)")
 _UUID = re.compile(r".+_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SNAPSHOT = re.compile(  # a tar file
@@ -53,7 +54,8 @@ class PaperRun:
     def submission(self) -> Path:
         """Return the last snapshot, after reproduce.sh if that was run: a tar file or a folder.
 
-        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted.
+        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted. An
+        `other_submission` is taken where there is no other.
 
         Raises:
             FileError: There is none.
@@ -65,10 +67,21 @@ class PaperRun:
             return max(snapshots)[-1]
         if any(self.folder.iterdir()) and not _holds_a_run(self.folder):
             return self.folder
+        if _is_folder(self.folder / _OTHER):
+            return self.folder / _OTHER
         raise FileError(
             f"{self.folder}: has no submission: no folder `submission`, and no .tar.gz there or in submissions/TIME/. "
             "Remove the run, or put its submission there."
         )
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return the names of other submissions in the folder, which are not graded."""
+        try:
+            submission = self.submission()
+        except (FileError, OSError):  # told by whoever reads the run
+            return ()
+        others = () if submission == self.folder else self.folder.glob(f"{_OTHER}*")
+        return tuple(sorted(path.name for path in others if path != submission))
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
