@@ -118,7 +118,7 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
-        ("paper.md", b" \n", "paper.md is missing or empty"),
+        ("paper.md", b" \n", "paper.md: is missing or empty"),
         ("paper.md", None, "is missing"),
         ("rubric.json", b"{", "is not JSON"),
         ("config.yaml", b"title: [", "no YAML"),

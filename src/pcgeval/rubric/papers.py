@@ -99,7 +99,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         faults.append(str(error))
     paper, addendum, judge_addendum = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
     if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
-        faults.append(f"{PAPER_FILE} is missing or empty. Put the paper's text into it.")
+        faults.append(f"{folder / PAPER_FILE}: is missing or empty. Put the paper's text into it.")
     title = _title(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults, warnings)
     lines = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
     # the word `none` alone and comments stand for no address
