@@ -230,6 +230,7 @@ def test_every_package_of_an_extra_is_known() -> None:
     extras = {name: [Requirement(each) for each in some] for name, some in PROJECT["optional-dependencies"].items()}
     own = {name: each.extras for name, some in extras.items() for each in some if each.name == "pcgeval"}
     assert own["all"] == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
+    assert (own["judge"], len(extras["judge"]), [each.name for each in extras["openai"]]) == ({"openai"}, 1, ["openai"])
     for extra, some in extras.items():
         for each in some:
             if each.name not in {"pcgeval", "ruamel.yaml.clib", "uv"}:  # uv is a program, clib a part of ruamel.yaml

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
+from pcgeval.checks.checks import LeafCheck, check_fault, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RESULTS = {
@@ -46,23 +45,12 @@ def value(evidence, key, path="out/results.json", **bounds):
     return finding(evidence, "result_value", path=path, key=key, **bounds)
 
 
-def test_every_paper_check_is_registered():
-    defined = {name for name, var in vars(paper_checks).items() if callable(var) and "evidence" in _parameters(var)}
-    registered = {name for name, check in CHECKS.items() if check.__module__ == paper_checks.__name__}
-    assert {name for name in defined if not name.startswith("_")} == registered
-
-
-def _parameters(function):
-    return getattr(function, "__annotations__", {})
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "score", "explanation"),
     [
         ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
         ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
         ("file_exists", {"path": "README.md/below"}, 0, "README.md/below is missing"),
-        ("file_exists", {"path": "out"}, 0, "out is not a regular file"),
         ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
         ("file_words", {"path": "README.md", "at_least": 6}, 0, "README.md has 5 words; 6 are asked for"),
         ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
@@ -70,22 +58,18 @@ def _parameters(function):
         ("log_matches", {"pattern": "one*Total"}, 0, "no line has 'one*Total'"),
         ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
         ("result_value", {"key": "trials"}, 1, "out/results.json: trials is 2000"),
-        ("result_value", {"key": "trials", "at_least": 2000}, 1, "trials is 2000; asked for: at least 2000"),
         ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
         ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
         ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
         ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
         ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
-        ("result_value", {"key": "rates"}, 0, "has not a number at rates, but a dict"),
         ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
         ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
         ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not one row for B/rate, but 2"),
-        ("result_value", {"key": "A/note", "path": "table.csv"}, 0, "has not a number at A/note, but 'x'"),
         ("result_value", {"key": "A/size", "path": "table.csv"}, 0, "has not the column size"),
         ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not one row for rate, but 3"),
         ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
         ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
-        ("result_order", {"larger": "rates/B", "smaller": "rates/A"}, 0, "rates/B is 0.25, rates/A is 0.5"),
         ("result_order", {"larger": "rates/A", "smaller": "rates/A"}, 0, "rates/A is 0.5, rates/A is 0.5"),
         ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
         ("result_entries", {"key": "rates", "at_least": 3}, 0, "2 figures under rates; 3 are asked for"),
@@ -120,20 +104,6 @@ def test_a_pattern_with_many_gaps_takes_linear_time(folder):
 # Whether, when and how it ran
 
 
-def test_without_a_run_what_needs_one_is_undecided(folder):
-    lying = PaperEvidence(folder)
-    for name, arguments in NEED_A_RUN:
-        with pytest.raises(Undecided, match=r"reproduce\.sh was not run"):
-            finding(lying, name, **arguments)
-    assert finding(lying, "file_exists", path="README.md").score == 1
-
-
-def test_without_anything_to_run_it_fails(folder):
-    (folder / "reproduce.sh").unlink()
-    for name, arguments in NEED_A_RUN:
-        assert finding(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
-
-
 NEED_A_RUN = [
     ("reproduce_succeeded", {}),
     ("log_matches", {"pattern": "x"}),
@@ -141,6 +111,16 @@ NEED_A_RUN = [
     ("result_order", {"path": "table.csv", "larger": "x", "smaller": "y"}),
     ("result_entries", {"path": "table.csv", "key": "x", "at_least": 1}),
 ]
+
+
+def test_without_a_run_what_needs_one_is_undecided_and_without_a_script_it_fails(folder):
+    for name, arguments in NEED_A_RUN:
+        with pytest.raises(Undecided, match=r"reproduce\.sh was not run"):
+            finding(PaperEvidence(folder), name, **arguments)
+    assert finding(PaperEvidence(folder), "file_exists", path="README.md").score == 1
+    (folder / "reproduce.sh").unlink()
+    for name, arguments in NEED_A_RUN:
+        assert finding(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
 
 
 @pytest.mark.parametrize(
@@ -177,18 +157,14 @@ def test_only_results_of_the_run_count(folder):
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"{",
         b"\xff\xfe\x00",
         b"[" * 100_000,
         b'{"trials": NaN}',
-        b'{"trials": Infinity}',
         b'{"trials": 1e999}',
         b'{"trials": ' + b"9" * 10_000 + b"}",
         b'{"trials": "2000"}',
-        b'{"trials": null}',
         b'{"trials": [2000]}',
-        b'"trials"',
         b" " * 4_000_001,
     ],
 )
@@ -199,11 +175,6 @@ def test_garbled_results_fail_and_never_raise(folder, content, name):
     assert found.score == 0
     assert len(found.explanation) < 400
     assert finding(ran(folder), "result_entries", path=name, key="trials", at_least=2).score == 0
-
-
-def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(folder):
-    (folder / "results.csv").write_bytes(b"\xef\xbb\xbfname,loss\r\na,1.5\r\n")
-    assert value(ran(folder), "a/loss", "results.csv").score == 1
 
 
 @given(
@@ -281,8 +252,3 @@ def test_bounds_are_finite_numbers(bound):
     fault = check_fault(LeafCheck("result_value", {"path": "a", "key": "b", "at_least": bound}))
     assert fault is not None
     assert "Give a number" in fault
-
-
-@pytest.mark.parametrize("bound", [0, -5, 2000, 0.97])
-def test_bounds_may_be_any_number(bound):
-    assert check_fault(LeafCheck("result_value", {"path": "a", "key": "b", "at_most": bound})) is None

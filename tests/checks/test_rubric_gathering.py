@@ -52,11 +52,6 @@ def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
     assert reason in readme_of(tmp_path).reason
 
 
-def test_a_submission_that_is_no_folder_lacks_its_documents(tmp_path):
-    (tmp_path / "team").write_text("")
-    assert readme_of(tmp_path / "team").reason == "README.md is missing"
-
-
 @pytest.mark.parametrize("name", ["readme.md", "README.txt", "Readme"])
 def test_a_readme_may_be_spelt_otherwise(tmp_path, name):
     write_text(tmp_path / name, "Team one.")
@@ -100,6 +95,8 @@ def test_trials_carry_what_the_stages_said(tmp_path):
     assert (silent.reply, silent.stability, silent.similarity, silent.on_top) == (None, None, None, False)
     assert (broken.reason, broken.reply is None) == ("Width boundary is intruded.", False)
     assert [(letter.letter, letter.diversity) for letter in evidence.letters] == [("I", 0.1), ("T", 0.0)]
+    write_results(tmp_path, "small", top=False)
+    assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
 
 
 def test_trials_carry_how_their_responses_came_about(tmp_path):
@@ -113,11 +110,6 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
 def test_nothing_is_known_of_responses_without_records(tmp_path):
     write_results(tmp_path, "small", recorded=False)
     assert {trial.usage for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
-
-
-def test_another_label_on_top(tmp_path):
-    write_results(tmp_path, "small", top=False)
-    assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +153,7 @@ WITHOUT_PROBABILITIES = json.dumps(
     [
         (f"{STABILITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
         (f"{STABILITY}/trials.json", "{", "not valid JSON"),
-        (
-            f"{STABILITY}/trials.json",
-            '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]',
-            "'dance'",
-        ),
+        (f"{STABILITY}/trials.json", '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]', "'dance'"),
         (f"{SIMILARITY}/I.json", "[]", "object"),
         (f"{SIMILARITY}/I.json", '{"trials": [1]}', "trials.0"),
         (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),

@@ -1,6 +1,8 @@
 """`pcgeval rubric ...` as a person types it."""
 
 import json
+import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -8,19 +10,35 @@ import yaml
 from rubric_trees import leaf, node, rubric
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import write_json
+from pcgeval.core.files import write_json, write_text
 from pcgeval.judge.human import read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import leaves
+from pcgeval.rubric.record import JudgeRecord
 
-ROOT = Path(__file__).parents[2]
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
+RECORD = JudgeRecord.model_validate(
+    {
+        "files": {
+            "offered": ["main.py", "README.md", "x.txt"],
+            "num_offered": 3,
+            "picked": ["main.py", "README.md"],
+            "notes": {"main.py": "cut"},
+            "refused": [{"name": "data.bin", "reason": "binary"}],
+        },
+        "votes": [
+            {"score": 1.0, "explanation": "it is there", "answer": "# Reality\nIt is there.\n# Score\n1"},
+            {"score": None, "reason": "two scores", "answer": "0 or 1\x1b[2J\x07"},
+        ],
+        "agreement": 1.0,
+        "usage": {"grade": {"calls": 2, "prompt_tokens": 900, "output_tokens": 80, "seconds": 4.0}},
+    }
+)
 
 
-def write_grading(path, a, b):
+def write_grading(path, a, b, record=None, **more):
     scores = {"a": a, "b": b}
-    write_json(path, JudgeOutput("dummy", grade_tree(TASK, lambda each: Verdict(scores[each.id], "because"))).to_json())
+    tree = grade_tree(TASK, lambda leaf_: Verdict(scores[leaf_.id], f"because {leaf_.id}", record))
+    write_json(path, JudgeOutput("dummy", tree, **more).to_json())
     return path
 
 
@@ -29,107 +47,154 @@ def gradings(tmp_path):
     return write_grading(tmp_path / "a.json", 1.0, 0.0), write_grading(tmp_path / "b.json", 1.0, None)
 
 
-def run(*words):
-    return main(["rubric", *map(str, words)])
+@pytest.fixture
+def rubric_command(capsys):
+    def run(*words, code=0):
+        assert main(["rubric", *map(str, words)]) == code
+        said = capsys.readouterr()
+        return said.err if code else json.loads(said.out) if "--json" in words else said.out
+
+    return run
 
 
-def test_show_explains_a_grade(gradings, capsys):
-    assert run("show", gradings[0]) == 0
-    assert "1.000   25.0 %  root/a" in capsys.readouterr().out
-    assert run("show", gradings[0], "--leaf", "a") == 0
-    assert "Why: because" in capsys.readouterr().out
-
-
-def test_show_speaks_json(gradings, capsys):
-    run("show", gradings[0], "--json")
-    values = json.loads(capsys.readouterr().out)
+def test_show_prints_criteria_and_not_ids(gradings, rubric_command):
+    out = rubric_command("show", gradings[0])
+    assert "0.250  100.0 %  All of root.\n1.000   25.0 %    1  Do a.\n" in out
+    assert "because b" in out
+    values = rubric_command("show", gradings[0], "--json")
     assert values["judge_type"] == "dummy"
-    assert [part["share"] for part in values["parts"]] == [1, 0.25, 0.75]
-    run("show", gradings[0], "--leaf", "b", "--json")
-    values = json.loads(capsys.readouterr().out)
+    assert [(part["number"], part["share"]) for part in values["parts"]] == [("", 1), ("1", 0.25), ("2", 0.75)]
+
+
+@pytest.mark.parametrize("name", ["2", "b", "root/b"])
+def test_a_criterion_is_named_by_its_number_or_path(gradings, rubric_command, name):
+    out = rubric_command("show", gradings[1], "--leaf", name)
+    for words in ("-----", "1 without a grade", "if they had passed, the score would be 1.000", "75.00 % of the whole"):
+        assert words in out
+    assert "Why: because b" in out
+    values = rubric_command("show", gradings[1], "--leaf", name, "--json")
     assert [part["path"] for part in values["way"]] == ["root", "root/b"]
-    assert values["node"]["explanation"] == "because"
+    assert values["node"]["explanation"] == "because b"
 
 
-def test_agreement_names_what_it_leaves_out(gradings, capsys):
-    assert run("agreement", *gradings) == 0
-    out = capsys.readouterr().out
+def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_command):
+    model = {"model": "m:1", "model_digest": "d" * 64, "prompt_version": "v3", "warnings": ("only\x1b[2J a guess",)}
+    out = rubric_command("show", write_grading(tmp_path / "g.json", 1.0, 0.0, RECORD, **model), "--leaf", "1")
+    for words in (
+        *("WARNING: only", "with the model m:1", f"model digest {'d' * 64}, prompts v3", "adds 0.2500 to its score"),
+        *("2 of 3: main.py, README.md", "main.py: cut", "data.bin, binary", "Vote 1 of 2: 1.000", "| # Reality"),
+        *("Vote 2 of 2: ----- two scores", "grade: 2 calls, 900 tokens read and 80 written, 4.0 s"),
+    ):
+        assert words in out
+    assert not {"\x1b", "\x07"} & set(out)
+
+
+def test_with_nothing_graded_there_is_a_line_a_reason(tmp_path, rubric_command):
+    task = rubric(node("root", 1, *(leaf(f"n{number}") for number in range(850))))
+    tree = grade_tree(task, lambda leaf_: Verdict(None, "no credit" if leaf_.id == "n0" else "the endpoint is dead"))
+    write_json(tmp_path / "g.json", JudgeOutput("simple", tree).to_json())
+    lines = rubric_command("show", tmp_path / "g.json").splitlines()
+    assert lines[-2:] == ["849 leaves without a grade: the endpoint is dead", "1 leaf without a grade: no credit"]
+    assert len(lines) < 8
+
+
+def test_agreement_names_what_it_leaves_out(gradings, rubric_command):
+    out = rubric_command("agreement", *gradings)
     assert "compared 1 of 2 leaves" in out
-    assert "not graded in B: 1\n    root/b" in out
-    run("agreement", *gradings, "--json")
-    values = json.loads(capsys.readouterr().out)
+    assert "not graded in B: 1\n    Do b." in out
+    values = rubric_command("agreement", *gradings, "--json")
     assert values["uncompared"]["invalid_in_b"] == ["root/b"]
     assert values["overall"]["kappa"]["value"] is None
 
 
-def test_agreement_of_folders_pairs_by_name(tmp_path, capsys):
+def test_half_a_score_has_not_passed(tmp_path, rubric_command):
+    half, none = write_grading(tmp_path / "a.json", 1.0, 0.5), write_grading(tmp_path / "b.json", 1.0, 0.0)
+    assert rubric_command("agreement", half, none, "--json")["overall"]["accuracy"]["value"] == 1
+    assert "1 passed, 1 failed" in rubric_command("show", half)
+
+
+def test_agreement_of_folders_pairs_by_name(tmp_path, rubric_command):
     for folder, b in (("human", 0.0), ("model", 1.0)):
         write_grading(tmp_path / folder / "x" / "grade.json", 1.0, b)
         write_grading(tmp_path / folder / "y.json", 0.0, 0.0)
-    assert run("agreement", tmp_path / "human", tmp_path / "model") == 0
-    out = capsys.readouterr().out
+    out = rubric_command("agreement", tmp_path / "human", tmp_path / "model")
     assert "compared 4 of 4 leaves" in out
-    assert "A 0.00  B 1.00  x: root/b" in out
+    assert "A 0.00  B 1.00  x: Do b." in out
     (tmp_path / "model" / "y.json").unlink()
-    assert run("agreement", tmp_path / "human", tmp_path / "model") == 2
-    assert "has no grading of y" in capsys.readouterr().err
+    assert "has no grading of y" in rubric_command("agreement", tmp_path / "human", tmp_path / "model", code=2)
 
 
-@pytest.mark.parametrize("words", [("--pass-at", "nan"), ("--pass-at", "2"), ("--bootstrap", "-1"), ("--seed", "-1")])
-def test_settings_that_cannot_be_are_refused(gradings, words, capsys):
-    assert run("agreement", *gradings, *words) == 2
-    assert words[0] in capsys.readouterr().err
-
-
-def test_faults_name_the_file(gradings, tmp_path, capsys):
+def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
     (tmp_path / "bad.json").write_text('{"id": 3}')
     for words in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
-        assert run(*words) == 2
-        assert "bad.json" in capsys.readouterr().err
-    assert run("show", tmp_path / "none.json") == 2
-    assert run("agreement", gradings[0], tmp_path) == 2
+        assert "bad.json" in rubric_command(*words, code=2)
+    rubric_command("show", tmp_path / "none.json", code=2)
+    rubric_command("agreement", gradings[0], tmp_path, code=2)
+    assert "--seed" in rubric_command("agreement", *gradings, "--seed", "-1", code=2)
+    assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 
 
-def test_leaves_lists_the_criteria_with_their_shares(tmp_path, capsys):
+def test_leaves_lists_the_criteria_with_shares_and_checks(tmp_path, rubric_command):
     path = tmp_path / "rubric.json"
     write_json(path, node("root", 1, leaf("a", 1), leaf("b", 3)))
-    assert run("leaves", path) == 0
-    assert " 75.00 %  root/b  (Code Development)" in capsys.readouterr().out
-    run("leaves", path, "--json")
-    assert [row["share"] for row in json.loads(capsys.readouterr().out)] == [0.25, 0.75]
+    assert " 75.00 %  root/b  (Code Development)" in rubric_command("leaves", path)
+    assert [row["share"] for row in rubric_command("leaves", path, "--json")] == [0.25, 0.75]
+    (tmp_path / "checks.yaml").write_text("a: {name: reproduce_succeeded}")
+    assert "check reproduce_succeeded" in rubric_command("leaves", path)
+    (tmp_path / "checks.yaml").write_text("c: {name: reproduce_succeeded}")
+    assert "no leaf of the rubric has this id" in rubric_command("leaves", path, code=2)
 
 
-def test_the_form_becomes_human_grades_when_filled_in(tmp_path, capsys):
+def test_the_form_becomes_human_grades_when_filled_in(tmp_path, rubric_command):
     path = tmp_path / "rubric.json"
     write_json(path, node("root: 1", 1, leaf("a #x"), leaf("ü'\"")))
-    run("leaves", path, "--form")
-    form = capsys.readouterr().out
-    assert [each["path"] for each in yaml.safe_load(form)] == [each.path for each in leaves(load_rubric(path))]
-    filled = tmp_path / "grades.yaml"
-    filled.write_text(
-        form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
-    )
-    assert len(read_human_grades(filled, [each.path for each in leaves(load_rubric(path))])) == 2
+    form = rubric_command("leaves", path, "--form")
+    paths = [row["path"] for row in rubric_command("leaves", path, "--json")]
+    assert [entry["path"] for entry in yaml.safe_load(form)] == paths
+    filled = form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
+    write_text(tmp_path / "grades.yaml", filled)
+    assert len(read_human_grades(tmp_path / "grades.yaml", paths)) == 2
 
 
-def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, capsys):
-    assert run("convert", gradings[1]) == 0
-    value = json.loads(capsys.readouterr().out)
+def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, rubric_command):
+    value = json.loads(rubric_command("convert", gradings[1]))
     assert (value["score"], value["num_invalid_leaf_nodes"], value["graded_at"][:4]) == (0.25, 1, "1970")
-    write_json(tmp_path / "grader_output.json", {"judge_output": value})
-    assert run("show", tmp_path / "grader_output.json", "--leaf", "b") == 0
-    assert "Why: because" in capsys.readouterr().out
-    assert run("agreement", gradings[1], tmp_path / "grader_output.json") == 0
-    assert "compared 1 of 2 leaves" in capsys.readouterr().out
-    assert run("convert", tmp_path / "grader_output.json", "--format", "pcgeval") == 0
-    assert json.loads(capsys.readouterr().out)["score_bounds"] == [0.25, 1.0]
+    output = tmp_path / "grader_output.json"
+    write_json(output, {"judge_output": value})
+    assert "Why: because b" in rubric_command("show", output, "--leaf", "b")
+    assert "compared 1 of 2 leaves" in rubric_command("agreement", gradings[1], output)
+    assert json.loads(rubric_command("convert", output, "--format", "pcgeval"))["score_bounds"] == [0.25, 1.0]
 
 
-def test_leaves_have_the_checks_beside_a_rubric(tmp_path, capsys):
-    write_json(tmp_path / "rubric.json", node("root", 1, leaf("a")))
-    (tmp_path / "checks.yaml").write_text("a: {name: reproduce_succeeded}")
-    assert run("leaves", tmp_path / "rubric.json") == 0
-    assert "check reproduce_succeeded" in capsys.readouterr().out
-    (tmp_path / "checks.yaml").write_text("b: {name: reproduce_succeeded}")
-    assert run("leaves", tmp_path / "rubric.json") == 2
-    assert "no leaf of the rubric has this id" in capsys.readouterr().err
+def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, capsys):
+    for name, b in (("x_1", 1.0), ("x_2", 0.0)):
+        write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
+    (tmp_path / "list.txt").write_text("x_1\n")
+    words = ["rubric", "table", str(tmp_path / "runs"), "--disqualified", str(tmp_path / "list.txt")]
+    assert main(words) == 1
+    assert "g/x_1\n    disqualified" in capsys.readouterr().out
+    assert main([*words, "--json"]) == 1
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["n"], row["scores"]) == (1, [0.25])
+
+
+def test_judge_eval_reads_tar_files_and_names_what_it_does_not_grade(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    paper = Path(__file__).parents[2] / "data/papers/block-letters"
+    shutil.copytree(paper, "papers/block-letters")
+    example = tmp_path / "judge_eval/block-letters/0"
+    shutil.copytree(paper / "submissions/half", example / "other_submission")
+    tree = grade_tree(TASK, lambda _: Verdict(1.0, ""))
+    write_json(example / "grading/expected_result.json", tree.to_json())
+    with tarfile.open(example / "submission.tar", "w") as archive:
+        archive.add(paper / "submissions/reproduces", "submission")
+    assert main(["rubric", "judge-eval", "judge_eval", "--judge", "checks", "--max-invalid", "9"]) == 0
+    said = capsys.readouterr()
+    assert "block-letters/0: other_submission is not graded" in said.err
+    assert "| checks | all" in said.out
+    (example / "submission.tar").unlink()
+    assert main(["rubric", "judge-eval", "judge_eval", "--judge", "checks", "--max-invalid", "9"]) == 0
+    assert "not graded, as" not in capsys.readouterr().err
+    (example / "submission.tar").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert main(["rubric", "judge-eval", "judge_eval", "--judge", "checks"]) == 2
+    assert "Git LFS" in capsys.readouterr().err

@@ -77,7 +77,7 @@ def test_examples_are_found_and_their_leaves_pooled(data):
     (figures,) = evaluate(data, {"dummy": settings("dummy")})
     found = figures.agreement
     assert found.overall.leaves == 14
-    assert found.uncompared.invalid_in_b == ("other: root/a",)
+    assert found.uncompared["invalid_in_b"] == ("other: root/a",)
     assert vars(found.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
     assert {name: each.leaves for name, each in found.by_category.items()} == {
         CODE: 5,
@@ -157,16 +157,14 @@ def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
     shown = capsys.readouterr()
     assert "| judge  | category         | leaves | accuracy" in shown.out
     assert "2 submissions that people graded, 10 leaves" in shown.out
-    assert "not graded in B: 1\n      other: root/a" in shown.out
+    assert "not graded in B: 1\n      other: Do a." in shown.out
     assert Path("judge_eval_results/results.md").read_text() == shown.out
     assert main([*words, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(Path("judge_eval_results/results.json").read_text())
-    assert values["judges"]["dummy"]["classes"]["all"]["pass"]["recall"] == 1
     differing = values["differing"]
     assert f"random and dummy differ on {len(differing)} leaves" in shown.out
     assert all(each["scores"] == [0, 1] for each in differing)
-    assert values["judges"]["dummy"]["classes"]["all"]["fail"]["precision"] is None
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
@@ -217,14 +215,14 @@ def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
     }
     figures, _ = evaluate_judges(examples, {each: settings(each) for each in ("random", "dummy")}, tmp_path / "out")
     found = figures.agreement
-    assert (found.overall.leaves, found.uncompared.paths) == (440, ())
+    assert (found.overall.leaves, found.num_uncompared) == (440, 0)
     assert set(found.by_category) == {CODE, RUN, RESULT}
 
 
 def test_one_budget_holds_for_all_gradings_of_a_judge(data):
     whole, again = ScriptedModel(), ScriptedModel()
     (figures,) = evaluate(data, {"m": settings(max_tokens=4000)}, whole)
-    assert figures.is_partial
+    assert any(output.partial for output in figures.outputs.values())
     assert "budget of 4000 tokens" in str(figures.to_json()["warnings"])
     paid = len(whole.requests)
     evaluate(data, {"m": settings(max_tokens=4000)}, again)
@@ -249,4 +247,4 @@ def test_checks_beside_the_paper_are_a_judge_too(data):
     (figures,) = evaluate(data, {"checks": settings("checks")})
     assert figures.agreement.overall.leaves == 2
     assert vars(figures.agreement.overall.confusion) == {"both_pass": 1, "only_a": 1, "only_b": 0, "both_fail": 0}
-    assert not figures.is_partial
+    assert not any(output.partial for output in figures.outputs.values())

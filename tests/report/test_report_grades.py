@@ -139,15 +139,13 @@ def test_a_check_is_named_beside_its_finding(workspace, tmp_path):
     assert "not pinned" in markup
 
 
-def test_a_persons_grades_name_them_and_keep_their_history(workspace, tmp_path):
-    earlier = [{"score": 0.0, "author": "Bo", "date": "2026-01-01", "reason": "I missed it"}]
-    metadata = JudgeRecord(author="Ada", date="2026-02-02", history=earlier)
+def test_a_persons_grades_name_them(workspace, tmp_path):
+    metadata = JudgeRecord(author="Ada", date="2026-02-02")
     write_grade(
         workspace, "builders", {"prompt": Verdict(1.0, "x", metadata), "levels": Verdict(0.0, "y")}, judge_type="human"
     )
     page = Page(page_of(workspace, tmp_path))
     assert "Ada, 2026-02-02" in page.text
-    assert "Earlier 0, by Bo on 2026-01-01: I missed it" in page.text
 
 
 @pytest.fixture

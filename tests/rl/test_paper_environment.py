@@ -52,14 +52,10 @@ def test_the_settings_arrive():
     env = environment(max_steps=7, code_only=True, paper_ids=[PAPER], judge_type="dummy")
     task = next(iter(env.taskset))
     assert env.config.agent.max_turns == 7
+    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")
+    assert [type(toolset).__name__ for toolset in PaperTask.toolsets(task.config)] == ["Shell"]
     assert (task.config.code_only, task.config.judge_type, task.data.paper_id) == (True, "dummy", PAPER)
     assert pcgeval.load_environment(papers_dir=PAPERS, judge_model="qwen2.5:7b").config.agent.max_turns == 50
-
-
-def test_the_model_can_reach_this_machine_through_the_shell_alone():
-    env = environment()
-    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")
-    assert [type(toolset).__name__ for toolset in PaperTask.toolsets(first_task().config)] == ["Shell"]
 
 
 def test_a_judges_model_may_be_a_name(monkeypatch):
@@ -118,11 +114,13 @@ def test_the_prompt_says_what_is_asked_and_shows_no_rubric():
     assert not any(leaf.requirements in full for leaf in paper.rubric.sub_tasks)
 
 
-@pytest.mark.parametrize("submission", ["reproduces", "half"])
-def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path, submission):
-    task = first_task()
-    trace = attempted(trace_of, task, tmp_path / "attempt", submission)
-    asyncio.run(task.score(trace))
+def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
+    task, rewards = first_task(), []
+    for submission in (None, "half", "reproduces"):
+        trace = attempted(trace_of, task, tmp_path / f"{submission}", submission)
+        asyncio.run(task.score(trace))
+        rewards.append(trace.reward)
+    assert rewards[0] < rewards[1] < rewards[2]
     grade = trace.state["grade"]
     assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
     assert trace.info["grade"] == grade
@@ -131,25 +129,15 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path, submission)
     assert trace.metrics["num_leaf_nodes"] == grade["num_leaf_nodes"]
     assert trace.metrics["num_invalid_leaf_nodes"] == grade["num_invalid_leaf_nodes"]
     assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
-    assert not (tmp_path / "attempt" / "work" / "reproduce.log").exists()  # it ran on a copy
-
-
-def test_who_reproduces_more_gets_more(trace_of, tmp_path):
-    task, rewards = first_task(), {}
-    for submission in ("reproduces", "half", None):
-        trace = attempted(trace_of, task, tmp_path / str(submission), submission)
-        asyncio.run(task.score(trace))
-        rewards[submission] = trace.reward
-    assert rewards["reproduces"] > rewards["half"] > rewards[None]
+    assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy
 
 
 def test_the_categories_are_metrics(trace_of, tmp_path):
     task = first_task(judge_type="dummy")
     trace = attempted(trace_of, task, tmp_path / "attempt", "half")
     asyncio.run(task.score(trace))
-    named = {name: trace.metrics[name] for name in ("code_development", "code_execution", "result_analysis")}
-    assert named == {"code_development": 1, "code_execution": 1, "result_analysis": 1}
     assert trace.reward == 1
+    assert all(trace.metrics[name] == 1 for name in ("code_development", "code_execution", "result_analysis"))
 
 
 def graded(submission: Path, judge_type: str, **settings) -> float | None:
@@ -196,7 +184,7 @@ def test_more_invalid_leaves_than_allowed_are_no_reward(trace_of, tmp_path, most
         trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
         if most == 9:  # so many leaves have no check
             asyncio.run(task.score(trace))
-            assert trace.reward == 1
+            assert 0 < trace.reward == trace.metrics["score_low"] < trace.metrics["score_high"] == 1
             return
         with pytest.raises(vf.TaskError, match=f"9 leaves have no grade and max_invalid is {most}"):
             asyncio.run(task.score(trace))
@@ -275,12 +263,6 @@ def test_an_agent_that_runs_out_of_steps_is_graded_as_it_is(play):
     assert trace.stop_condition == "max_turns"
     assert trace.num_turns == 2
     assert trace.rewards["reproduction"].score == trace.info["grade"]["score"]
-
-
-def test_an_agent_that_never_touches_the_shell_gets_a_grade_too(play):
-    (trace,) = play(environment(), in_order("I would rather not.")).traces
-    assert (trace.num_turns, trace.state.commands) == (1, 0)
-    assert trace.reward == trace.info["grade"]["score"] < 0.5
 
 
 def test_the_paper_taskset_is_found_by_its_name():

@@ -42,13 +42,6 @@ def test_the_example_is_whole():
     assert EXAMPLE in list_papers(PAPERS)
 
 
-def test_the_example_fits_into_a_small_models_context():
-    paper = load_paper(PAPERS, EXAMPLE)
-    assert len((paper.paper + paper.addendum + paper.judge_addendum).split()) < 800
-    for submission in (paper.folder / "submissions").iterdir():
-        assert all(len(path.read_text().splitlines()) <= 80 for path in submission.iterdir())
-
-
 def test_only_the_rubric_and_the_paper_must_be_there(papers):
     paper = load_paper(papers, "mine")
     assert (paper.id, paper.title, paper.paper) == ("mine", "mine", "# Mine\n")
@@ -125,18 +118,14 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
-        ("paper.md", b" \n", "paper.md is empty"),
+        ("paper.md", b" \n", "paper.md: is missing or empty"),
         ("paper.md", None, "is missing"),
-        ("rubric.json", b"{", "not valid JSON"),
+        ("rubric.json", b"{", "is not JSON"),
         ("config.yaml", b"title: [", "no YAML"),
         ("config.yaml", b"- a", "must be a mapping"),
-        ("config.yaml", b"title: !!timestamp x", "not what its tag"),
         ("config.yaml", b"title: " + b"x" * 201, "Give one line"),
-        ("config.yaml", b"title: 'a\x1b'", "no YAML"),
-        ("config.yaml", b"title: 2020-99-99", "no YAML: month must be"),
-        ("config.yaml", b"title: 2020-01-01", "the title is a date"),
+        ("config.yaml", b"title: 2020-01-01", "the title is"),
         ("config.yaml", b"#" * 4_001, "config.yaml: is larger than"),
-        ("config.yaml", b"id: " + b"[" * 2000, "config.yaml"),
         ("addendum.md", b"x" * (MAX_TEXT_BYTES + 1), "addendum.md: is larger than"),
     ],
 )
@@ -149,8 +138,14 @@ def test_each_fault(papers, name, content, part):
     assert len(found) < 1000
 
 
-def test_a_config_that_repeats_itself_a_billionfold(papers):
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
-    (papers / "mine" / "config.yaml").write_text("\n".join([*lines, "title: *a11"]))
-    assert "an alias" in faults(papers)[0]
+def test_checks_beside_the_rubric_or_elsewhere(papers):
+    assert load_paper(papers, "mine").checks_sha256 is None
+    (papers / "mine/checks.yaml").write_text("a: {name: reproduce_succeeded}")
+    paper = load_paper(papers, "mine")
+    assert next(leaves(paper.rubric)).check.name == "reproduce_succeeded"
+    assert len(paper.checks_sha256) == 64
+    (papers / "other.yaml").write_text("a: {name: without_blacklisted}")
+    other = load_paper(papers, "mine", checks_file=papers / "other.yaml")
+    assert next(leaves(other.rubric)).check.name == "without_blacklisted"
+    (papers / "mine/checks.yaml").write_text("b: {name: reproduce_succeeded}")
+    assert "no leaf of the rubric" in faults(papers)[0]

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.rubric.grades import JudgeOutput, Verdict, get_grade_summary, grade_tree, graded_task_from_json, rescored
-from pcgeval.rubric.loading import load_rubric
+from pcgeval import get_grade_summary, load_rubric
+from pcgeval.rubric.agreement import Pair, agreement
+from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json, read_grade
+from pcgeval.rubric.grades import Verdict, grade_tree, rescored
 from pcgeval.rubric.tree import CATEGORIES, code_only, leaves, prune, resources_provided, walk
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
 GOLDEN = REFERENCE / "golden_rubrics.json"
 EXPECTED = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
-HUMAN = {"rice": 0.18568121693121692, "semantic-self-consistency": 0.9099999999999999}
+HUMAN = {"rice": (0.18568121693121692, 361), "semantic-self-consistency": (0.9099999999999999, 79)}  # score, leaves
 
 pytestmark = pytest.mark.skipif(not EXPECTED, reason="PaperBench's published data is not here")
 
@@ -96,14 +98,18 @@ def test_paths_are_unique_although_ids_are_not(paper):
 
 @pytest.mark.parametrize("name", HUMAN)
 def test_human_gradings_come_out_exactly(name):
-    tree = graded_task_from_json(json.loads((REFERENCE / "judge_eval" / name / "expected_result.json").read_text()))
-    again = rescored(tree)
-    assert tree.score == again.score == HUMAN[name]
-    assert [node.score for node in nodes(again)] == [node.score for node in nodes(tree)]
-    output = JudgeOutput("human", tree)
+    output = read_grade(REFERENCE / "judge_eval" / name / "expected_result.json")
+    tree = output.graded_task_tree
+    assert tree.score == rescored(tree).score == HUMAN[name][0]
+    assert [node.score for node in nodes(rescored(tree))] == [node.score for node in nodes(tree)]
     assert output.score_bounds.low == output.score_bounds.high == output.score
     assert output.num_passed == sum(leaf.score == 1 for leaf in tree.leaves)
     assert get_grade_summary(tree)["invalid"] == 0
+    again = judge_output_from_json(paperbench_json(output)).graded_task_tree
+    assert [node.score for node in nodes(again)] == [node.score for node in nodes(tree)]
+    same = agreement([Pair("", tree, again)])
+    assert (same.overall.leaves, same.overall.kappa.value) == (HUMAN[name][1], 1.0)
+    assert (same.num_uncompared, same.root_difference.value) == (0, 0.0)
 
 
 def nodes(tree):

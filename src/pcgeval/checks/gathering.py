@@ -120,8 +120,8 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
             if stage is None and (stable is None or similar is None):
                 raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
             prediction = predictions.get(trial.number)
-            probabilities = [probability.probability for probability in prediction.probabilities] if prediction else []
-            if similar and not probabilities:
+            highest = max((one.probability for one in prediction.probabilities), default=None) if prediction else None
+            if similar and highest is None:
                 raise FileError(f"{similarity}: {similar.name!r:.60} has no probabilities. Run `dvc repro`.")
             results.append(
                 TrialEvidence(
@@ -133,7 +133,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
-                    on_top=similar is not None and similar.similarity >= max(probabilities),
+                    on_top=similar is not None and highest is not None and similar.similarity >= highest,
                     usage=summaries[trial].usage if trial in summaries else None,
                 )
             )

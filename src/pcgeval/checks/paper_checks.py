@@ -8,9 +8,8 @@ import csv
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import (
     CheckResult,
@@ -49,20 +48,23 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     sought = {bare.encode(): address for address in evidence.blacklist if (bare := _without_scheme(address))}
     left, unseen = MAX_READ_BYTES, ""  # what cannot be looked at hides nothing that stands elsewhere
     for entry in walk(evidence.folder, limit=MAX_FILES, depth=MAX_FILES):
+        name = printable_name(entry.name, 200)
         if entry.fault:
-            unseen = unseen or f"{printable_name(entry.name) or 'the submission'} {entry.fault}"
-        if entry.is_file:
-            try:
-                content = read_bounded(evidence.folder / entry.name, left).lower()
-            except UntrustedFileError as error:
-                reason = f"{printable_name(entry.name)} {error.reason}"
-                unseen = unseen or (
-                    f"more than {MAX_READ_BYTES} bytes to look through" if error.kind == "too large" else reason
-                )
-                continue
-            left -= len(content)
-            if found := next((address for each, address in sought.items() if each in content), None):
-                return CheckResult(0.0, f"{printable_name(entry.name, 200)!r} names {printable_name(found)}")
+            unseen = unseen or f"{name or 'the submission'} {entry.fault}"
+        if not entry.is_file:
+            continue
+        try:
+            content = read_bounded(evidence.folder / entry.name, left).lower()
+        except UntrustedFileError as error:
+            is_much = error.kind == "too large"
+            unseen = unseen or (
+                f"more than {MAX_READ_BYTES} bytes to look through" if is_much else f"{name} {error.reason}"
+            )
+            continue
+        left -= len(content)
+        for name_in_file, address in sought.items():
+            if name_in_file in content:
+                return CheckResult(0.0, f"{name!r} names {printable_name(address)}")
     if unseen:
         raise Undecided(unseen)
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
@@ -83,15 +85,15 @@ def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
     if evidence.log is None:
         raise _not_run(evidence)
     parts = pattern.casefold().split("*")
-    found = next((line for line in evidence.log.splitlines() if _contains(line.casefold(), parts)), None)
-    return yes_or_no(found is not None, f"no line has {pattern!r}" if found is None else f"printed: {found:.200}")
+    line = next((line for line in evidence.log.splitlines() if _contains(line.casefold(), parts)), None)
+    return yes_or_no(line is not None, f"no line has {pattern!r}" if line is None else f"printed: {line:.200}")
 
 
 def result_value(
     evidence: PaperEvidence, *, path: InnerPath, key: Text, at_least: Number = LEAST, at_most: Number = MOST
 ) -> CheckResult:
     """A figure in a file that reproduce.sh wrote lies within bounds; for `key` see `result_order`."""
-    value = _results(evidence, path).number(key)
+    value = _figure(path, _results(evidence, path), key)
     bounds = [f"at least {at_least:g}"] * (at_least > LEAST) + [f"at most {at_most:g}"] * (at_most < MOST)
     asked = f"; asked for: {' and '.join(bounds)}" if bounds else ""
     return yes_or_no(at_least <= value <= at_most, f"{path}: {key} is {value:g}{asked}")
@@ -104,78 +106,67 @@ def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: Text, smal
     the first column and the column's heading, as in `A/rate`, or where there is one row, the column's heading.
     """
     results = _results(evidence, path)
-    first, second = results.number(larger), results.number(smaller)
+    first, second = _figure(path, results, larger), _figure(path, results, smaller)
     return yes_or_no(first > second, f"{path}: {larger} is {first:g}, {smaller} is {second:g}")
 
 
 def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: Text, at_least: Count) -> CheckResult:
     """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
-    below = _results(evidence, path).below(key)
+    results = _results(evidence, path)
+    if isinstance(results, _Table):
+        below: Iterable[Any] = [_cell(path, results, row, key) for row in results.rows]
+    else:
+        value = _value(path, results, key)
+        below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
     count = sum(_is_figure(value) for value in below)
     return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
 
 
-@dataclass(frozen=True)
-class _Results:
-    """The value of a JSON file."""
+class _Table(NamedTuple):
+    """A .csv or .tsv file."""
 
-    path: str
-    value: Any
-
-    def at(self, key: str) -> Any:
-        """Return what a key leads to; raises NotMet where it leads to nothing."""
-        value = self.value
-        for part in key.split("/"):
-            if isinstance(value, Mapping) and part in value:
-                value = value[part]
-            elif isinstance(value, list) and part.isdecimal() and len(part) < 9 and int(part) < len(value):
-                value = value[int(part)]
-            else:
-                raise self.lacks(f"the key {key}")
-        return value
-
-    def below(self, key: str) -> Sequence[Any]:
-        """Return the values that a key groups."""
-        value = self.at(key)
-        return list(value.values()) if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
-
-    def number(self, key: str) -> float:
-        """Return the figure that a key leads to."""
-        value = self.at(key)
-        if _is_figure(value):
-            return float(value)
-        is_shown = isinstance(value, str | float | bool) or value is None
-        raise self.lacks(f"a number at {key}, but {ascii(value)[:60] if is_shown else f'a {type(value).__name__}'}")
-
-    def lacks(self, what: str) -> NotMet:
-        """Return the error that something is missing."""
-        return NotMet(f"{self.path} has not {what}")
+    headings: list[str]
+    rows: list[list[str]]
 
 
-class _Table(_Results):
-    """The rows of a .csv or .tsv file, the headings first."""
-
-    def at(self, key: str) -> Any:
-        """Return the figure in the row and column that a key names."""
+def _figure(path: str, results: Any, key: str) -> float:
+    """Return the figure that a key leads to; raises NotMet where there is none."""
+    if isinstance(results, _Table):
         name, slash, column = key.rpartition("/")
-        rows = [row for row in self.value[1:] if row[:1] == [name] or not slash]
+        rows = [row for row in results.rows if row[:1] == [name] or not slash]
         if len(rows) != 1:
-            raise self.lacks(f"one row for {key}, but {len(rows)}")
-        return self._figure(rows[0], column)
+            raise NotMet(f"{path} has not one row for {key}, but {len(rows)}")
+        value: Any = _cell(path, results, rows[0], column)
+    else:
+        value = _value(path, results, key)
+    if _is_figure(value):
+        return float(value)
+    is_shown = isinstance(value, str | float | bool) or value is None
+    shown = ascii(value)[:60] if is_shown else f"a {type(value).__name__}"
+    raise NotMet(f"{path} has not a number at {key}, but {shown}")
 
-    def below(self, key: str) -> Sequence[Any]:
-        """Return the figures of a column."""
-        return [self._figure(row, key) for row in self.value[1:]]
 
-    def _figure(self, row: Sequence[str], column: str) -> float | str:
-        if column not in self.value[0]:
-            raise self.lacks(f"the column {column}")
-        place = self.value[0].index(column)
-        cell = row[place] if place < len(row) else ""
-        try:
-            return float(cell)
-        except ValueError:
-            return cell
+def _value(path: str, value: Any, key: str) -> Any:
+    """Return what a key leads to in the value of a JSON file."""
+    for part in key.split("/"):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and len(part) < 9 and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise NotMet(f"{path} has not the key {key}")
+    return value
+
+
+def _cell(path: str, table: _Table, row: Sequence[str], column: str) -> float | str:
+    if column not in table.headings:
+        raise NotMet(f"{path} has not the column {column}")
+    place = table.headings.index(column)
+    cell = row[place] if place < len(row) else ""
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
 
 
 def _without_scheme(address: str) -> str:
@@ -190,30 +181,32 @@ def _not_run(evidence: PaperEvidence) -> Undecided:
 
 
 def _contains(line: str, parts: Sequence[str]) -> bool:
+    """Whether a line has all these parts one after the other; a pattern of `re` would take for ever on some lines."""
     position = 0
     for part in parts:
-        found = line.find(part, position)
-        if found < 0:
+        start = line.find(part, position)
+        if start < 0:
             return False
-        position = found + len(part)
+        position = start + len(part)
     return True
 
 
-def _results(evidence: PaperEvidence, path: str) -> _Results:
-    """Read a file that must have been written by the run."""
+def _results(evidence: PaperEvidence, path: str) -> Any:
+    """Read a file that must have been written by the run: the value of a JSON file, or a table."""
     if evidence.log is None:
         raise _not_run(evidence)
     content = _content(evidence, path)
     if evidence.log_written is not None and (evidence.folder / path).lstat().st_mtime < evidence.log_written:
         raise NotMet(f"{path} is older than the run of reproduce.sh, which did not write it")
-    text = content.decode("utf-8-sig", errors="replace")
+    text, ending = content.decode("utf-8-sig", errors="replace"), path.lower()
     try:
-        if not path.lower().endswith((".csv", ".tsv")):
-            return _Results(path, json.loads(text, parse_int=float))  # a whole number may have too many digits for int
-        rows = csv.reader(text.splitlines(), delimiter="\t" if path.lower().endswith(".tsv") else ",")
-        return _Table(path, [[cell.strip() for cell in row] for row in rows if row])
+        if not ending.endswith((".csv", ".tsv")):
+            return json.loads(text, parse_int=float)  # a whole number may have too many digits for int
+        lines = csv.reader(text.splitlines(), delimiter="\t" if ending.endswith(".tsv") else ",")
+        rows = [[cell.strip() for cell in line] for line in lines if line]
     except (ValueError, RecursionError, csv.Error) as error:
         raise NotMet(f"{path} cannot be read: {error}") from error
+    return _Table(rows[0] if rows else [], rows[1:])
 
 
 def _is_figure(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Checks on what became of a submission's trials, over all models of the competition.
+"""Checks on the results of a submission's trials, over all models of the competition.
 
 As in the rules of the competition, a trial that failed counts as one that does not meet the criterion.
 """
@@ -40,10 +40,9 @@ def models_pass(evidence: Evidence, *, stage: StageName, at_least: Share) -> Che
     for trial in _trials(evidence):
         by_model.setdefault(trial.model, []).append(_passes(stage)(trial))
     shares = {model: passed.count(True) / len(passed) for model, passed in by_model.items()}
-    good = sum(each >= at_least for each in shares.values())
-    figures = ", ".join(f"{model} {each:.2f}" for model, each in shares.items())
-    finding = share(good, len(shares), f"models with at least {at_least:g} of the trials past {stage}")
-    return CheckResult(finding.score, f"{finding.explanation} ({figures})")
+    good = sum(passed >= at_least for passed in shares.values())
+    figures = ", ".join(f"{model} {passed:.2f}" for model, passed in shares.items())
+    return share(good, len(shares), f"models with at least {at_least:g} of the trials past {stage} ({figures})")
 
 
 def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
@@ -127,8 +126,8 @@ def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
 
     def name(trial: TrialEvidence) -> str:
-        found = flag(trial)
-        return f"{trial.name} ({found.detail[:200]})" if found else trial.name
+        raised = flag(trial)
+        return f"{trial.name} ({raised.detail[:200]})" if raised else trial.name
 
     return share_of(trials, lambda trial: flag(trial) is None, f"trials are without the flag {kind}", name)
 
@@ -165,8 +164,10 @@ def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None],
     if not values:
         raise Undecided("nothing to average")
     total = 0.0
-    for each in values:  # one by one: Python's own `sum` rounds differently from version 3.12 on
-        total += each or 0.0
-    measured = sum(each is not None for each in values)
+    for measured in values:  # one by one: Python's `sum` rounds differently from version 3.12 on
+        total += measured or 0.0
+    with_level = len(values) - values.count(None)
     average = total / len(values)
-    return CheckResult(average, f"mean {what} {average:.4f} over {len(values)} trials, {measured} of them with a level")
+    return CheckResult(
+        average, f"mean {what} {average:.4f} over {len(values)} trials, {with_level} of them with a level"
+    )

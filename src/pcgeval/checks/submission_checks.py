@@ -24,7 +24,7 @@ def readme_length(evidence: Evidence, *, at_least_words: Count = 1) -> CheckResu
 
 def readme_names_team(evidence: Evidence) -> CheckResult:
     """README.md names the team; upper and lower case, hyphens, underscores and spaces count as the same."""
-    text, team = (_SEPARATORS.sub(" ", each.casefold()) for each in (_text(evidence.readme), evidence.team))
+    text, team = (_SEPARATORS.sub(" ", name.casefold()) for name in (_text(evidence.readme), evidence.team))
     named = re.search(rf"\b{re.escape(team)}\b", text) is not None
     return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
 
@@ -75,5 +75,5 @@ def _text(document: Document) -> str:
 
 
 def _mentions(document: Document, text: str) -> CheckResult:
-    found = text.casefold() in _text(document).casefold()
-    return yes_or_no(found, f"{document.name} {'mentions' if found else 'does not mention'} {text!r}")
+    is_mentioned = text.casefold() in _text(document).casefold()
+    return yes_or_no(is_mentioned, f"{document.name} {'mentions' if is_mentioned else 'does not mention'} {text!r}")

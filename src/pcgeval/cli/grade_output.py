@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pcgeval.cli.options import print_json, print_table
+from pcgeval.core.console import print_stderr
 from pcgeval.core.untrusted import printable_name
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ def print_grade_table(
     from pcgeval.rubric.grade_table import COLUMNS, grade_table, table_cells
 
     rows = grade_table(grades)
+    for grade in grades:
+        for name in grade.run.left_out():
+            print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
     if json or form == "json":
         print_json({"rows": [row.to_json() for row in rows], "gradings": [grade.to_json() for grade in grades]})
         return

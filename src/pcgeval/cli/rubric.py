@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -50,7 +49,7 @@ app = group()
 def show(
     grade: Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench.")],
     leaf: Annotated[
-        str | None, typer.Option(metavar="PATH", help="A criterion's path, or an end of it that no other has.")
+        str | None, typer.Option(metavar="NUMBER", help="A criterion by its number, its path, or the end of its path.")
     ] = None,
     page: Html = None,
     json: Json = False,
@@ -59,9 +58,9 @@ def show(
 
     A criterion is explained from the root down to the judge's words.
     """
-    from pcgeval.rubric.explanation import NodeShare, explain
+    from pcgeval.rubric.explanation import NodeShare, way_to
     from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.text import explanation_lines, share_lines
+    from pcgeval.rubric.text import criterion_lines, summary_lines, tree_lines
 
     output = read_grade(grade)
     if page:
@@ -71,17 +70,14 @@ def show(
         write_text(page, grade_page(output, str(grade)))
     tree = output.graded_task_tree
     if leaf is None:
-        values = {**output.to_json(), "parts": [_share_json(share) for share in NodeShare.of_root(tree).walk()]}
+        values = {**output.to_json(), "parts": [_share_json(share) for share in NodeShare(tree).walk()]}
         del values["graded_task_tree"]
-        lines = share_lines(output)
+        lines = [*summary_lines(output), "", *tree_lines(tree)]
     else:
-        way = explain(tree, leaf)
+        way = way_to(tree, leaf)
         node = {**way[-1].node.to_json(), "sub_tasks": [_share_json(share) for share in way[-1].below]}
-        values = {
-            "way": [{**_share_json(share), "requirements": share.node.requirements} for share in way],
-            "node": node,
-        }
-        lines = explanation_lines(output, way)
+        values = {"way": [_share_json(share) for share in way], "node": node}
+        lines = list(criterion_lines(output, way))
     sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
 
 
@@ -94,15 +90,18 @@ def convert(
     form: GradeFormat = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import grade_json, read_grade
+    from pcgeval.rubric.grade_files import paperbench_json, read_grade
 
-    sys.stdout.write(to_json(grade_json(read_grade(grade), form)) + "\n")
+    output = read_grade(grade)
+    sys.stdout.write(to_json(output.to_json() if form == "pcgeval" else paperbench_json(output)) + "\n")
 
 
 def _share_json(share: "NodeShare") -> dict[str, Any]:
     node = share.node
     return {
+        "number": share.number,
         "path": node.path,
+        "requirements": node.requirements,
         "weight": node.weight,
         "score": node.score,
         "share": share.share,
@@ -114,9 +113,6 @@ def _share_json(share: "NodeShare") -> dict[str, Any]:
 def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
-    pass_at: Annotated[
-        float, typer.Option(metavar="SCORE", callback=within(0, 1), help="A leaf passes above this score.")
-    ] = 0.5,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
     ] = 1000,
@@ -133,29 +129,24 @@ def agreement(
     pairs = list(_read_pairs(a, b))
     if form and len(pairs) != 1:
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
-    found = agreement(pairs, bootstrap=bootstrap, seed=seed, pass_at=pass_at)
+    result = agreement(pairs, bootstrap=bootstrap, seed=seed)
     if page:
         from pcgeval.core.files import write_text
         from pcgeval.report.gradings import compared_page
 
-        write_text(page, compared_page(pairs, found, (_with_judge(a), _with_judge(b))))
+        write_text(page, compared_page(pairs, result, (_with_judge(a), _with_judge(b))))
     if form:
-        lines = disagreement_form(pairs[0].a, pairs[0].b, pass_at=pass_at)
-        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.write("".join(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b)))
         return
-    sys.stdout.write((to_json(found.to_json()) if json else "\n".join(agreement_lines(found))) + "\n")
+    sys.stdout.write((to_json(result.to_json()) if json else "\n".join(agreement_lines(result))) + "\n")
 
 
 def _with_judge(path: Path) -> str:
-    """Return the name of a file or folder, with the judge where the file is a whole grading that says who it was."""
+    """Return the name of a file or folder, and of a file the judge."""
     from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.grades import GradeError
     from pcgeval.rubric.text import judge_words
 
-    with suppress(GradeError):
-        if path.is_file() and (output := read_grade(path)).judge_type != "unknown":
-            return f"{path}, by {judge_words(output)}"
-    return str(path)
+    return f"{path}, by {judge_words(read_grade(path))}" if path.is_file() else str(path)
 
 
 def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
@@ -166,8 +157,8 @@ def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
     from pcgeval.rubric.grades import GradeError
 
     def grade_files(folder: Path) -> dict[str, Path]:
-        found = {path.stem: path for path in folder.glob("*.json")}
-        return found | {path.parent.name: path for path in folder.glob(f"*/{GRADE_FILE}")}
+        files = {path.stem: path for path in folder.glob("*.json")}
+        return files | {path.parent.name: path for path in folder.glob(f"*/{GRADE_FILE}")}
 
     if a.is_dir() != b.is_dir():
         raise GradeError(f"{a} and {b}: give two files or two folders.")
@@ -218,26 +209,30 @@ def judge_eval(
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
     judges = _judges(
-        folder, model or [], [each.value for each in judge or ()], votes or [], base_url, assignments or []
+        folder, model or [], [baseline.value for baseline in judge or ()], votes or [], base_url, assignments or []
     )
     examples = evaluation.read_examples(folder, example or [])
-    if dry_run:
-        for name, settings in judges.items():
-            plans = evaluation.plan_judge(examples, settings)
-            print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
-        return
-    found = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
+    for named in examples:
+        for other in named.others:
+            print_stderr(f"{named.id}: {other} is not graded, as people's grades are of {named.submission.name}")
+    with evaluation.unpacked(examples) as examples:
+        if dry_run:
+            for name, settings in judges.items():
+                plans = evaluation.plan_judge(examples, settings)
+                print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
+            return
+        results = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
     people = {example.id: example.expected for example in examples}
     if json:
-        print_json(judge_eval_json(people, found))
+        print_json(judge_eval_json(people, results))
     else:
-        sys.stdout.writelines(f"{line}\n" for line in judge_eval_lines(people, found))
-    for evaluated in found:
-        for id_, output in evaluated.outputs.items():
-            for warning in output.warnings:
-                print_stderr(f"{evaluated.name}, {id_}: {warning}")
+        sys.stdout.writelines(f"{line}\n" for line in judge_eval_lines(people, results))
+    outputs = [(result.name, id_, output) for result in results for id_, output in result.outputs.items()]
+    for name, id_, output in outputs:
+        for warning in output.warnings:
+            print_stderr(f"{name}, {id_}: {warning}")
     print_stderr(f"the gradings and these tables stand in {out}")
-    if any(output.num_invalid_leaf_nodes > max_invalid for evaluated in found for output in evaluated.outputs.values()):
+    if any(output.num_invalid_leaf_nodes > max_invalid for _, _, output in outputs):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -276,6 +271,10 @@ def table(
         Path, typer.Argument(metavar="DIR", help="Grades of a folder of runs, or PaperBench's folder of runs.")
     ],
     papers_dir: Annotated[Path, typer.Option(metavar="DIR", help="The papers, whose ids begin the names.")] = PAPERS,
+    disqualified: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Runs that do not count: a name a line, or results of PaperBench's monitor."),
+    ] = None,
     max_invalid: MaxInvalid = 0,
     form: TableFormat = None,
     json: Json = False,
@@ -284,13 +283,14 @@ def table(
 
     Exit code 1 means that a run has no grade that counts; the table names it.
     """
-    from pcgeval.rubric.grade_table import RunGrade
+    from pcgeval.rubric.grade_table import RunGrade, read_disqualified
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import find_runs
 
     refuse_two_formats(form, json=json)
     runs = find_runs(folder, list_papers(papers_dir))
-    grades = [RunGrade.read(run, max_invalid=max_invalid) for run in runs]
+    names = read_disqualified(disqualified) if disqualified else frozenset()
+    grades = [RunGrade.read(run, max_invalid=max_invalid, disqualified=names) for run in runs]
     print_grade_table(grades, form, json=json)
     if any(grade.problem for grade in grades):
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -305,11 +305,11 @@ def leaves(
     json: Json = False,
 ) -> None:
     """List the criteria of a rubric that are graded."""
-    from pcgeval.core.layout import PAPERS, RUBRICS, own_or_packaged
+    from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.core.untrusted import one_line
-    from pcgeval.rubric.check_file import load_rubric_with_checks
     from pcgeval.rubric.explanation import NodeShare
     from pcgeval.rubric.grades import Verdict, grade_tree
+    from pcgeval.rubric.loading import load_rubric_with_checks
     from pcgeval.rubric.text import form_lines
     from pcgeval.rubric.tree import leaves as leaves_of
 
@@ -317,16 +317,17 @@ def leaves(
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)
     tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
-    shares = {share.node.path: share.share for share in NodeShare.of_root(tree).walk()}
+    parts = {part.node.path: part for part in NodeShare(tree).walk()}
     values: list[dict[str, Any]] = []
     lines: list[str] = []
     for leaf in leaves_of(root):
+        share = parts[leaf.path].share
         check = None if leaf.check is None else {"name": leaf.check.name, "arguments": dict(leaf.check.arguments)}
-        fields = {"path": leaf.path, "id": leaf.id, "share": shares[leaf.path], "task_category": leaf.task_category}
+        fields = {"path": leaf.path, "id": leaf.id, "share": share, "task_category": leaf.task_category}
         values.append({**fields, "requirements": leaf.requirements, "check": check})
         if form:
             lines += form_lines(leaf.path, leaf.requirements)
         else:
             by = f", check {leaf.check.name}" if leaf.check else ""
-            lines.append(one_line(f"{100 * shares[leaf.path]:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
+            lines.append(one_line(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
     sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")

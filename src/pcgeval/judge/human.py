@@ -1,11 +1,9 @@
-"""The grades of a person, read from a YAML or CSV file.
+"""The grades of a person, read from a YAML file.
 
 Each entry has `path`, `score` (0 to 1, or `none` where the person could not tell), `author` and `reason`, and perhaps
-`date`. A later entry for the same path corrects the earlier ones, which stay in the grade's history.
+`date`. A later entry for the same path replaces an earlier one; git has the history.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ import yaml
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.untrusted import printable_line, read_bounded_text
 from pcgeval.rubric.grades import Verdict
-from pcgeval.rubric.record import Correction, JudgeRecord
+from pcgeval.rubric.record import JudgeRecord
 from pcgeval.rubric.tree import TaskNode
 
 REQUIRED = ("path", "score", "author", "reason")
@@ -23,7 +21,7 @@ KEYS = (*REQUIRED, "date")
 MAX_BYTES = 16 * 2**20
 NO_GRADE = frozenset({"none", "null", "~"})
 _Entry = tuple[int, dict[str, str]]  # the line where an entry begins, and its texts by their keys
-HumanGrades = Mapping[str, tuple[Correction, ...]]  # all entries about a leaf by its path; the last one counts
+HumanGrades = Mapping[str, Verdict]  # by the leaf's path
 
 
 class HumanGradesError(FaultsError):
@@ -31,15 +29,12 @@ class HumanGradesError(FaultsError):
 
 
 def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
-    """Return the last entry about a leaf; a leaf that nobody graded has no grade."""
-    if leaf.path not in grades:
-        return Verdict(None, "nobody graded this leaf")
-    *earlier, last = grades[leaf.path]
-    return Verdict(last.score, last.reason, JudgeRecord(author=last.author, date=last.date, history=tuple(earlier)))
+    """Return the person's grade of a leaf; a leaf that nobody graded has no grade."""
+    return grades.get(leaf.path, Verdict(None, "nobody graded this leaf"))
 
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
-    """Read a file of grades of these leaves: `.csv` with a header, anything else as YAML, a list of entries.
+    """Read a file of grades of these leaves: YAML, a list of entries.
 
     Raises:
         HumanGradesError: Every error in the file, with its line.
@@ -48,9 +43,8 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     faults: list[str] = []
     known = frozenset(leaves)
-    grades: dict[str, tuple[Correction, ...]] = {}
-    entries = _csv_entries if path.suffix.lower() == ".csv" else _yaml_entries
-    for line, entry in entries(text, faults):
+    grades: dict[str, Verdict] = {}
+    for line, entry in _entries(text, faults):
         found = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in entry if key not in KEYS]
         found += [f"{key!r} is missing. Add it." for key in REQUIRED if not entry.get(key)]
         if entry.get("path") and entry["path"] not in known:
@@ -65,37 +59,14 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
                 found.append(f"score {given!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
         faults += [f"line {line}: {fault}" for fault in found]
         if not found:
-            grade = Correction(
-                score=score, author=entry["author"], reason=entry["reason"], date=entry.get("date") or None
-            )
-            grades[entry["path"]] = (*grades.get(entry["path"], ()), grade)
+            record = JudgeRecord(author=entry["author"], date=entry.get("date") or None)
+            grades[entry["path"]] = Verdict(score, entry["reason"], record)
     if faults:
         raise HumanGradesError(path, faults)
     return grades
 
 
-def _csv_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
-    try:
-        header = [name.strip() for name in next(rows, [])]
-        if wrong := [name for name in header if name not in KEYS] or [name for name in REQUIRED if name not in header]:
-            faults.append(
-                f"line 1: the header must be {','.join(REQUIRED)} and perhaps date; look at {wrong[0]!r:.60}."
-            )
-            return
-        line = rows.line_num + 1
-        for row in rows:
-            if row and len(row) != len(header):
-                faults.append(f"line {line}: {len(row)} values under {len(header)} headings. Quote texts with commas.")
-            elif row:
-                yield line, dict(zip(header, (value.strip() for value in row), strict=True))
-            line = rows.line_num + 1
-    except csv.Error as error:
-        faults.append(f"line {line}: not valid CSV: {error}. Fix it; what follows was not read.")
-
-
-def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
+def _entries(text: str, faults: list[str]) -> Iterator[_Entry]:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:

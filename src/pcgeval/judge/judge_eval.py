@@ -3,11 +3,13 @@
 The folder is laid out as PaperBench's `data/judge_eval`, which calls this JudgeEval: `PAPER/EXAMPLE/submission`, and
 beside it `grading/expected_result.json`, a rubric with the grades that people gave. Each submission is graded by the
 criteria of that tree, which may differ from the paper's rubric of today. A leaf to which a judge gives no grade counts
-for nothing, as in PaperBench, and is named.
+for nothing, as in PaperBench, and is named. The submission may be a folder or a tar file, as PaperBench ships it; where
+there is none, an `other_submission` is graded.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report, paid_calls
 from pcgeval.judge.limits import CallLimits
+from pcgeval.judge.many import folder_of
 from pcgeval.judge.plan import GradingPlan, plan_gradings
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -31,6 +34,9 @@ from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
 SUBMISSION, EXPECTED = "submission", "expected_result.json"
+_SUBMISSIONS = tuple(  # the first that is there is graded
+    f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
+)
 _NEED_NOTHING = ("random", "dummy")  # judges that look at no submission
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
@@ -51,14 +57,16 @@ class Example:
     Attributes:
         id: Its place in the folder, such as `rice/0`.
         paper_id: The paper that it attempts to reproduce.
-        submission: Its folder, which need not be there for the judges `random` and `dummy`.
+        submission: Its folder or tar file, which need not be there for the judges `random` and `dummy`.
         expected: The rubric with people's grades.
+        others: The names of submissions beside it, which are not graded.
     """
 
     id: str
     paper_id: str
     submission: Path
     expected: GradedTaskNode
+    others: tuple[str, ...] = ()
 
     @property
     def rubric(self) -> TaskNode:
@@ -110,8 +118,10 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     faults, examples = [], []
     for id_ in only or places:
         paper_id = id_.partition("/")[0]
+        there = [name for name in _SUBMISSIONS if (places[id_] / name).exists()] or [SUBMISSION]
         try:
-            examples.append(Example(id_, paper_id, places[id_] / SUBMISSION, _people(places[id_])))
+            submission = places[id_] / there[0]
+            examples.append(Example(id_, paper_id, submission, _people(places[id_]), tuple(there[1:])))
         except PcgevalError as error:
             faults.append(f"{id_}: {error}")
     if faults:
@@ -120,7 +130,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _is_example(folder: Path) -> bool:
-    return any((folder / each).exists() for each in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
+    return any((folder / name).exists() for name in (*_SUBMISSIONS, EXPECTED, f"grading/{EXPECTED}"))
 
 
 def _people(example: Path) -> GradedTaskNode:
@@ -132,6 +142,22 @@ def _people(example: Path) -> GradedTaskNode:
     if is_lfs_pointer(path):
         raise PcgevalError(f"{path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
     return read_graded_tree(path)
+
+
+@contextmanager
+def unpacked(examples: Iterable[Example]) -> Iterator[tuple[Example, ...]]:
+    """Give the examples with folders in place of tar files, which are unpacked until the end of the block.
+
+    Raises:
+        UntrustedFileError: One is no tar file, a damaged one, or one that names a place outside of its folder.
+    """
+    with ExitStack() as stack:
+        yield tuple(
+            replace(example, submission=stack.enter_context(folder_of(example.submission)))
+            if example.submission.is_file() and not is_lfs_pointer(example.submission)
+            else example
+            for example in examples
+        )
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
@@ -156,6 +182,8 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
 
 
 def _submission_fault(submission: Path) -> str | None:
+    if submission.is_file():
+        return f"{submission} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
     if not submission.is_dir():
         return (
             f"no folder {submission}. Put the submission that people graded there, or name other examples with "

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from pcgeval.core.files import sha256_text
 from pcgeval.report.markup import render_template
-from pcgeval.rubric.agreement import UNCOMPARED_WORDS, Agreement, Pair, agreement_notes
-from pcgeval.rubric.agreement_figures import LEVEL
+from pcgeval.rubric.agreement import LEVEL, UNCOMPARED_WORDS, Agreement, Pair, agreement_notes
 from pcgeval.rubric.explanation import NodeShare
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import record_of
 
 ANSWERS = 3_000_000  # characters of all the judge's answers on a page together
@@ -47,7 +46,7 @@ class ShownTree:
 
 def anchors(trees: Sequence[GradedTaskNode], prefix: str = "node") -> dict[str, str]:
     """Return an id for each path: `node-` and the id in the rubric, or a hash of the path where that is not unique."""
-    ids = {each.node.path: each.node.id for tree in trees for each in NodeShare.of_root(tree).walk()}
+    ids = {each.node.path: each.node.id for tree in trees for each in NodeShare(tree).walk()}
     times = Counter(ids.values())
     return {
         path: f"{prefix}-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
@@ -78,7 +77,7 @@ def compared_page(pairs: Sequence[Pair], found: Agreement, names: Sequence[str])
     trees = [
         (
             pair.name,
-            ComparedNode(NodeShare.of_root(pair.a), NodeShare.of_root(pair.b)),
+            ComparedNode(NodeShare(pair.a), NodeShare(pair.b)),
             anchors([pair.a, pair.b], f"node{number or ''}"),
         )
         for number, pair in enumerate(pairs)
@@ -90,7 +89,8 @@ def compared_page(pairs: Sequence[Pair], found: Agreement, names: Sequence[str])
         found=found,
         names=names,
         level=LEVEL,
-        left_out=[(UNCOMPARED_WORDS[why], paths) for why, paths in vars(found.uncompared).items()],
+        pass_at=PASSED,
+        left_out=[(UNCOMPARED_WORDS[why], paths) for why, paths in found.uncompared.items()],
         notes=agreement_notes(found),
         longest_answer=_longest_answer(graded),
         is_open=sum(len(tree.leaves) for tree in graded) <= 2 * MOST_OPEN,
@@ -117,7 +117,8 @@ class ComparedNode:
         in_a, in_b = ({each.node.path: each for each in side.below} if side else {} for side in (self.a, self.b))
         return tuple(ComparedNode(in_a.get(path), in_b.get(path)) for path in {**in_a, **in_b})
 
-    def kinds(self, pass_at: float) -> tuple[str, ...]:
+    @property
+    def kinds(self) -> tuple[str, ...]:
         """Return how the sides of a leaf differ, in words by which a reader may look for leaves."""
         if self.a is None or self.b is None:
             return ("only in A" if self.a else "only in B",)
@@ -126,6 +127,6 @@ class ComparedNode:
         found += [f"not graded in {name}" for name, side in (("A", a), ("B", b)) if side.graded_score is None]
         if a.graded_score is not None and b.graded_score is not None:
             found.append("same score" if a.graded_score == b.graded_score else "other score")
-            if (a.graded_score > pass_at) != (b.graded_score > pass_at):
-                found.append("passed in A alone" if a.graded_score > pass_at else "passed in B alone")
+            if a.outcome != b.outcome:
+                found.append("passed in A alone" if a.outcome == "passed" else "passed in B alone")
         return tuple(found)

@@ -83,6 +83,6 @@ def environment() -> Environment:
         "count": count,
         "failure_words": FAILURE_WORDS,
         "grade_summary": get_grade_summary,
-        "root_share": NodeShare.of_root,
+        "root_share": NodeShare,
     }
     return found

@@ -118,12 +118,10 @@ def run_command(
 
 def _shortened(printed: BinaryIO) -> str:
     """Return the beginning and the end of a file, and between them how much is left out."""
-    size = printed.seek(0, os.SEEK_END)
+    left_out = printed.seek(0, os.SEEK_END) - 2 * SHOWN_BYTES
     printed.seek(0)
-    head = printed.read(SHOWN_BYTES if size > 2 * SHOWN_BYTES else size)
-    if len(head) == size:
-        return head.decode(errors="replace")
+    if left_out <= 0:
+        return printed.read().decode(errors="replace")
+    head = printed.read(SHOWN_BYTES).decode(errors="replace")
     printed.seek(-SHOWN_BYTES, os.SEEK_END)
-    tail = printed.read()
-    left_out = size - 2 * SHOWN_BYTES
-    return f"{head.decode(errors='replace')}\n[... {left_out} bytes left out ...]\n{tail.decode(errors='replace')}"
+    return f"{head}\n[... {left_out} bytes left out ...]\n{printed.read().decode(errors='replace')}"

@@ -66,11 +66,11 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
         place = str(own_or_packaged(Path(source.model)))
         classifier = await asyncio.to_thread(loaded_classifier, place, source.revision, source.device)
         # bare calls and levels in XML, which a participant may try, are no answers of the competition
-        found = await asyncio.to_thread(score_level, reply, letter, classifier, config.physics, read_as="response")
-        scores = {"stability": found.stability, "similarity": found.similarity, "blocks": len(found.blocks)}
-        trace.info["level"] = {**scores, "probabilities": list(found.probabilities.values()), "reason": found.reason}
+        level = await asyncio.to_thread(score_level, reply, letter, classifier, config.physics, read_as="response")
+        scores = {"stability": level.stability, "similarity": level.similarity, "blocks": len(level.blocks)}
+        trace.info["level"] = {**scores, "probabilities": list(level.probabilities.values()), "reason": level.reason}
         trace.record_metrics(scores)
-        return found.score
+        return level.score
 
 
 class LevelTaskset(vf.Taskset[LevelTask, LevelTasksetConfig]):

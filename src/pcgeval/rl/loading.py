@@ -10,6 +10,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.backends import named_model
 
 JUDGE_MODEL = "qwen2.5-coder:1.5b-instruct-q4_K_M"  # the largest of the local models
 INSTALL = "python -m pip install 'pcgeval[verifiers]'"
@@ -53,12 +54,11 @@ def load_environment(
         raise EnvironmentsError(
             f"The environments need the package verifiers, which is not installed. Run `{INSTALL}`."
         )
-    return import_module("pcgeval.rl.paper_environment").paper_environment(
-        max_steps=max_steps,
-        code_only=code_only,
-        paper_ids=paper_ids,
-        judge_type=judge_type,
-        judge_model=judge_model,
-        papers_dir=Path(papers_dir),
-        judge_settings=judge_settings,
-    )
+    task = {
+        "papers_dir": Path(papers_dir),
+        "code_only": code_only,
+        "judge_type": judge_type,
+        "judge_model": named_model(judge_model) if isinstance(judge_model, str) else judge_model,
+        "judge_settings": judge_settings or JudgeSettings(),
+    }
+    return import_module("pcgeval.rl.paper_environment").paper_environment(max_steps, paper_ids, task)

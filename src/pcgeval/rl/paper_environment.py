@@ -3,10 +3,10 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import verifiers.v1 as vf
 from pydantic import Field, SerializeAsAny
@@ -17,7 +17,6 @@ from pcgeval.core.params import Model
 from pcgeval.judge.client import CallFiles, check_judge
 from pcgeval.judge.run import run_judge
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.backends import named_model
 from pcgeval.rl.attempt import AttemptFolders, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
@@ -213,24 +212,8 @@ class PaperEnv(vf.Env[PaperEnvConfig]):
         await agents.agent.run(task)
 
 
-def paper_environment(
-    *,
-    max_steps: int,
-    code_only: bool,
-    paper_ids: Sequence[str] | None,
-    judge_type: str,
-    judge_model: Model | str,
-    papers_dir: Path,
-    judge_settings: JudgeSettings | None,
-) -> PaperEnv:
-    """Return the environment as `pcgeval.load_environment` describes it."""
-    task = {
-        "papers_dir": papers_dir,
-        "code_only": code_only,
-        "judge_type": judge_type,
-        "judge_model": named_model(judge_model) if isinstance(judge_model, str) else judge_model,
-        "judge_settings": judge_settings or JudgeSettings(),
-    }
+def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Mapping[str, Any]) -> PaperEnv:
+    """Return the environment as `pcgeval.load_environment` describes it; `task` has the fields of `PaperTaskConfig`."""
     taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
     module = TASKSET_ID.replace("-", "_")  # verifiers imports it, but who calls from Python need not have installed it
     if find_spec(module) is None:
@@ -242,15 +225,17 @@ def paper_environment(
 
 def _record(trace: vf.Trace, output: JudgeOutput) -> None:
     """Record the figures of a grade as metrics."""
-    summary = get_grade_summary(output.graded_task_tree)
-    categories = {
-        category.lower().replace(" ", "_"): grade["score"]
-        for category, grade in summary["by_category"].items()
-        if grade["score"] is not None
-    }
-    counts = {"num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes"}
-    bounds = {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}
-    trace.record_metrics({**categories, **bounds, **{name: getattr(output, name) for name in sorted(counts)}})
+    by_category = get_grade_summary(output)["by_category"]
+    trace.record_metrics(
+        {
+            **{category.lower().replace(" ", "_"): grade["score"] for category, grade in by_category.items()},
+            "score_low": output.score_bounds.low,
+            "score_high": output.score_bounds.high,
+            "num_leaf_nodes": output.num_leaf_nodes,
+            "num_passed": output.num_passed,
+            "num_invalid_leaf_nodes": output.num_invalid_leaf_nodes,
+        }
+    )
 
 
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:

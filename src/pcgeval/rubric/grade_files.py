@@ -4,9 +4,10 @@ PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or with
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +28,7 @@ from pcgeval.rubric.tree import SUBTREE
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
 _OF_PAPERBENCH = ("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at")
+_MONITORED = ("blacklist", "is_blacklisted")  # what `grading_within` adds of PaperBench's monitor
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
 _OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
@@ -40,13 +42,11 @@ def read_grade(path: Path) -> JudgeOutput:
         GradeError: It is none of these, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    value = _read_grading(path)
-    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
-        value = {"graded_task_tree": value}
-    try:
+    with _naming(path):
+        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
+            value = {"graded_task_tree": value}
         return judge_output_from_json({"judge_type": "unknown", **value})
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
@@ -56,19 +56,18 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
         GradeError: There is none, or it is a guess.
         FileError: The file is missing or unreadable.
     """
-    value = _read_grading(path)
-    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
-    try:
+    with _naming(path):
+        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+            raise GradeError("a guess in place of a grading, so there is nothing to compare. Grade again.")
         return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
 
 
-def _read_grading(path: Path) -> Any:
-    """Return the value of a file, or of the grading in PaperBench's record of a run."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let a GradeError begin with the file's name."""
     try:
-        return grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        yield
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
@@ -83,7 +82,7 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
         raise GradeError("not a grading: it has no 'judge_type'. Give a grade.json.")
     tree = graded_task_from_json(value.get("graded_task_tree"))
     if "score_bounds" not in value:
-        value = _own_values(value)
+        value = _our_values(value)
     guess = value.get("score") if value["judge_type"] == HEURISTIC else None
     try:
         output = _OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
@@ -99,25 +98,20 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
     return output
 
 
-def _own_values(value: Mapping[str, Any]) -> dict[str, Any]:
+def _our_values(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return PaperBench's values of a grading under our names; its usage by model is not ours by the kind of call."""
     config = value.get("completer_config")
-    named = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
-    own = {name: value[name] for name in _OF_PAPERBENCH if name in value}
-    return {**own, "model": named if isinstance(named, str) else None}
+    model = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
+    known = {name: value[name] for name in (*_OF_PAPERBENCH, *_MONITORED) if name in value}
+    return {**known, "model": model if isinstance(model, str) else None}
 
 
-def _is_same(found: Any, expected: Any) -> bool:
-    return bool(found == expected) or (
-        isinstance(found, int | float)
+def _is_same(value: Any, expected: Any) -> bool:
+    return bool(value == expected) or (
+        isinstance(value, int | float)
         and isinstance(expected, int | float)
-        and expected - _SAME <= found <= expected + _SAME  # `found` may be an integer that is no float
+        and expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
     )
-
-
-def grade_json(output: JudgeOutput, form: Literal["pcgeval", "paperbench"]) -> dict[str, Any]:
-    """Return a grading as the JSON values of our grade.json, or of PaperBench's grader_output.json."""
-    return output.to_json() if form == "pcgeval" else paperbench_json(output)
 
 
 def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
@@ -147,7 +141,7 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
         "requirements": node.requirements,
         "weight": node.weight,
         "score": node.score,
-        "valid_score": all(each["valid_score"] for each in below) if below else node.valid_score,
+        "valid_score": all(task["valid_score"] for task in below) if below else node.valid_score,
         "task_category": None if below else node.task_category or SUBTREE,
         "finegrained_task_category": node.finegrained_task_category,
         "explanation": node.explanation,

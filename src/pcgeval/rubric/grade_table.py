@@ -2,19 +2,21 @@
 
 As in PaperBench (`metrics.py`), the standard error is that of the mean: the standard deviation of the scores, with one
 degree of freedom less, over the root of their number. The figures over all papers are of seeds: the k-th attempts of a
-group at each paper, in the order of their names, are its k-th seed, whose score is the mean over all papers of the
-table; a seed that lacks one does not count.
+group at each paper, in the order of their names, are its k-th seed; its score is the mean over all papers of the
+table. A seed that lacks one does not count.
 """
 
+import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
+from pathlib import Path
 from typing import Any, Self
 
-from pcgeval.core.errors import FaultsError, PcgevalError
-from pcgeval.core.untrusted import printable_line, printable_name
+from pcgeval.core.errors import FaultsError, FileError, PcgevalError
+from pcgeval.core.untrusted import printable_line, printable_name, read_bounded_text
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
@@ -23,6 +25,25 @@ from pcgeval.rubric.runs import PaperRun
 ALL_PAPERS = "all papers"
 COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars", "problems")
 _MAX_PROBLEM = 500  # characters
+_MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
+
+
+def read_disqualified(path: Path) -> frozenset[str]:
+    """Return the names of runs that are disqualified.
+
+    Args:
+        path: PaperBench's list, the name of a run on each line, or the results of its monitor of the blacklist.
+
+    Raises:
+        FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
+    """
+    text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True)
+    if not text.lstrip().startswith("{"):
+        return frozenset(line.strip() for line in text.splitlines() if line.strip())
+    try:
+        return frozenset(map(str, json.loads(text)["flagged_run_ids"]))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FileError(f"{path}: has no 'flagged_run_ids'. Give results of PaperBench's monitor.") from error
 
 
 @dataclass(frozen=True)
@@ -47,10 +68,16 @@ class RunGrade:
 
     @classmethod
     def of(cls, run: PaperRun, output: JudgeOutput, *, max_invalid: int = 0) -> Self:
-        """Return the figures of a grading; a guess never counts, nor does one with too many leaves without a grade."""
+        """Return the figures of a grading.
+
+        A guess never counts, nor does one of a submission that used what the paper's blacklist forbids, or one with too
+        many leaves without a grade.
+        """
         problem = None
         if output.judge_type == HEURISTIC:
             problem = output.partial or next(iter(output.warnings), "only a guess")
+        elif output.is_blacklisted:
+            problem = f"blacklist.txt: {output.blacklist}"
         elif output.num_invalid_leaf_nodes > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{output.num_invalid_leaf_nodes} of {output.num_leaf_nodes} leaves have no grade: {reason}"
@@ -58,8 +85,10 @@ class RunGrade:
         return cls(run, score, output.num_leaf_nodes, output.num_invalid_leaf_nodes, output.cost, _shown(problem))
 
     @classmethod
-    def read(cls, run: PaperRun, *, max_invalid: int = 0) -> Self:
-        """Read the grade that lies in a run's folder."""
+    def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
+        """Read the grade that lies in a run's folder; one of a run in `disqualified` does not count."""
+        if not {run.name, run.id}.isdisjoint(disqualified):
+            return cls(run, problem="disqualified")
         try:
             path = run.grade_file()
             if path is None:
@@ -100,28 +129,6 @@ class TableRow:
     grades: tuple[RunGrade, ...]
 
     @property
-    def mean(self) -> float | None:
-        """The mean of the scores; None where there are none."""
-        return statistics.fmean(self.scores) if self.scores else None
-
-    @property
-    def std_error(self) -> float | None:
-        """The standard error of the mean; None for fewer than two scores."""
-        number = len(self.scores)
-        return statistics.stdev(self.scores) / math.sqrt(number) if number > 1 else None
-
-    @property
-    def invalid(self) -> int:
-        """How many leaves have no grade, of the gradings that there are."""
-        return sum(grade.invalid for grade in self.grades)
-
-    @property
-    def cost(self) -> float | None:
-        """The price of the calls in US dollars; None where it is not known."""
-        costs = [grade.cost for grade in self.grades if grade.cost is not None]
-        return math.fsum(costs) if costs else None
-
-    @property
     def problems(self) -> str:
         """Why attempts do not count; over all papers, why there is no mean."""
         if self.paper == ALL_PAPERS:
@@ -129,16 +136,17 @@ class TableRow:
         return "; ".join(f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON values."""
+        """Return the row as JSON values; the standard error of fewer than two scores is None."""
+        number, costs = len(self.scores), [grade.cost for grade in self.grades if grade.cost is not None]
         return {
             "submission": self.submission,
             "paper": self.paper,
-            "mean": self.mean,
-            "std_error": self.std_error,
-            "n": len(self.scores),
+            "mean": statistics.fmean(self.scores) if self.scores else None,
+            "std_error": statistics.stdev(self.scores) / math.sqrt(number) if number > 1 else None,
+            "n": number,
             "scores": list(self.scores),
-            "invalid": self.invalid,
-            "cost": self.cost,
+            "invalid": sum(grade.invalid for grade in self.grades),
+            "cost": math.fsum(costs) if costs else None,
         }
 
 
@@ -148,28 +156,16 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     papers = {grade.run.paper_id for grade in grades}
     rows: list[TableRow] = []
     for agent, of_agent in groupby(grades, key=lambda grade: grade.run.agent):
-        own = tuple(of_agent)
-        for paper, of_paper in groupby(own, key=lambda each: each.run.paper_id):
-            attempts = tuple(of_paper)
-            scores = tuple(attempt.score for attempt in attempts if attempt.score is not None)
-            rows.append(TableRow(agent, paper, scores, len(attempts), attempts))
+        attempts = tuple(of_agent)
+        for paper, of_paper in groupby(attempts, key=lambda grade: grade.run.paper_id):
+            at_paper = tuple(of_paper)
+            scores = tuple(grade.score for grade in at_paper if grade.score is not None)
+            rows.append(TableRow(agent, paper, scores, len(at_paper), at_paper))
         if len(papers) > 1:
-            seeds = list(_seeds(own))
-            complete = [[each.score for each in seed if each.score is not None] for seed in seeds]
-            means = tuple(statistics.fmean(scores) for scores in complete if len(scores) == len(papers))
-            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), own))
+            seeds = [[grade.score for grade in seed if grade and grade.score is not None] for seed in _seeds(attempts)]
+            means = tuple(statistics.fmean(scores) for scores in seeds if len(scores) == len(papers))
+            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), attempts))
     return rows
-
-
-def _seeds(grades: Sequence[RunGrade]) -> Iterator[list[RunGrade]]:
-    """Yield the k-th attempts of each group at each paper, for each k."""
-    for group in sorted({grade.run.group for grade in grades}):
-        attempts: dict[str, list[RunGrade]] = {}
-        for grade in grades:
-            if grade.run.group == group:
-                attempts.setdefault(grade.run.paper_id, []).append(grade)
-        for number in range(max(map(len, attempts.values()))):
-            yield [attempt[number] for attempt in attempts.values() if number < len(attempt)]
 
 
 def table_cells(rows: Sequence[TableRow], *, exact: bool = False) -> list[list[str]]:
@@ -180,19 +176,29 @@ def table_cells(rows: Sequence[TableRow], *, exact: bool = False) -> list[list[s
             return "" if exact else "-"
         return repr(value) if exact else f"{value:.{digits}f}"
 
-    return [
-        [
-            printable_name(row.submission),
-            printable_name(row.paper),
-            str(len(row.scores)) if exact else f"{len(row.scores)} of {row.number}",
-            number(row.mean, 3),
-            number(row.std_error, 3),
-            str(row.invalid),
-            number(row.cost, 4),
-            row.problems,
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        figures = row.to_json()
+        cells.append(
+            [
+                printable_name(row.submission),
+                printable_name(row.paper),
+                str(len(row.scores)) if exact else f"{len(row.scores)} of {row.number}",
+                number(figures["mean"], 3),
+                number(figures["std_error"], 3),
+                str(figures["invalid"]),
+                number(figures["cost"], 4),
+                row.problems,
+            ]
+        )
+    return cells
+
+
+def _seeds(grades: Sequence[RunGrade]) -> Iterator[tuple[RunGrade | None, ...]]:
+    """Yield the k-th attempts of each group at each paper, for each k."""
+    for _, of_group in groupby(sorted(grades, key=lambda grade: grade.run.group), key=lambda grade: grade.run.group):
+        by_paper = groupby(of_group, key=lambda grade: grade.run.paper_id)
+        yield from zip_longest(*[list(attempts) for _, attempts in by_paper])
 
 
 def _shown(problem: str | None) -> str | None:

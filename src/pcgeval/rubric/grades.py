@@ -6,16 +6,16 @@ PaperBench's rules. `score_bounds` has the score if all leaves without a grade h
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
-from pydantic import ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
 from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_NODES, MAX_WEIGHT, TaskNode, child_paths
+from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_WEIGHT, TaskNode, child_paths
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
@@ -27,19 +27,9 @@ class GradeError(PcgevalError):
     """A verdict or a file of grades that is invalid."""
 
 
-def _number(most: float) -> PlainValidator:
-    """Return a validator of numbers from 0 to `most`; unlike pydantic's own, it leaves a whole number as it is."""
-
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-            raise ValueError(f"must be a number from 0 to {most:g}")
-        return value
-
-    return PlainValidator(check)
-
-
-Share = Annotated[float, _number(1)]
-Weight = Annotated[float, _number(MAX_WEIGHT)]
+# a whole number stays one, so that a file that is read and written has the same bytes
+Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
+Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
 
 
 @dataclass(frozen=True)
@@ -94,13 +84,13 @@ class GradedTaskNode:
     @property
     def score_bounds(self) -> "ScoreBounds":
         """The node's score if all invalid leaves counted as 0, and as 1."""
-        return ScoreBounds(*(_score_with_invalid(self, invalid) for invalid in (0.0, 1.0)))
+        return ScoreBounds(_score_with_invalid(self, 0.0), _score_with_invalid(self, 1.0))
 
     def to_json(self) -> dict[str, Any]:
         """Return the node and all below it as JSON values, with PaperBench's key names."""
-        noted = self.judge_metadata
-        noted = noted.model_dump(mode="json", exclude_unset=True) if isinstance(noted, JudgeRecord) else noted
-        return {**vars(self), "sub_tasks": [task.to_json() for task in self.sub_tasks], "judge_metadata": noted}
+        record = self.judge_metadata
+        record = record.model_dump(mode="json", exclude_unset=True) if isinstance(record, JudgeRecord) else record
+        return {**vars(self), "sub_tasks": [task.to_json() for task in self.sub_tasks], "judge_metadata": record}
 
 
 class ScoreBounds(NamedTuple):
@@ -158,6 +148,7 @@ class JudgeOutput:
         partial: How many leaves have no grade because calls failed, as at the end of a deadline or a budget, and why;
             grading again goes on with them. None for a grading that came to its end.
         blacklist: What was found of the addresses that the paper's blacklist.txt forbids, if it forbids any.
+        is_blacklisted: Whether such an address was used, so that the grading does not count beside others.
         reproduction: How reproduce.sh ended, if it was run for the grading; its seconds are measured anew each time.
         checks_sha256: Of the file beside the rubric that gave leaves their checks, if there was one.
         graded_at: When it was graded, in a grading by PaperBench; ours have no time, so that each is the same again.
@@ -178,6 +169,7 @@ class JudgeOutput:
     price: Price | None = None
     prompts: str | None = None
     blacklist: str | None = None
+    is_blacklisted: bool = False
     reproduction: ReproductionRecord | None = None
     checks_sha256: str | None = None
     graded_at: str | None = None
@@ -230,33 +222,32 @@ class JudgeOutput:
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
         usage = self.token_usage
-        values = {
-            "judge_type": self.judge_type,
+        given = {name: value for name, value in vars(self).items() if name not in {"guess", "graded_task_tree"}}
+        known = {name: value for name, value in given.items() if value is not None and value is not False}
+        return {
+            **dict.fromkeys(("model", "model_digest", "prompt_version")),  # written although they are not known
+            **{name: _json(value) for name, value in known.items()},
+            **({} if self.price is None else {"cost": self.cost}),
             "score": self.score,
             "score_bounds": list(self.score_bounds),
             "num_leaf_nodes": self.num_leaf_nodes,
             "num_passed": self.num_passed,
             "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
-            "model": self.model,
-            "model_digest": self.model_digest,
-            "prompt_version": self.prompt_version,
-            "votes": self.votes,
             "token_usage": usage.model_dump(),
             "seconds": usage.total.seconds,
-            "warnings": list(self.warnings),
             "graded_task_tree": self.graded_task_tree.to_json(),
         }
-        if self.team is not None:
-            values["team"] = self.team
-        if self.rubric is not None:
-            values["rubric"] = asdict(self.rubric)
-        more = {name: getattr(self, name) for name in ("prompts", "partial", "blacklist", "checks_sha256", "graded_at")}
-        values |= {name: value for name, value in more.items() if value is not None}
-        if self.reproduction is not None:
-            values["reproduction"] = self.reproduction.model_dump()
-        if self.price is not None:
-            values |= {"price": self.price.model_dump(), "cost": self.cost}
-        return values
+
+
+def _json(value: Any) -> Any:
+    match value:
+        case BaseModel():
+            return value.model_dump()
+        case RubricIdentity():
+            return asdict(value)
+        case tuple():
+            return list(value)
+    return value
 
 
 _TREE: TypeAdapter[GradedTaskNode] = TypeAdapter(GradedTaskNode)
@@ -291,7 +282,7 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
         score=0.0 if verdict.score is None else verdict.score,
         valid_score=verdict.score is not None,
         explanation=verdict.explanation,
-        sub_tasks=tuple(grade_tree(each, judge) for each in task.sub_tasks),
+        sub_tasks=tuple(grade_tree(sub_task, judge) for sub_task in task.sub_tasks),
         task_category=task.task_category,
         finegrained_task_category=task.finegrained_task_category,
         judge_metadata=verdict.judge_metadata,
@@ -346,13 +337,13 @@ def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     if node.is_leaf:
         return node
     weighing = [task for task in node.sub_tasks if task.weight > 0]
-    ungraded = sum(not each.valid_score for each in weighing)
+    ungraded = sum(not task.valid_score for task in weighing)
     explanation = f"weighted mean of {len(weighing)} sub-tasks"
     if ungraded:
         explanation += f"; {ungraded} without a grade count as 0"
     if not weighing:
         explanation = "0, because no sub-task has a weight"
-    score = weighted_mean([each.weight for each in weighing], [each.score for each in weighing])
+    score = weighted_mean([task.weight for task in weighing], [task.score for task in weighing])
     return replace(node, score=score, valid_score=ungraded < len(weighing) or not weighing, explanation=explanation)
 
 
@@ -378,20 +369,26 @@ def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
 def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
     if node.is_leaf:
         return node if node.task_category == category else None
-    kept = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
-    return replace(node, sub_tasks=kept) if kept else None
+    sub_tasks = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
+    return replace(node, sub_tasks=sub_tasks) if sub_tasks else None
 
 
 def grading_within(value: Any) -> Any:
     """Return the grading within PaperBench's record of a run, as `judge_output`, or the value itself if it is none.
 
+    What PaperBench's monitor found of the blacklist in the agent's log comes along as `blacklist`.
+
     Raises:
         GradeError: The run was not graded.
     """
+    monitored: Any = None
     while isinstance(value, Mapping) and "graded_task_tree" not in value and (value.keys() & {*_WAY_TO_GRADING}):
-        key = next(each for each in _WAY_TO_GRADING if each in value)
+        monitored = value.get("monitor_result") or monitored
+        key = next(key for key in _WAY_TO_GRADING if key in value)
         if (value := value[key]) is None:
             raise GradeError(f"{key!r} is null: this run was not graded. Name the file of a run that was.")
+    if isinstance(value, Mapping) and isinstance(monitored, Mapping) and monitored.get("violations"):
+        return {**value, "blacklist": f"{monitored.get('explanation')}", "is_blacklisted": True}
     return value
 
 
@@ -403,7 +400,7 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
     Raises:
         GradeError: It is not one; the message has the path of the first faulty node.
     """
-    tree = _own_node(value, _paths("", [value])[0], 1, iter(range(MAX_NODES)))
+    tree = _with_our_keys(value, _paths("", [value])[0], 1)
     try:
         return _TREE.validate_python(tree)
     except ValidationError as error:
@@ -412,31 +409,30 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
         while len(keys) > 1 and keys[0] == "sub_tasks":
             node, keys = node["sub_tasks"][keys[1]], keys[2:]
         place = node["path"] if isinstance(node, Mapping) else "a node"
-        found = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
-        raise GradeError(f"{place}: {found}{fault['msg']:.200}. Give a tree as in grade.json.") from error
+        wrong = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
+        raise GradeError(f"{place}: {wrong}{fault['msg']:.200}. Give a tree as in grade.json.") from error
 
 
 def _paths(parent: str, values: list[Any]) -> list[str]:
-    return child_paths(parent, [str(each.get("id")) if isinstance(each, Mapping) else "?" for each in values])
+    return child_paths(parent, [str(value.get("id")) if isinstance(value, Mapping) else "?" for value in values])
 
 
-def _own_node(value: Any, path: str, level: int, left: Iterator[int]) -> Any:
-    """Return a node and all below it in our form; `left` yields once for each further node that a tree may have."""
+def _with_our_keys(value: Any, path: str, level: int) -> Any:
+    """Return a node and all below it with the keys that we write."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
-    if next(left, None) is None:
-        raise GradeError(f"{path}: the tree has more than {MAX_NODES} nodes. Grade against a smaller rubric.")
     if not isinstance(value, Mapping):
         return value
-    value = {"explanation": "", "valid_score": value.get("score") is not None, **value}
-    if value.get("score") is None and not value["valid_score"]:
-        value["score"] = 0.0  # as grades were written that left out leaves without one
-    value["path"] = given if isinstance(given := value.get("path"), str) else path
-    if isinstance(value["valid_score"], float | int) and value["valid_score"] in (0, 1):
-        value["valid_score"] = bool(value["valid_score"])
-    if isinstance(noted := value.get("judge_metadata"), Mapping) and OWN_RECORD in noted:
-        value["judge_metadata"] = noted[OWN_RECORD]
-    if isinstance(below := value.get("sub_tasks"), list):
-        paths = _paths(value["path"], below)
-        value["sub_tasks"] = [_own_node(each, at, level + 1, left) for each, at in zip(below, paths, strict=True)]
-    return value
+    node = {"explanation": "", "valid_score": value.get("score") is not None, **value}
+    if node.get("score") is None and not node["valid_score"]:
+        node["score"] = 0.0  # as grades were written that left out leaves without one
+    if not isinstance(node.get("path"), str):
+        node["path"] = path
+    if isinstance(node["valid_score"], float | int) and node["valid_score"] in (0, 1):
+        node["valid_score"] = bool(node["valid_score"])
+    if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
+        node["judge_metadata"] = record[OWN_RECORD]
+    if isinstance(below := node.get("sub_tasks"), list):
+        paths = _paths(node["path"], below)
+        node["sub_tasks"] = [_with_our_keys(task, at, level + 1) for task, at in zip(below, paths, strict=True)]
+    return node

@@ -1,16 +1,24 @@
 """The figures of judges that graded what people have graded, as JSON values and as tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
-from pcgeval.rubric.agreement import Agreement, Pair, agreement, differing_leaves, first_lines, uncompared_lines
-from pcgeval.rubric.agreement_figures import LEVEL, Measure
-from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.agreement import (
+    LEVEL,
+    Agreement,
+    Pair,
+    agreement,
+    differing_leaves,
+    first_lines,
+    measure_text,
+    uncompared_lines,
+)
+from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
-_TWO = 2  # judges, whose leaves are compared with each other
+_TWO = 2  # judges, of which the leaves are compared with each other
 
 
 @dataclass(frozen=True)
@@ -41,24 +49,17 @@ class JudgeFigures:
     @property
     def cost(self) -> float | None:
         """The price of all gradings in US dollars; None where it is unknown, and without a model."""
-        costs = [output.cost for output in self.outputs.values()]
-        known = [cost for cost in costs if cost is not None]
-        return round(sum(known), 6) if known and len(known) == len(costs) else None
+        costs = [output.cost for output in self.outputs.values() if output.cost is not None]
+        return round(sum(costs), 6) if costs and len(costs) == len(self.outputs) else None
 
     @property
     def invalid(self) -> int:
         """The number of leaves to which the judge gave no grade."""
         return sum(output.num_invalid_leaf_nodes for output in self.outputs.values())
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether calls failed, so that leaves have no grade that a second run could give them."""
-        return any(output.partial or output.judge_type == HEURISTIC for output in self.outputs.values())
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the graded trees as JSON values."""
-        found, first = self.agreement, next(iter(self.outputs.values()))
-        groups = {"all": found.overall, **found.by_category}
+        first = next(iter(self.outputs.values()))
         return {
             "judge": first.judge_type,
             "model": first.model,
@@ -67,14 +68,7 @@ class JudgeFigures:
             "votes": first.votes,
             "scores": {id_: output.score for id_, output in self.outputs.items()},
             "leaves_without_a_grade": self.invalid,
-            "agreement": found.to_json(),
-            "classes": {
-                group: {
-                    name: {"precision": each.precision, "recall": each.recall, "f1": each.f1, **asdict(each)}
-                    for name, each in figures.confusion.classes.items()
-                }
-                for group, figures in groups.items()
-            },
+            "agreement": self.agreement.to_json(),
             "usage": self.usage.model_dump(),
             "cost": self.cost,
             "warnings": {id_: list(output.warnings) for id_, output in self.outputs.items() if output.warnings},
@@ -99,59 +93,48 @@ def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[Judge
     return values
 
 
-def _differing(judges: Sequence[JudgeFigures]) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
-    """Yield the leaves on which two judges differ, each with its example."""
-    one, other = judges
-    for id_, output in one.outputs.items():
-        both = differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree)
-        yield from ((id_, *each) for each in both)
-
-
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
     """Yield the same as tables in Markdown, each column as wide as its widest cell."""
     number = sum(len(tree.leaves) for tree in people.values())
     first = judges[0].agreement
     yield (
-        f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {first.pass_at:g}; "
+        f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
         f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
         f"{first.resamples} resamples of the leaves, seed {first.seed}"
     )
     yield ""
-    measures, classes, costs = [], [], []
+    measures = []
     for judge in judges:
         for group, figures in {"all": judge.agreement.overall, **judge.agreement.by_category}.items():
-            found = (figures.accuracy, figures.precision, figures.recall, figures.macro_f1, figures.kappa)
-            measures.append((judge.name, group, str(figures.leaves), *map(_cell, found)))
-            for name, each in figures.confusion.classes.items():
-                shares = ("-" if share is None else f"{share:.2f}" for share in (each.precision, each.recall, each.f1))
-                classes.append((judge.name, group, name, str(each.in_b), *shares))
-        costs.append(_cost_cells(judge))
+            shown = (figures.accuracy, figures.precision, figures.recall, figures.macro_f1, figures.kappa)
+            cells = (measure_text(measure, digits=2) for measure in shown)
+            measures.append((judge.name, group, str(figures.leaves), *cells))
     yield from _table(("judge", "category", "leaves", "accuracy", "precision", "recall", "macro F1", "kappa"), measures)
-    yield from _table(("judge", "category", "class", "leaves by people", "precision", "recall", "F1"), classes)
     columns = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "cached", "written", "cost", "time")
-    yield from _table(columns, costs)
+    yield from _table(columns, [_cost_cells(judge) for judge in judges])
     for judge in judges:
         yield f"{judge.name}:"
         yield from (f"  {line}" for line in uncompared_lines(judge.agreement))
     if len(judges) == _TWO:
         names = [judge.name for judge in judges]
         lines = [
-            f"  {names[0]} {_score(one)}  {names[1]} {_score(other)}  {one_line(f'{id_}: {one.path}')}"
+            f"  {names[0]} {_score(one)}  {names[1]} {_score(other)}  {id_}: {one.requirements}"
             for id_, one, other in _differing(judges)
         ]
         yield f"{names[0]} and {names[1]} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
         yield from first_lines(lines)
 
 
+def _differing(judges: Sequence[JudgeFigures]) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
+    """Yield the leaves on which two judges differ, each with its example."""
+    one, other = judges
+    for id_, output in one.outputs.items():
+        leaves = differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree)
+        yield from ((id_, *both) for both in leaves)
+
+
 def _score(leaf: GradedTaskNode) -> str:
     return "-" if leaf.graded_score is None else f"{leaf.graded_score:g}"
-
-
-def _cell(measure: Measure) -> str:
-    if measure.value is None:
-        return "-"
-    interval = measure.interval
-    return f"{measure.value:.2f}" + (f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else "")
 
 
 def _cost_cells(judge: JudgeFigures) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from pathlib import Path
 from pcgeval.core.errors import FaultsError, FileError
 from pcgeval.core.layout import PAPERS, own_or_packaged
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text, read_start
-from pcgeval.rubric.check_file import load_rubric_with_checks
-from pcgeval.rubric.loading import quoted
+from pcgeval.rubric.loading import load_rubric_with_checks, quoted
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
@@ -92,55 +91,60 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         fault = f"no paper {paper_id[:MAX_NAME]!r}. There: {known}. Other papers are found by rubric.papers_dir."
         raise PaperError(papers_dir, [fault])
     faults: list[str] = []
+    warnings: list[str] = []
     rubric = checks = None
     try:
         rubric, checks = load_rubric_with_checks(folder / RUBRIC_FILE, checks_file)
     except (RubricError, FileError) as error:
         faults.append(str(error))
-
-    def text(name: str, most: int = MAX_TEXT_BYTES) -> str:
-        """Return a file's text; an empty one for a file that need not be there, or that is faulty."""
-        is_required = name == PAPER_FILE and needs_text
-        try:
-            found = read_bounded_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
-        except UntrustedFileError as error:
-            if is_required or error.kind != "missing":
-                faults.append(str(error))
-            return ""
-        if found.startswith(_LFS_POINTER):
-            if needs_text or name not in _READ_BY_A_MODEL:
-                faults.append(f"{name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
-            return ""
-        if is_required and not found.strip():
-            faults.append(f"{name} is empty. Put the paper's text into it.")
-        return found
-
-    paper, addendum, judge_addendum = text(PAPER_FILE), text("addendum.md"), text("judge.addendum.md")
-    warnings: list[str] = []
-    title = _title(text("config.yaml", MAX_CONFIG_BYTES), paper_id, faults, warnings)
-    lines = [line.strip() for line in text("blacklist.txt").splitlines()]
+    paper, addendum, judge_addendum = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
+    if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
+        faults.append(f"{folder / PAPER_FILE}: is missing or empty. Put the paper's text into it.")
+    title = _title(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults, warnings)
+    lines = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
     # the word `none` alone and comments stand for no address
     blacklist = tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none")
     if rubric is None or faults:
         raise PaperError(folder, faults)
-    return Paper(paper_id, folder, rubric, paper, addendum, judge_addendum, title, blacklist, tuple(warnings), checks)
+    return Paper(
+        id=paper_id,
+        folder=folder,
+        rubric=rubric,
+        paper=paper,
+        addendum=addendum,
+        judge_addendum=judge_addendum,
+        title=title,
+        blacklist=blacklist,
+        warnings=tuple(warnings),
+        checks_sha256=checks,
+    )
+
+
+def _text(path: Path, faults: list[str], most: int = MAX_TEXT_BYTES, *, needs_text: bool = True) -> str:
+    """Return a file's text; an empty one where there is no such file, or where it is faulty."""
+    try:
+        text = read_bounded_text(path, most, follow_link=True).removeprefix("\ufeff")
+    except UntrustedFileError as error:
+        faults += [str(error)] if error.kind != "missing" else []
+        return ""
+    if text.startswith(_LFS_POINTER):
+        faults += [f"{path.name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}."] if needs_text else []
+        return ""
+    return text
 
 
 def _title(text: str, paper_id: str, faults: list[str], warnings: list[str]) -> str:
     """Return the title in a config.yaml, whose id should be the folder's name: of one published paper it is not."""
     try:
-        config = parse_yaml(text)
+        config = parse_yaml(text) or {}
     except ValueError as error:
-        faults.append(f"config.yaml is no YAML: {printable_line(str(error))}. Correct it.")
-        return paper_id
-    config = {} if config is None else config
+        config = f"no YAML: {error}"
     if not isinstance(config, dict):
-        faults.append(f"config.yaml must be a mapping with id and title, not {type(config).__name__}.")
+        faults.append(f"config.yaml must be a mapping with id and title: {printable_line(str(config))}. Correct it.")
         return paper_id
-    found, title = config.get("id", paper_id), config.get("title", paper_id)
-    if found != paper_id:
-        warnings.append(f"config.yaml gives the id {quoted(found)}, but the folder is named {paper_id!r}.")
+    id_, title = config.get("id", paper_id), config.get("title", paper_id)
+    if id_ != paper_id:
+        warnings.append(f"config.yaml gives the id {quoted(id_)}, but the folder is named {paper_id!r}.")
     if not isinstance(title, str) or not title.strip() or len(title) > MAX_NAME or not title.isprintable():
         faults.append(f"config.yaml: the title is {quoted(title)}. Give one line of 1 to {MAX_NAME} characters.")
-        return paper_id
-    return title
+    return str(title)

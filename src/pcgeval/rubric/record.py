@@ -1,7 +1,7 @@
 """The record that a judge keeps beside a leaf's grade: the model of `judge_metadata` in grade.json.
 
-One model for all judges: a check fills `check` and `arguments`, a person `author`, `date` and `history`, a language
-model the other fields. Only fields that were set are written.
+One model for all judges: a check fills `check` and `arguments`, a person `author` and `date`, a language model the
+other fields. Only fields that were set are written.
 """
 
 import json
@@ -19,7 +19,6 @@ from pydantic import (
 from pcgeval.core.trials import ChatReply
 
 MAX_FOREIGN_TEXT = 20_000  # characters
-_TOO_DEEP = "(lists or objects too deep in one another)"  # in place of metadata that cannot be written
 _MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
 _Count = Annotated[int, Field(ge=0, le=_MOST)]
 
@@ -50,27 +49,24 @@ class CallUsage(_Record):
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
         """Return the cost of one call; an endpoint may report any number, of which so much is believed."""
-        more: dict[str, Any] = {"cached_tokens": min(reply.cached_tokens or 0, _MOST), "estimated": reply.estimated}
         return cls(
             calls=1,
             prompt_tokens=min(reply.prompt_tokens, _MOST),
             output_tokens=min(reply.output_tokens, _MOST),
             seconds=round(min(reply.seconds, _MOST), 3),
-            **{name: value for name, value in more.items() if value},
+            cached_tokens=min(reply.cached_tokens or 0, _MOST),
+            estimated=bool(reply.estimated),
         )
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
-        more: dict[str, Any] = {
-            "cached_tokens": self.cached_tokens + other.cached_tokens,
-            "estimated": self.estimated or other.estimated,
-        }
         return CallUsage.model_construct(  # not validated: it may pass the bounds of what is read from a file
             calls=self.calls + other.calls,
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             seconds=round(self.seconds + other.seconds, 3),
-            **{name: value for name, value in more.items() if value},
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            estimated=self.estimated or other.estimated,
         )
 
     @model_serializer(mode="wrap")
@@ -101,15 +97,6 @@ class TokenUsage(_Record):
         return TokenUsage(
             rank=self.rank.plus(other.rank), grade=self.grade.plus(other.grade), parse=self.parse.plus(other.parse)
         )
-
-
-class Correction(_Record):
-    """A person's earlier grade of a leaf, which a later one replaced."""
-
-    score: float | None
-    author: str
-    date: str | None = None
-    reason: str
 
 
 class VoteRecord(_Record):
@@ -143,7 +130,7 @@ class FilesRecord(_Record):
         """The notes as lines: how files were chosen, which were cut, and which were not looked at."""
         lines = [self.how] if self.how else []
         lines += [f"{name}: {note}" for name, note in self.notes.items()]
-        lines += [f"not looked at: {each.name}, {each.reason}" for each in self.refused]
+        lines += [f"not looked at: {file.name}, {file.reason}" for file in self.refused]
         return tuple(lines)
 
 
@@ -169,7 +156,6 @@ class JudgeRecord(_Record):
         arguments: Its arguments.
         author: The person who graded.
         date: When they did.
-        history: Their earlier grades of the leaf, the oldest first.
         files: The files that the model was shown.
         votes: The model's gradings, with its whole answers.
         agreement: The agreement of the votes, from 0 to 1.
@@ -181,7 +167,6 @@ class JudgeRecord(_Record):
     arguments: dict[str, Any] = {}
     author: str | None = None
     date: str | None = None
-    history: tuple[Correction, ...] = ()
     files: FilesRecord = FilesRecord()
     votes: tuple[VoteRecord, ...] = ()
     agreement: float | None = None
@@ -193,24 +178,17 @@ class JudgeRecord(_Record):
         """The check as it would be called, `name(argument=value)`; empty if no check decided."""
         if self.check is None:
             return ""
-        values = (value if isinstance(value, str) else json.dumps(value) for value in self.arguments.values())
-        return (
-            f"{self.check}({', '.join(f'{name}={value}' for name, value in zip(self.arguments, values, strict=True))})"
-        )
+        texts = (value if isinstance(value, str) else json.dumps(value) for value in self.arguments.values())
+        arguments = ", ".join(f"{name}={text}" for name, text in zip(self.arguments, texts, strict=True))
+        return f"{self.check}({arguments})"
 
 
-def _without_nan(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value as JSON has it: Python reads and writes NaN and Infinity too, which become texts."""
-    try:
-        json.dumps(value, allow_nan=False, default=str)
-    except RecursionError:
-        return _TOO_DEEP
-    except ValueError:
-        return json.loads(json.dumps(value), parse_constant=str)
-    return value
+    return json.loads(json.dumps(value), parse_constant=str)
 
 
-Foreign = Annotated[Any, PlainValidator(_without_nan)]  # the metadata of another tool
+Foreign = Annotated[Any, PlainValidator(_json_value)]  # the metadata of another tool
 
 
 def record_of(metadata: Any) -> JudgeRecord:
@@ -222,8 +200,5 @@ def foreign_text(metadata: Any) -> str:
     """Return the metadata of another tool as JSON, cut if long; empty for a record of ours, or none."""
     if metadata is None or isinstance(metadata, JudgeRecord):
         return ""
-    try:
-        text = metadata if isinstance(metadata, str) else json.dumps(metadata, ensure_ascii=False)
-    except RecursionError:
-        return _TOO_DEEP
+    text = metadata if isinstance(metadata, str) else json.dumps(metadata, ensure_ascii=False)
     return text[:MAX_FOREIGN_TEXT]

@@ -1,10 +1,10 @@
-"""Attempts to reproduce papers, in a folder of runs as PaperBench lays it out.
+"""Attempts to reproduce papers in a folder of runs as PaperBench lays it out, and the table of their grades.
 
 `RUNS/GROUP/PAPER_ID/...`: a group holds one run, or several, of each paper by one agent. A group that is named
 `TIME_run-group_AGENT` is of that agent, as in PaperBench, and groups of the same agent belong together; any other group
 is named as it is. RUNS may also be a single group. In the folder of a run lie, where they exist, its snapshots
-(`submissions/TIME/submission.tar.gz` or `TIME.tar.gz`, beside them the same after reproduce.sh was run, whose name ends
-in `_executed` or `_repro`), and its grade.
+(`submissions/TIME/submission.tar.gz` or `TIME.tar.gz`, beside them the same after reproduce.sh was run, with a name
+that ends in `_executed` or `_repro`), and its grade.
 """
 
 import re
@@ -17,11 +17,12 @@ from pcgeval.core.files import shown_folders
 from pcgeval.core.layout import GRADE_FILE
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
+_OTHER = "other_submission"
 _AGENT = re.compile(r".*_run-group_(?P<agent>.+)")
 _UUID = re.compile(r".+_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PACKED = (".tar.gz", ".tgz", ".tar")
-_EXECUTED = ("_executed", "_repro")
-_SNAPSHOT = re.compile(r"submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+")  # without these ends
+_SNAPSHOT = re.compile(  # a tar file
+    r"(?P<stem>submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+?)(?:_executed|_repro)?(?:\.tar\.gz|\.tgz|\.tar)"
+)
 _OF_RUN = frozenset(
     {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.json", "submissions", GRADE_FILE}
 )
@@ -53,7 +54,8 @@ class PaperRun:
     def submission(self) -> Path:
         """Return the last snapshot, after reproduce.sh if that was run: a tar file or a folder.
 
-        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted.
+        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted. An
+        `other_submission` is taken where there is no other.
 
         Raises:
             FileError: There is none.
@@ -61,26 +63,33 @@ class PaperRun:
         script = self.folder / REPRODUCE_SCRIPT
         if not script.is_symlink() and script.is_file():
             return self.folder
-        snapshots = sorted(_snapshots(self.folder), key=_moment)
-        if snapshots:
-            return snapshots[-1]
+        if snapshots := list(_snapshots(self.folder)):
+            return max(snapshots)[-1]
         if any(self.folder.iterdir()) and not _holds_a_run(self.folder):
             return self.folder
+        if _is_folder(self.folder / _OTHER):
+            return self.folder / _OTHER
         raise FileError(
             f"{self.folder}: has no submission: no folder `submission`, and no .tar.gz there or in submissions/TIME/. "
             "Remove the run, or put its submission there."
         )
 
+    def left_out(self) -> tuple[str, ...]:
+        """Return the names of other submissions in the folder, which are not graded."""
+        try:
+            submission = self.submission()
+        except (FileError, OSError):  # told by whoever reads the run
+            return ()
+        others = () if submission == self.folder else self.folder.glob(f"{_OTHER}*")
+        return tuple(sorted(path.name for path in others if path != submission))
+
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
-        if (own := self.folder / GRADE_FILE).is_file():
-            return own
-        found = [
-            path
-            for pattern in ("*grader_output*.json", "submissions/*/*grader_output*.json")
-            for path in self.folder.glob(pattern)
-        ]
-        return max(found, key=lambda path: path.as_posix(), default=None)
+        if (ours := self.folder / GRADE_FILE).is_file():
+            return ours
+        patterns = ("*grader_output*.json", "submissions/*/*grader_output*.json")
+        outputs = [path for pattern in patterns for path in self.folder.glob(pattern)]
+        return max(outputs, key=lambda path: path.as_posix(), default=None)
 
 
 def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
@@ -127,7 +136,7 @@ def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
     return is_named or _holds_a_run(folder)
 
 
-def _is_own_folder(path: Path) -> bool:
+def _is_folder(path: Path) -> bool:
     """Whether this is a folder, and no link, which may lead to another's submission."""
     return not path.is_symlink() and path.is_dir()
 
@@ -138,32 +147,23 @@ def _holds_a_run(folder: Path) -> bool:
 
 
 def _agent(group: str) -> str:
-    found = _AGENT.fullmatch(group)
-    return found["agent"] if found else group
+    named = _AGENT.fullmatch(group)
+    return named["agent"] if named else group
 
 
 def _paper_id(name: str, known: Sequence[str]) -> str:
     """Return the longest known id with which a name begins, else what stands before its last `_`."""
-    begun = [each for each in known if name == each or name.startswith(f"{each}_")]
+    begun = [paper_id for paper_id in known if name == paper_id or name.startswith(f"{paper_id}_")]
     return max(begun, key=len, default=name.rpartition("_")[0] or name)
 
 
-def _snapshots(folder: Path) -> Iterator[Path]:
-    for place in (folder, *(shown_folders(folder / "submissions") if _is_own_folder(folder / "submissions") else ())):
-        packed = (path for path in place.iterdir() if path.name.endswith(_PACKED) and path.is_file())
-        yield from (path for path in packed if _SNAPSHOT.fullmatch(_parts(path)[0]))
-        if _is_own_folder(place / "submission"):
-            yield place / "submission"
-
-
-def _moment(snapshot: Path) -> tuple[str, bool, str]:
-    """Return when a snapshot was taken, by its name or its folder's, and whether reproduce.sh was run then."""
-    stem, is_executed = _parts(snapshot)
-    return (snapshot.parent.name if stem == "submission" else stem), is_executed, snapshot.name
-
-
-def _parts(snapshot: Path) -> tuple[str, bool]:
-    """Return a snapshot's name without its ends, and whether one of these says that reproduce.sh was run."""
-    stem = next((snapshot.name.removesuffix(each) for each in _PACKED if snapshot.name.endswith(each)), snapshot.name)
-    executed = next((each for each in _EXECUTED if stem.endswith(each)), "")
-    return stem.removesuffix(executed), bool(executed)
+def _snapshots(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield the time, the name and the place of each snapshot; the name sorts last if reproduce.sh was run."""
+    places = [folder, *(shown_folders(folder / "submissions") if _is_folder(folder / "submissions") else ())]
+    for place in places:
+        for path in place.iterdir():
+            if (packed := _SNAPSHOT.fullmatch(path.name)) and path.is_file():
+                taken = place.name if packed["stem"] == "submission" else packed["stem"]
+                yield taken, path.name, path
+        if _is_folder(place / "submission"):
+            yield place.name, "submission", place / "submission"

@@ -30,20 +30,8 @@ MAX_NODES = 20_000  # the largest published rubric has 2 551
 MAX_WEIGHT = 1e9
 
 
-@dataclass(frozen=True)
-class RubricFault:
-    """An error in a rubric: the path of the node, and how to fix it."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        """Return it as a line of a message."""
-        return f"{self.path}: {self.message}"
-
-
 class RubricError(FaultsError):
-    """An invalid rubric; its faults are `RubricFault`s in the order of the file."""
+    """An invalid rubric; each of its faults begins with the path of the node."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +63,12 @@ def child_paths(parent: str, ids: Sequence[str]) -> list[str]:
 
     `%`, `/` and `#` in an id are written `%25`, `%2F` and `%23`. An empty `parent` means the root's level.
     """
-    seen: Counter[str] = Counter()
+    times: Counter[str] = Counter()
     paths = []
-    for each in ids:
-        seen[each] += 1
-        name = each.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
-        paths.append((f"{parent}/" if parent else "") + name + (f"#{seen[each]}" if seen[each] > 1 else ""))
+    for id_ in ids:
+        times[id_] += 1
+        name = id_.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
+        paths.append((f"{parent}/" if parent else "") + name + (f"#{times[id_]}" if times[id_] > 1 else ""))
     return paths
 
 
@@ -100,8 +88,8 @@ def only_category(task: TaskNode, category: str) -> TaskNode | None:
     """Keep the leaves of one category and the nodes above them; None where there is no such leaf."""
     if task.is_leaf:
         return task if task.task_category == category else None
-    kept = tuple(cut for sub_task in task.sub_tasks if (cut := only_category(sub_task, category)))
-    return replace(task, sub_tasks=kept) if kept else None
+    sub_tasks = tuple(cut for sub_task in task.sub_tasks if (cut := only_category(sub_task, category)))
+    return replace(task, sub_tasks=sub_tasks) if sub_tasks else None
 
 
 def code_only(task: TaskNode) -> TaskNode:
@@ -109,8 +97,8 @@ def code_only(task: TaskNode) -> TaskNode:
 
     Where there is no such leaf the root is graded as one, as PaperBench does it.
     """
-    kept = only_category(task, CODE_DEVELOPMENT)
-    return kept or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
+    code = only_category(task, CODE_DEVELOPMENT)
+    return code or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
 
 
 def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) -> TaskNode:

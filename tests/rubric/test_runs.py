@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.rubric.grade_table import ALL_PAPERS, RunGrade, grade_table
+from pcgeval.rubric.grade_table import ALL_PAPERS, RunGrade, grade_table, read_disqualified
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.runs import PaperRun, find_runs
 
@@ -34,12 +34,16 @@ def touch(folder, *names):
         (folder / name).write_text("x")
 
 
+def rows_of(grades):
+    return [row.to_json() for row in grade_table(grades)]
+
+
 def test_groups_agents_papers_and_runs(tmp_path):
     for name in (f"{TIME}_run-group_gpt-4o/rice_{UUID}", "mine/rice_1", "mine/self-composing_2", "mine/new_paper_3"):
         (tmp_path / name).mkdir(parents=True)
     touch(tmp_path, "mine/group.log", ".hidden/rice_1/a.py")
-    found = find_runs(tmp_path, ["rice", "self", "self-composing"])
-    assert [(run.agent, run.paper_id, run.name) for run in found] == [
+    runs = find_runs(tmp_path, ["rice", "self", "self-composing"])
+    assert [(run.agent, run.paper_id, run.name) for run in runs] == [
         ("gpt-4o", "rice", f"rice_{UUID}"),
         ("mine", "new_paper", "new_paper_3"),
         ("mine", "rice", "rice_1"),
@@ -48,12 +52,9 @@ def test_groups_agents_papers_and_runs(tmp_path):
     assert find_runs(tmp_path / "mine", ["rice"])[0].id == "mine/new_paper_3"  # a single group
     touch(tmp_path, "mine/rice_1/grade.json")
     assert [run.paper_id for run in find_runs(tmp_path / "mine", [])] == ["new_paper", "rice", "self-composing"]
-
-
-@pytest.mark.parametrize("folder", ["none", ""])
-def test_a_folder_without_runs(tmp_path, folder):
-    with pytest.raises(FileError, match=r"no folder|has no runs.*GROUP/PAPER_RUN"):
-        find_runs(tmp_path / folder, [])
+    for folder in ("none", "mine/rice_1"):
+        with pytest.raises(FileError, match=r"no folder|has no runs.*GROUP/PAPER_RUN"):
+            find_runs(tmp_path / folder, [])
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,8 @@ def test_a_folder_without_runs(tmp_path, folder):
     [
         (("main.py",), ""),
         (("run.log", "submission/main.py"), "submission"),
+        (("run.log", "submission.tar"), "submission.tar"),
+        (("run.log", "other_submission/main.py"), "other_submission"),
         ((f"submissions/{TIME}/submission.tar.gz", f"submissions/2024{TIME[4:]}/submission.tar.gz"),
          f"submissions/{TIME}/submission.tar.gz"),
         ((f"submissions/{TIME}/submission.tar.gz", f"submissions/{TIME}/submission_executed.tar.gz"),
@@ -68,11 +71,26 @@ def test_a_folder_without_runs(tmp_path, folder):
         ((f"{TIME}.tar.gz", f"{TIME}_repro.tar.gz", f"2024{TIME[4:]}.tar.gz"), f"{TIME}_repro.tar.gz"),
         (("main.py", "data.tar.gz"), ""),
         (("reproduce.sh", "run.log", "submission/main.py", "submission.tar.gz"), ""),
+        (("run.log", "status.json"), None),
+        ((), None),
     ],
 )  # fmt: skip
 def test_the_last_snapshot_is_the_submission(tmp_path, files, expected):
     touch(tmp_path, *files)
-    assert PaperRun("a", "p", "g", "p_1", tmp_path).submission() == tmp_path / expected
+    run = PaperRun("a", "p", "g", "p_1", tmp_path)
+    if expected is not None:
+        assert run.submission() == tmp_path / expected
+        return
+    with pytest.raises(FileError, match="has no submission"):
+        run.submission()
+
+
+def test_another_submission_beside_the_graded_one_is_named(tmp_path):
+    touch(tmp_path, "run.log", "other_submission/main.py")
+    run = PaperRun("a", "p", "g", "p_1", tmp_path)
+    assert run.left_out() == ()
+    touch(tmp_path, "submission/main.py")
+    assert run.left_out() == ("other_submission",)
 
 
 def test_links_of_a_submission_lead_nowhere(tmp_path):
@@ -88,37 +106,51 @@ def test_links_of_a_submission_lead_nowhere(tmp_path):
     assert second.submission() == tmp_path / "g/p_2"
 
 
-@pytest.mark.parametrize("files", [(), ("run.log", "status.json")])
-def test_a_run_without_a_snapshot_is_no_submission(tmp_path, files):
-    touch(tmp_path, *files)
-    with pytest.raises(FileError, match=r"has no submission"):
-        PaperRun("a", "p", "g", "p_1", tmp_path).submission()
+TREE = {"id": "p", "requirements": "Do.", "weight": 1, "score": 0.5, "valid_score": True, "explanation": "",
+        "sub_tasks": [], "task_category": "Code Development"}  # fmt: skip
+OUTPUT = {"judge_type": "simple", "score": 0.5, "num_leaf_nodes": 1, "num_invalid_leaf_nodes": 0,
+          "graded_at": TIME, "graded_task_tree": TREE, "token_usage": None}  # fmt: skip
 
 
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
-    tree = {"id": "p", "requirements": "Do.", "weight": 1, "score": 0.5, "valid_score": True, "explanation": "",
-            "sub_tasks": [], "task_category": "Code Development"}  # fmt: skip
-    output = {"judge_type": "simple", "score": 0.5, "num_leaf_nodes": 1, "num_invalid_leaf_nodes": 0,
-              "graded_at": TIME, "graded_task_tree": tree, "token_usage": None}  # fmt: skip
-    runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(3)]
-    write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", output)
-    write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
+    runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(4)]
+    write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", OUTPUT)
+    write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": OUTPUT}, "score": 0.5})
     (tmp_path / runs[2]).mkdir()
+    found = {"violations": [{"violation": "https://x.org"}], "explanation": "Found 1 violations"}
+    write_json(tmp_path / runs[3] / "grade.json", {"judge_output": OUTPUT, "monitor_result": found})
     grades = [RunGrade.read(run) for run in find_runs(tmp_path, ["rice"])]
-    assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
+    assert [(grade.score, grade.problem) for grade in grades] == [
+        (0.5, None), (0.5, None), (None, "not graded"), (None, "blacklist.txt: Found 1 violations"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["rice_0\n\n other_1 \n", json.dumps({"flagged_run_ids": ["rice_0"], "total_runs": 2}), "g/rice_0"]
+)
+def test_disqualified_runs_do_not_count(tmp_path, text):
+    (tmp_path / "list").write_text(text)
+    for name in ("rice_0", "rice_1"):
+        write_json(tmp_path / "g" / name / "grade.json", OUTPUT)
+    names = read_disqualified(tmp_path / "list")
+    grades = [RunGrade.read(run, disqualified=names) for run in find_runs(tmp_path, ["rice"])]
+    assert [(grade.score, grade.problem) for grade in grades] == [(None, "disqualified"), (0.5, None)]
+    assert rows_of(grades)[0]["scores"] == [0.5]
+    (tmp_path / "list").write_text("{}")
+    with pytest.raises(FileError, match="flagged_run_ids"):
+        read_disqualified(tmp_path / "list")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
 def test_the_mean_and_its_standard_error(scores):
-    grades = [RunGrade.of(a_run(name=f"p_{at}"), a_grade(score)) for at, score in enumerate(scores)]
-    (row,) = grade_table(grades)
+    (row,) = rows_of([RunGrade.of(a_run(name=f"p_{at}"), a_grade(score)) for at, score in enumerate(scores)])
     mean = sum(scores) / len(scores)
-    assert row.mean == pytest.approx(mean)
+    assert row["mean"] == pytest.approx(mean)
     if len(scores) == 1:
-        assert row.std_error is None
+        assert row["std_error"] is None
     else:
         squares = sum((score - mean) ** 2 for score in scores)
-        assert row.std_error == pytest.approx(math.sqrt(squares / (len(scores) - 1) / len(scores)), abs=1e-12)
+        assert row["std_error"] == pytest.approx(math.sqrt(squares / (len(scores) - 1) / len(scores)), abs=1e-12)
 
 
 @given(st.permutations(list(product("ab", "pq", range(3)))))
@@ -126,14 +158,15 @@ def test_seeds_over_all_papers_in_any_order(order):
     def score(agent, paper, number):
         return {"p": 0.1, "q": 0.3}[paper] + 0.1 * number + 0.05 * (agent == "b")
 
-    grades = [
-        RunGrade.of(a_run(agent, paper, agent, f"{paper}_{number}"), a_grade(score(agent, paper, number)))
-        for agent, paper, number in order
-    ]
-    rows = grade_table(grades)
-    assert [(row.submission, row.paper) for row in rows] == list(product("ab", ("p", "q", ALL_PAPERS)))
-    assert rows[2].scores == pytest.approx([0.2, 0.3, 0.4])
-    assert rows[2].std_error == pytest.approx(0.1 / math.sqrt(3))
+    rows = rows_of(
+        [
+            RunGrade.of(a_run(agent, paper, agent, f"{paper}_{number}"), a_grade(score(agent, paper, number)))
+            for agent, paper, number in order
+        ]
+    )
+    assert [(row["submission"], row["paper"]) for row in rows] == list(product("ab", ("p", "q", ALL_PAPERS)))
+    assert rows[2]["scores"] == pytest.approx([0.2, 0.3, 0.4])
+    assert rows[2]["std_error"] == pytest.approx(0.1 / math.sqrt(3))
 
 
 def test_a_seed_that_lacks_a_paper_does_not_count():
@@ -149,12 +182,13 @@ def test_a_seed_that_lacks_a_paper_does_not_count():
         (a_grade(None, partial="1 of 1 leaves were not judged: no money"), "no money", True),
         (a_grade(None), "1 of 1 leaves have no grade: seen", True),
         (JudgeOutput("heuristic", a_grade(None).graded_task_tree, guess=0.2, warnings=("a guess",)), "a guess", False),
+        (a_grade(1.0, blacklist="'a.py' names x.org", is_blacklisted=True), "'a.py' names x.org", False),
     ],
 )
 def test_what_does_not_count_says_why(output, problem, allowed):
-    found = RunGrade.of(a_run(), output)
-    assert found.score is None
-    assert problem in found.problem
+    grade = RunGrade.of(a_run(), output)
+    assert grade.score is None
+    assert problem in grade.problem
     assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
-    assert problem in grade_table([found])[0].problems
-    json.dumps(found.to_json())
+    assert problem in grade_table([grade])[0].problems
+    json.dumps(grade.to_json())
