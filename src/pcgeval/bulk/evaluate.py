@@ -185,7 +185,6 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
-    classifiers = {source.sha256: source.folder} if source else {}
     foreign = [path.name for path in folder.iterdir() if not _FILES.fullmatch(path.name)] if folder.exists() else []
     if foreign:
         raise EvaluationError(f"{folder}: holds {min(foreign)}, which is of no evaluation. Name a new or empty folder.")
@@ -194,19 +193,27 @@ def evaluate(
         total = count_rows(files)
         begin(None if total is None else total - parts.finished_rows)
         rows = parts.unfinished(read_rows(files))
-        under_way: deque[list[InputRow]] = deque()
-
-        def batches() -> Iterator[list[InputRow]]:
-            while batch := list(islice(rows, similarity.batch)):
-                under_way.append(batch)
-                yield batch
-
-        for results in map_batches(work, batches(), processes or os.cpu_count() or 1, scheduler, classifiers):
-            for row, result in zip(under_way.popleft(), results, strict=True):
-                evaluated = result or LevelRow(row.id, row.letter, "simulate", CRASHED)
-                report(evaluated)
-                parts.add(evaluated, _row_sha256(row))
+        for row, result in _evaluated(work, rows, processes or os.cpu_count() or 1, scheduler):
+            report(result)
+            parts.add(result, _row_sha256(row))
         return parts.finish()
+
+
+def _evaluated(
+    work: _Work, rows: Iterator[InputRow], processes: int, scheduler: str | None
+) -> Iterator[tuple[InputRow, LevelRow]]:
+    """Yield the rows of the input in order, each with its row of the table."""
+    under_way: deque[list[InputRow]] = deque()
+
+    def batches() -> Iterator[list[InputRow]]:
+        while batch := list(islice(rows, work.similarity.batch)):
+            under_way.append(batch)
+            yield batch
+
+    classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
+    for results in map_batches(work, batches(), processes, scheduler, classifiers):
+        for row, result in zip(under_way.popleft(), results, strict=True):
+            yield row, result or LevelRow(row.id, row.letter, "simulate", CRASHED)
 
 
 class _Parts:

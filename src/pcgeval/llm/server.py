@@ -268,6 +268,7 @@ class _LimitedStream(httpx.AsyncByteStream):
             yield chunk
 
     async def aclose(self) -> None:
+        """Close the stream that is counted."""
         await self._stream.aclose()
 
 
