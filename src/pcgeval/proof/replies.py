@@ -22,7 +22,6 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
 from pcgeval.submissions.load import Submission
 
-UNKNOWN = "no reply to this call is recorded"
 BYTES_PER_TOKEN = 16  # of a reply, at most: the recorded replies of all models have less than 6
 MIN_BYTES = 32  # of a reply that is looked at
 
@@ -37,7 +36,7 @@ class KnownReplies(RecordedModel):
             CallError: The call failed when it was made, or is not known.
         """
         if not self.knows(request):
-            raise CallError(UNKNOWN)
+            raise CallError("no reply to this call is recorded")
         return super().chat(request, timeout)
 
 
