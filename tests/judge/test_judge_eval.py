@@ -222,7 +222,7 @@ def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
 def test_one_budget_holds_for_all_gradings_of_a_judge(data):
     whole, again = ScriptedModel(), ScriptedModel()
     (figures,) = evaluate(data, {"m": settings(max_tokens=4000)}, whole)
-    assert any(output.partial for output in figures.outputs.values())
+    assert figures.is_partial
     assert "budget of 4000 tokens" in str(figures.to_json()["warnings"])
     paid = len(whole.requests)
     evaluate(data, {"m": settings(max_tokens=4000)}, again)
@@ -247,4 +247,4 @@ def test_checks_beside_the_paper_are_a_judge_too(data):
     (figures,) = evaluate(data, {"checks": settings("checks")})
     assert figures.agreement.overall.leaves == 2
     assert vars(figures.agreement.overall.confusion) == {"both_pass": 1, "only_a": 1, "only_b": 0, "both_fail": 0}
-    assert not any(output.partial for output in figures.outputs.values())
+    assert not figures.is_partial

@@ -143,16 +143,17 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if task.run.log is not None and not task.run.is_ours and settings.judge in {"simple", "checks"}:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += task.run.warnings
-    found, is_blacklisted = None, False
+    blacklist = None
     if task.run.blacklist:
         try:
             result = without_blacklisted(task.run)
-            found, is_blacklisted, is_clear = result.explanation, result.score == 0, result.score == 1
+            output = replace(output, is_blacklisted=result.score == 0)
+            blacklist, is_met = result.explanation, result.score == 1
         except Undecided as reason:
-            found, is_clear = f"not all of the submission was looked through: {reason}", False
-        if not is_clear:
-            warnings.append(f"blacklist.txt: {found}. Nobody may have used what is listed there: see for yourself.")
-    return replace(output, warnings=tuple(warnings), blacklist=found, is_blacklisted=is_blacklisted)
+            blacklist, is_met = f"not all of the submission was looked through: {reason}", False
+        if not is_met:
+            warnings.append(f"blacklist.txt: {blacklist}. Nobody may have used what is listed there: see for yourself.")
+    return replace(output, warnings=tuple(warnings), blacklist=blacklist)
 
 
 def paid_calls(

@@ -8,12 +8,14 @@ there is none, an `other_submission` is graded.
 """
 
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.core.archives import unpack
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.core.untrusted import UntrustedFileError
@@ -21,7 +23,6 @@ from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report, paid_calls
 from pcgeval.judge.limits import CallLimits
-from pcgeval.judge.many import folder_of
 from pcgeval.judge.plan import GradingPlan, plan_gradings
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -34,9 +35,6 @@ from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
 SUBMISSION, EXPECTED = "submission", "expected_result.json"
-_SUBMISSIONS = tuple(  # the first that is there is graded
-    f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
-)
 _NEED_NOTHING = ("random", "dummy")  # judges that look at no submission
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
@@ -44,6 +42,11 @@ _SPELLINGS = {  # of a category, without what is no letter
     **dict.fromkeys(("codeexecution", "execution"), CODE_EXECUTION),
     **dict.fromkeys(("resultanalysis", "resultsanalysis", "resultmatch", "resmatch"), RESULT_ANALYSIS),
 }
+
+_SUBMISSIONS = tuple(  # the first that is there is graded
+    f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
+)
+_MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 
 
 class JudgeEvalError(FaultsError):
@@ -130,7 +133,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _is_example(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (*_SUBMISSIONS, EXPECTED, f"grading/{EXPECTED}"))
+    return any((folder / each).exists() for each in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
 
 
 def _people(example: Path) -> GradedTaskNode:
@@ -151,13 +154,17 @@ def unpacked(examples: Iterable[Example]) -> Iterator[tuple[Example, ...]]:
     Raises:
         UntrustedFileError: One is no tar file, a damaged one, or one that names a place outside of its folder.
     """
-    with ExitStack() as stack:
-        yield tuple(
-            replace(example, submission=stack.enter_context(folder_of(example.submission)))
-            if example.submission.is_file() and not is_lfs_pointer(example.submission)
-            else example
-            for example in examples
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        with_folders = []
+        for number, example in enumerate(examples):
+            if example.submission.is_file() and not is_lfs_pointer(example.submission):
+                place = Path(folder, str(number))
+                unpack(example.submission, place, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
+                folder_of_it = place / SUBMISSION if (place / SUBMISSION).is_dir() else place
+                with_folders.append(replace(example, submission=folder_of_it))
+            else:
+                with_folders.append(example)
+        yield tuple(with_folders)
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:

@@ -95,7 +95,7 @@ class ManyGradings:
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
-                with folder_of(run.submission()) as folder:
+                with _folder_of(run.submission()) as folder:
                     planner.add(run.id, submission_task(folder, run.paper_id, self.settings))
             except (PcgevalError, OSError) as error:
                 failed.append(RunGrade.failed(run, error))
@@ -155,7 +155,7 @@ class ManyGradings:
                     _drop(file)
                 return RunGrade(run, problem=f"reproduce.sh was not run: {limits.ended}")
             else:
-                with folder_of(submission) as folder:
+                with _folder_of(submission) as folder:
                     output = grade_submission(
                         folder,
                         run.paper_id,
@@ -194,7 +194,7 @@ class ManyGradings:
                 if kept is not None:
                     limits.add_usage(kept.token_usage.total)
                 elif self.computer is None:
-                    with folder_of(submission) as folder:
+                    with _folder_of(submission) as folder:
                         task = submission_task(folder, run.paper_id, self.settings)
                         limits.add_paid(paid_calls(task, self.settings, log, self.open_backend))
 
@@ -261,7 +261,7 @@ def _stamp(file: Path) -> list[int]:
 
 
 @contextmanager
-def folder_of(submission: Path) -> Iterator[Path]:
+def _folder_of(submission: Path) -> Iterator[Path]:
     """Give a submission's folder; a tar file is unpacked until the end of the block, always at the same place.
 
     So a run of its reproduce.sh that was killed, or whose grading is partial, is found again.

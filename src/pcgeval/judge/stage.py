@@ -128,7 +128,7 @@ def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> Ju
         return settings
     file = root / human_grades_files(settings.id, team)[0]
     if not file.is_file():
-        raise GradingError(f"team {team}: a person's grades belong into {file}, which is missing. Write them there.")
+        raise GradingError(f"team {team}: a person's grades belong into {file}, which does not exist. Write it.")
     return settings.model_copy(update={"human_grades": file})
 
 

@@ -15,7 +15,7 @@ from pcgeval.rubric.agreement import (
     measure_text,
     uncompared_lines,
 )
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import HEURISTIC, PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
 _TWO = 2  # judges, of which the leaves are compared with each other
@@ -56,6 +56,11 @@ class JudgeFigures:
     def invalid(self) -> int:
         """The number of leaves to which the judge gave no grade."""
         return sum(output.num_invalid_leaf_nodes for output in self.outputs.values())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether calls failed, so that leaves have no grade that a second run could give them."""
+        return any(output.partial or output.judge_type == HEURISTIC for output in self.outputs.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the graded trees as JSON values."""
