@@ -216,9 +216,7 @@ def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch
     words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     assert main(["grade", *words, "--model", "nobodys:1b"]) == 1
     said = capsys.readouterr().err
-    assert all(
-        way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "model.host", "--base-url URL")
-    )
+    assert all(way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "its host", "base_url"))
 
 
 def test_human_grades_of_a_team(competition, capsys):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.judge import files
-from pcgeval.judge.files import reduced
+from pcgeval.judge.files import condensed as reduced
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pcgeval.core.files import to_json, write_text
 from pcgeval.core.locks import FolderBusyError
 from pcgeval.core.params import Model
 from pcgeval.judge import run as module
-from pcgeval.judge.client import CallFiles
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission, run_judge
 from pcgeval.judge.settings import GradingError, JudgeSettings
@@ -111,7 +111,6 @@ def test_a_completer_config_may_be_values_or_a_model_with_options_of_its_own(att
     ("change", "expected"),
     [
         ({"judge_type": "simpel"}, "simpel|judge: "),
-        ({}, "needs a model"),
         ({"judge_type": "human"}, "needs a file of grades"),
         ({"completer_config": {"backend": "olama", "name": "m"}}, r"model\.backend"),
         ({"judge_type": "dummy", "submission_path": "nowhere"}, "nowhere: no folder"),

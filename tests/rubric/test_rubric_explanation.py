@@ -4,15 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric, rubrics
-from scripted_judge import answer
-from simple_parts import COMPETITION
 
-from pcgeval.judge.leaf import LeafJudge
-from pcgeval.judge.settings import GradingTask
-from pcgeval.llm.protocol import ChatReply
 from pcgeval.rubric.explanation import NodeShare, explain
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree, graded_task_from_json
-from pcgeval.rubric.record import JudgeRecord, record_of
+from pcgeval.rubric.record import JudgeRecord
 from pcgeval.rubric.text import explanation_lines, share_lines
 
 ESCAPE = "\x1b[2J\x07"
@@ -143,42 +138,6 @@ def test_the_whole_tree_has_a_line_a_node():
         "0.000   12.5 %  root/c",
         "-----   50.0 %  root/d",
     ]
-
-
-class ScriptedClient:
-    """Answers each call usably, or a kind of call with words of no use."""
-
-    def __init__(self, useless=None):
-        self.useless = useless
-
-    def ask(self, call):
-        prompt = "\n".join(part.text for part in call.parts)
-        text = "I cannot say." if call.kind == self.useless else answer(call.schema, prompt)
-        return ChatReply(text, 100, 10, "stop", 0.5)
-
-
-def simple_record(folder, useless=None, votes=1):
-    for name in ("README.md", "main.py"):
-        (folder / name).write_text(f"what {name} says\n")
-    task = GradingTask(SMALL, folder, COMPETITION, paper="Write levels.")
-    judge = LeafJudge(task, ScriptedClient(useless), votes=votes)
-    return record_of(judge.verdict(SMALL.sub_tasks[1]).judge_metadata)
-
-
-def test_what_the_simple_judge_notes_is_read(tmp_path):
-    record = simple_record(tmp_path, votes=3)
-    assert (record.files.picked, record.files.num_offered) == (("README.md",), 2)
-    assert len(record.votes) == 3
-    assert all(vote.answer.startswith("# Expectations") and vote.score in (0, 1) for vote in record.votes)
-    assert {kind: usage.calls for kind, usage in record.usage} == {"rank": 1, "grade": 3, "parse": 3}
-    assert record.agreement is not None
-
-
-def test_why_the_simple_judge_has_no_grade_is_read(tmp_path):
-    (vote,) = simple_record(tmp_path, useless="grade").votes
-    assert vote.score is None
-    assert vote.answer == "I cannot say."
-    assert "answered twice" in vote.reason
 
 
 def test_the_records_of_people_and_checks_are_read():

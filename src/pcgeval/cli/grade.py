@@ -13,7 +13,7 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
-    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.settings import GradingTask, JudgeSettings
     from pcgeval.rubric.grades import JudgeOutput
@@ -137,7 +137,7 @@ def _input(
 ) -> tuple["GradingTask", "JudgeSettings", "CallFiles"]:
     """Return the submission with its rubric, the settings, and the files of replies; a team brings those of its own."""
     from pcgeval.core.layout import judge_recording_file, judgement_file
-    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.run import submission_task
     from pcgeval.judge.stage import competition_task, team_settings
 

@@ -193,7 +193,7 @@ def _notebook(text: str) -> str:
     return "\n\n".join("".join(line for line in each if isinstance(line, str)) for each in lines)
 
 
-def reduced(log: str) -> str:
+def condensed(log: str) -> str:
     """Return a log without the times of its lines, with only the last of adjacent progress, and repeats counted.
 
     A line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the

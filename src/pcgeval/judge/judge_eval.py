@@ -15,10 +15,9 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.core.untrusted import UntrustedFileError
-from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
+from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
-from pcgeval.judge.grading import Report, grade, no_report, paid_calls
-from pcgeval.judge.limits import CallLimits
+from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.plan import GradingPlan, plan_gradings
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -252,7 +251,7 @@ def evaluate_judges(
     write_json(results, judge_eval_json(people, found))
     open_backend = opened_once(open_backend)
     for name, settings in judges.items():
-        outputs, limits = {}, _limits(examples, settings, open_backend)
+        outputs, limits = {}, CallLimits(settings)
         for example in examples:
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
             task = grading_task(example, settings)
@@ -269,14 +268,6 @@ def evaluate_judges(
             form = "".join(f"{line}\n" for line in disagreement_form(a, b, (found[0].name, found[1].name)))
             write_text(out / "disagreements" / f"{_file_name(example.id)}.yaml", form)
     return tuple(found)
-
-
-def _limits(examples: Sequence[Example], settings: JudgeSettings, open_backend: OpenBackend) -> CallLimits | None:
-    if settings.judge != "simple" or not settings.has_budget:
-        return None
-    with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        tasks = [grading_task(example, settings) for example in examples]
-        return CallLimits(settings, [call for task in tasks for call in paid_calls(task, settings, log, open_backend)])
 
 
 def _file_name(name: str) -> str:

@@ -21,9 +21,8 @@ from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import CALLS, GRADE_FILE, STATE, own_or_packaged, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
-from pcgeval.judge.grading import GradingProgress, paid_calls
-from pcgeval.judge.limits import CallLimits
+from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
+from pcgeval.judge.grading import GradingProgress
 from pcgeval.judge.plan import GradingPlan, Planner
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_of, submission_task
@@ -112,15 +111,12 @@ class ManyGradings:
         runs, settings, stopping = self.runs, self.settings, threading.Event()
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades, with --out.")
-        limits, threads = None, 1
-        if settings.judge == "simple" and settings.model is not None:
-            limits = CallLimits(settings)
-            # one after the other with a budget, so that as many as it covers come to their end
-            threads = 1 if self.computer or settings.has_budget else min(settings.model.concurrency, _MOST_AT_ONCE)
+        limits = CallLimits(settings)
+        has_budget = settings.max_cost is not None or settings.max_tokens is not None
+        # one after the other with a budget, so that as many as it covers come to their end
+        threads = 1 if self.computer or has_budget else min(settings.concurrency, _MOST_AT_ONCE)
         log = CallLog(None if settings.is_replay else CALLS, self.recordings)
         with lock_folder(self.out, _state(self.out) / "gradings.lock"):
-            if limits is not None and settings.has_budget:
-                self._count_paid(runs, log, limits)
             work = partial(
                 self._graded,
                 calls=CallFiles(shared=log),
@@ -136,7 +132,7 @@ class ManyGradings:
         self,
         run: PaperRun,
         calls: CallFiles,
-        limits: CallLimits | None,
+        limits: CallLimits,
         stopping: threading.Event,
         report: GradingProgress,
         *,
@@ -150,10 +146,11 @@ class ManyGradings:
             output = self._kept(file, inputs)
             if output is not None:
                 report.skip(output.num_leaf_nodes)
-            elif self.computer is not None and limits is not None and limits.ended is not None:
+                limits.count(run.id, output.token_usage.total)
+            elif self.computer is not None and (reason := limits.reason_to_end()) is not None:
                 if (note := _read_note(file)) is None or note.inputs != inputs:
                     _drop(file)
-                return RunGrade(run, problem=f"reproduce.sh was not run: {limits.ended}")
+                return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
             else:
                 with _folder_of(submission) as folder:
                     output = grade_submission(
@@ -184,19 +181,6 @@ class ManyGradings:
                 rubric = load_paper(Path(self.settings.papers_dir), paper_id, needs_text=False).rubric
                 counts[paper_id] = sum(1 for _ in leaves(self.settings.cut(rubric)))
         return sum(counts[run.paper_id] for run in runs)
-
-    def _count_paid(self, runs: Sequence[PaperRun], log: CallLog, limits: CallLimits) -> None:
-        """Count what earlier gradings of the runs have cost; those after a run of reproduce.sh do it as they begin."""
-        for run in runs:
-            with suppress(PcgevalError, OSError):  # told when it is graded
-                submission = run.submission()
-                kept = self._kept(self._file(run), self._inputs(run, submission))
-                if kept is not None:
-                    limits.add_usage(kept.token_usage.total)
-                elif self.computer is None:
-                    with _folder_of(submission) as folder:
-                        task = submission_task(folder, run.paper_id, self.settings)
-                        limits.add_paid(paid_calls(task, self.settings, log, self.open_backend))
 
     def _file(self, run: PaperRun) -> Path:
         return self.out / run.group / run.name / GRADE_FILE
