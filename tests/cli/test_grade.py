@@ -221,10 +221,10 @@ def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch
 
 def test_human_grades_of_a_team(competition, capsys):
     leaf = "competition/submission/readme/readme-explains"
-    write_text(competition / "g.csv", f"path,score,author,reason\n{leaf},0.5,Ada,half\n")
-    by_option = graded(capsys, "zero-shot", "--grades", "g.csv", codes=(1,))
+    write_text(competition / "g.yaml", f"- {{path: {leaf}, score: 0.5, author: Ada, reason: half}}\n")
+    by_option = graded(capsys, "zero-shot", "--grades", "g.yaml", codes=(1,))
     assert (by_option["judge_type"], by_option["num_invalid_leaf_nodes"]) == ("human", by_option["num_leaf_nodes"] - 1)
-    write_text(competition / "data/rubrics/competition/human/zero-shot.csv", (competition / "g.csv").read_text())
+    write_text(competition / "data/rubrics/competition/human/zero-shot.yaml", (competition / "g.yaml").read_text())
     assert graded(capsys, "zero-shot", "--judge", "human", codes=(1,)) == by_option
 
 

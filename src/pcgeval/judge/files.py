@@ -7,6 +7,7 @@ import codecs
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -40,6 +41,7 @@ _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x
 
 _AS_LATIN_1 = "pcgeval.latin-1"  # how bytes that are not UTF-8 are read, as in PaperBench
 
+MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
 MAX_LOG = 4_000_000  # characters; of a longer log the beginning and the end are kept
 _MOST_TO_HEAD = 1_000_000
@@ -48,6 +50,7 @@ _TIME = r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9
 _STAMP = re.compile(
     rf"(?:[\[(]?(?:[0-9]{{4}}[-/][0-9]{{2}}[-/][0-9]{{2}}[T ]{{1,2}})?{_TIME}[\])]?[ \t:|-]{{0,4}}){{1,4}}"
 )
+_NUMBERS = re.compile(r"[0-9][0-9.,]*(?:e[-+]?[0-9]+)?")
 # 45%|####  | 9/20 or 9/20 [====>.....] or a thin bar: what common tools print once a step; a table has none of these
 _PROGRESS = re.compile(
     r"[0-9]%\|[^|]{0,200}\| {0,9}[0-9][0-9.kMG]{0,12}/|[0-9]/[0-9]{1,12} {1,4}\[[=>.\s]{5,200}\]|[━█]{5}"
@@ -196,7 +199,8 @@ def _notebook(text: str) -> str:
 def condensed(log: str) -> str:
     """Return a log without the times of its lines, with only the last of adjacent progress, and repeats counted.
 
-    A line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
+    Lines that differ in their numbers alone, such as those of epochs, are thinned evenly, so that a curve stays one. A
+    line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
     lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
@@ -209,7 +213,23 @@ def condensed(log: str) -> str:
     for line, repeats in groupby(kept):
         times = sum(1 for _ in repeats)
         shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
-    return "\n".join(shown)
+    return "\n".join(_thinned(shown))
+
+
+def _thinned(lines: list[str]) -> Iterator[str]:
+    """Yield lines, of those that differ in their numbers alone at most fifty, evenly spread, the first and last too."""
+    alike: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        alike.setdefault(_NUMBERS.sub("0", line), []).append(number)
+    left_out: set[int] = set()
+    for places in alike.values():
+        if len(places) > MAX_ALIKE:
+            last = len(places) - 1
+            chosen = {places[number * last // (MAX_ALIKE - 1)] for number in range(MAX_ALIKE)}
+            left_out |= set(places) - chosen
+    for is_left_out, run in groupby(range(len(lines)), key=left_out.__contains__):
+        numbers = list(run)
+        yield from [f"[{len(numbers)} lines like these left out]"] if is_left_out else (lines[at] for at in numbers)
 
 
 def _bounded(log: str) -> str:

@@ -11,6 +11,7 @@ from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.console import Progress
 from pcgeval.core.parallel import map_in_threads
+from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallLimits, JudgeClient, OpenBackend
 from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.prompts import prompt_version
@@ -122,7 +123,7 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if task.run is None:
         return output
     warnings = list(output.warnings)
-    if task.run.log is not None and not task.run.is_ours and settings.judge in {"simple", "checks"}:
+    if task.run.log is not None and not task.run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += task.run.warnings
     found = None

@@ -1,11 +1,9 @@
-"""The grades of a person, read from a YAML or CSV file.
+"""The grades of a person, read from a YAML file.
 
 Each entry has `path`, `score` (0 to 1, or `none` where the person could not tell), `author` and `reason`, and perhaps
-`date`. A later entry for the same path corrects the earlier ones, which stay in the grade's history.
+`date`. A later entry for the same path replaces the earlier one.
 """
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,15 +13,14 @@ import yaml
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.untrusted import printable_line, read_bounded_text
 from pcgeval.rubric.grades import Verdict
-from pcgeval.rubric.record import Correction, JudgeRecord
+from pcgeval.rubric.record import JudgeRecord
 from pcgeval.rubric.tree import TaskNode
 
 REQUIRED = ("path", "score", "author", "reason")
 KEYS = (*REQUIRED, "date")
 MAX_BYTES = 16 * 2**20
 NO_GRADE = frozenset({"none", "null", "~"})
-_Entry = tuple[int, dict[str, str]]  # the line where an entry begins, and its texts by their keys
-HumanGrades = Mapping[str, tuple[Correction, ...]]  # all entries about a leaf by its path; the last one counts
+HumanGrades = Mapping[str, Verdict]  # by the leaf's path
 
 
 class HumanGradesError(FaultsError):
@@ -31,15 +28,12 @@ class HumanGradesError(FaultsError):
 
 
 def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
-    """Return the last entry about a leaf; a leaf that nobody graded has no grade."""
-    if leaf.path not in grades:
-        return Verdict(None, "nobody graded this leaf")
-    *earlier, last = grades[leaf.path]
-    return Verdict(last.score, last.reason, JudgeRecord(author=last.author, date=last.date, history=tuple(earlier)))
+    """Return the entry about a leaf; a leaf that nobody graded has no grade."""
+    return grades.get(leaf.path, Verdict(None, "nobody graded this leaf"))
 
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
-    """Read a file of grades of these leaves: `.csv` with a header, anything else as YAML, a list of entries.
+    """Read a file of grades of these leaves, a list of entries in YAML.
 
     Raises:
         HumanGradesError: Every error in the file, with its line.
@@ -47,55 +41,34 @@ def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     """
     text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     faults: list[str] = []
-    known = frozenset(leaves)
-    grades: dict[str, tuple[Correction, ...]] = {}
-    entries = _csv_entries if path.suffix.lower() == ".csv" else _yaml_entries
-    for line, entry in entries(text, faults):
-        found = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in entry if key not in KEYS]
-        found += [f"{key!r} is missing. Add it." for key in REQUIRED if not entry.get(key)]
-        if entry.get("path") and entry["path"] not in known:
-            found.append(f"path {entry['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric leaves`.")
-        given, score = entry.get("score", ""), None
-        if given and given.lower() not in NO_GRADE:
-            try:
-                score = float(given)
-            except ValueError:
-                score = math.nan
-            if not 0 <= score <= 1:
-                found.append(f"score {given!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
-        faults += [f"line {line}: {fault}" for fault in found]
-        if not found:
-            grade = Correction(
-                score=score, author=entry["author"], reason=entry["reason"], date=entry.get("date") or None
-            )
-            grades[entry["path"]] = (*grades.get(entry["path"], ()), grade)
+    grades: dict[str, Verdict] = {}
+    for line, entry in _entries(text, faults):
+        wrong = [f"unknown key {key!r:.60}. Known: {', '.join(KEYS)}." for key in entry if key not in KEYS]
+        wrong += [f"{key!r} is missing. Add it." for key in REQUIRED if not entry.get(key)]
+        if entry.get("path") and entry["path"] not in leaves:
+            wrong.append(f"path {entry['path']!r:.200} is no leaf of the rubric. Copy it from `pcgeval rubric leaves`.")
+        given = entry.get("score", "")
+        score = None if given.lower() in {"", *NO_GRADE} else _number(given)
+        if score is not None and not 0 <= score <= 1:
+            wrong.append(f"score {given!r:.60} is no number from 0 to 1, nor `none`. Correct it.")
+        faults += [f"line {line}: {fault}" for fault in wrong]
+        if not wrong:
+            record = JudgeRecord(author=entry["author"], date=entry.get("date") or None)
+            grades[entry["path"]] = Verdict(score, entry["reason"], record)
     if faults:
         raise HumanGradesError(path, faults)
     return grades
 
 
-def _csv_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    line = 1
+def _number(text: str) -> float:
     try:
-        header = [name.strip() for name in next(rows, [])]
-        if wrong := [name for name in header if name not in KEYS] or [name for name in REQUIRED if name not in header]:
-            faults.append(
-                f"line 1: the header must be {','.join(REQUIRED)} and perhaps date; look at {wrong[0]!r:.60}."
-            )
-            return
-        line = rows.line_num + 1
-        for row in rows:
-            if row and len(row) != len(header):
-                faults.append(f"line {line}: {len(row)} values under {len(header)} headings. Quote texts with commas.")
-            elif row:
-                yield line, dict(zip(header, (value.strip() for value in row), strict=True))
-            line = rows.line_num + 1
-    except csv.Error as error:
-        faults.append(f"line {line}: not valid CSV: {error}. Fix it; what follows was not read.")
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
-def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
+def _entries(text: str, faults: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield each entry with the line where it begins; what is no entry is a fault."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
@@ -106,15 +79,11 @@ def _yaml_entries(text: str, faults: list[str]) -> Iterator[_Entry]:
         return
     for node in root.value:
         line = node.start_mark.line + 1
-        if not isinstance(node, yaml.MappingNode):
-            faults.append(f"line {line}: must be an entry with {', '.join(REQUIRED)}.")
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        if not all(isinstance(part, yaml.ScalarNode) for pair in pairs for part in pair) or not pairs:
+            faults.append(f"line {line}: must be an entry with {', '.join(REQUIRED)}, each a plain text.")
             continue
-        texts: dict[str, str] = {}
-        for key, value in node.value:
-            if not (isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)):
-                faults.append(f"line {key.start_mark.line + 1}: a key and its value must be plain texts.")
-            elif key.value in texts:
-                faults.append(f"line {key.start_mark.line + 1}: {key.value!r:.60} stands twice. Keep one.")
-            else:
-                texts[key.value] = value.value.strip()
-        yield line, texts
+        entry = {key.value: value.value.strip() for key, value in pairs}
+        if len(entry) < len(pairs):
+            faults.append(f"line {line}: a key stands twice. Keep one.")
+        yield line, entry

@@ -15,6 +15,7 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.core.untrusted import UntrustedFileError
+from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report
@@ -30,7 +31,6 @@ from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
 SUBMISSION, EXPECTED = "submission", "expected_result.json"
-_NEED_NOTHING = ("random", "dummy")  # judges that look at no submission
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
     **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
@@ -139,7 +139,7 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
     Raises:
         JudgeEvalError: A submission or a paper is missing or was not fetched; the message says for each what to do.
     """
-    demanding = {settings.judge: settings for settings in judges if settings.judge not in _NEED_NOTHING}
+    demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
         fault = _submission_fault(example.submission)
@@ -178,7 +178,7 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     Raises:
         PcgevalError: As `submission_task` raises it.
     """
-    if settings.judge in _NEED_NOTHING:
+    if not JUDGES[settings.judge].reads_submission:
         return GradingTask(example.rubric, example.submission, PaperEvidence(example.submission))
     task = submission_task(example.submission, example.paper_id, settings)
     checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}

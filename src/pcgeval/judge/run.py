@@ -20,6 +20,7 @@ from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
+from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
@@ -119,7 +120,7 @@ def grade_submission(
     with ExitStack() as stack:
         log = stack.enter_context(calls.opened(submission, settings))
         run = place = None
-        if computer is not None and not settings.code_only and settings.judge in {"simple", "checks"}:
+        if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
         task = _task(paper, submission, run, settings)

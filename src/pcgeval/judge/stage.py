@@ -123,16 +123,14 @@ def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> Ju
     """Return the settings with the file of a person's grades of a team, if a person judges.
 
     Raises:
-        GradingError: There is no such file, or there are two.
+        GradingError: There is no such file.
     """
     if settings.judge != "human" or settings.human_grades is not None:
         return settings
-    places = [root / path for path in human_grades_files(settings.id, team)]
-    found = [path for path in places if path.is_file()]
-    if len(found) != 1:
-        problem = "both exist; keep one" if found else "neither exists"
-        raise GradingError(f"team {team}: a person's grades belong into {places[0]} or {places[1]}: {problem}.")
-    return settings.model_copy(update={"human_grades": found[0]})
+    file = root / human_grades_files(settings.id, team)[0]
+    if not file.is_file():
+        raise GradingError(f"team {team}: a person's grades belong into {file}, which does not exist. Write it.")
+    return settings.model_copy(update={"human_grades": file})
 
 
 def record_judgements(params: Params, root: Path = Path()) -> list[Path]:
