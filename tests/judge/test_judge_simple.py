@@ -108,9 +108,9 @@ def test_an_answer_without_words_is_named_and_not_paid_for_twice(submission, rep
 
 def test_an_answer_that_was_cut_off_gets_twice_the_room_and_is_not_graded_by_what_it_quotes(submission):
     cut = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
-    found = verdict(submission, model := Scripted({"grade": cut, "parse": "no idea"}))
+    found = verdict(submission, model := Scripted({"grade": cut}))
     assert found.score is None
-    assert [call.rooms for call in model.calls if call.kind == "grade"] == [1, 2, 1, 2]
+    assert [call.rooms for call in model.calls] == [1, 2, 1, 2]
     found = verdict(submission, Scripted({"grade": [cut, GRADE]}))
     assert found.score == 1
     assert found.judge_metadata.usage.grade.calls == 2

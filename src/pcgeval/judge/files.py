@@ -13,8 +13,10 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from stat import S_ISLNK
 
+from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_start, walk
 from pcgeval.rubric.record import RefusedFile
+from pcgeval.rubric.tree import RESULT_ANALYSIS, SUBTREE, TaskNode
 
 _CODE = (  # configuration among it, as in PaperBench
     "bash c cc cfg conf config cpp cu cuh cxx f90 go h hpp hs hxx ini ipynb java jl js json kt lua m ml php pl py pyx "
@@ -110,6 +112,30 @@ def list_files(folder: Path) -> SubmissionFiles:
             break
     found.sort(key=lambda file: os.fsencode(file.path))
     return SubmissionFiles(tuple(found), tuple(sorted(refused, key=lambda each: each.name)))
+
+
+def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidence | None) -> tuple[SubmissionFile, ...]:
+    """Return the files that a leaf of its category may be judged by.
+
+    Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
+    reproduce.sh wrote, and a node that stands for several criteria by all of these (PaperBench). An entry in the
+    competition, which has no run, is judged by all its files.
+    """
+    if run is None:
+        return files
+    category = leaf.task_category
+    return tuple(
+        file
+        for file in files
+        if file.suffix in DOCUMENTS
+        or (file.suffix in CODE and category != RESULT_ANALYSIS)
+        or (file.suffix in TABLES and category in (RESULT_ANALYSIS, SUBTREE) and may_be_made_by(run, file))
+    )
+
+
+def may_be_made_by(run: PaperEvidence, file: SubmissionFile) -> bool:
+    """Return whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
+    return run.log is not None and (run.log_written is None or file.written >= run.log_written)
 
 
 def _is_own_work(folder: str) -> bool:

@@ -1,15 +1,14 @@
 """The judge `simple`: for each leaf a language model is shown files, grades in words, and the score is read.
 
-At most ten files are all shown; of more, the model ranks which to show. Only where the words cannot be read, a call
-asks the model to copy the score into JSON; without a score then, it grades once more and is told why.
+Only where the words cannot be read, a call asks the model to copy the score; else it grades once more, told why.
 """
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from pcgeval.core.parallel import map_in_threads
@@ -23,7 +22,7 @@ from pcgeval.judge.answers import (
     without_thinking,
 )
 from pcgeval.judge.calls import JudgeClient
-from pcgeval.judge.files import CODE, DOCUMENTS, TABLES, SubmissionFile, clean, condensed, list_files, read_file
+from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
@@ -92,47 +91,24 @@ class LeafJudge:
         return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts)
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
-        """Return the files that a leaf of its category may be judged by, sorted by name.
-
-        Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
-        reproduce.sh wrote, and a node that stands for several criteria by all of these (PaperBench). An entry in the
-        competition is judged by all its files.
-        """
-        if self._task.run is None:
-            return self.files.files
-        category = leaf.task_category
-        return tuple(
-            file
-            for file in self.files.files
-            if not (file.name == REPRODUCE_SCRIPT and self._run_parts)  # which show it to every leaf
-            and (
-                file.suffix in DOCUMENTS
-                or (file.suffix in CODE and category != RESULT_ANALYSIS)
-                or (file.suffix in TABLES and category in (RESULT_ANALYSIS, SUBTREE) and self._is_fresh(file))
-            )
-        )
+        """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
+        hidden = REPRODUCE_SCRIPT if self._run_parts else None
+        return tuple(file for file in offered(self.files.files, leaf, self._task.run) if file.name != hidden)
 
     def zero_reason(self, leaf: TaskNode) -> str | None:
         """Return why a leaf is 0 without a call: PaperBench's rule for results, or a submission without any text."""
+        run = self._task.run
         if not self.files.files and not self.files.refused:
             return "the submission has no file that could meet it"
-        if self._task.run is None or leaf.task_category != RESULT_ANALYSIS:
+        if run is None or leaf.task_category != RESULT_ANALYSIS:
             return None
-        if self._task.run.log is None:
+        if run.log is None:
             return "reproduce.sh was not run, so it made no results"
-        return (
-            None if any(map(self._is_fresh, self.offered(leaf))) else "reproduce.sh made or changed no file of results"
-        )
-
-    def _is_fresh(self, file: SubmissionFile) -> bool:
-        """Return whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
-        run = self._task.run
-        return run is not None and run.log is not None and (run.log_written is None or file.written >= run.log_written)
+        is_fresh = any(may_be_made_by(run, file) for file in self.offered(leaf))
+        return None if is_fresh else "reproduce.sh made or changed no file of results"
 
     def rank(self, leaf: TaskNode) -> Ranking:
-        """Return the files to show for a leaf, asked for once; at most ten are all shown without a call.
-
-        A ranking of at most ten that is recorded is used, so that gradings of before this rule can be replayed.
+        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking.
 
         Raises:
             LlmError: The model cannot be asked any more.
@@ -159,18 +135,18 @@ class LeafJudge:
             self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
 
     def _ranked(self, leaf: TaskNode) -> Ranking:
-        offered = self.offered(leaf)
-        call = self.rank_call(leaf, offered)
-        if len(offered) <= MAX_PICKED and not self._client.knows(call):
-            return Ranking(offered, "all files that count here")
+        files = self.offered(leaf)
+        call = self.rank_call(leaf, files)
+        if len(files) <= MAX_PICKED and not self._client.knows(call):
+            return Ranking(files, "all files that count here")
         try:
             reply = self._client.ask(call)
         except CallError as error:
             return Ranking((), fault=str(error))
         usage = TokenUsage(rank=CallUsage.of(reply))
-        if files := read_ranking(reply.text, offered):
-            return Ranking(files, usage=usage)
-        first = sorted(offered, key=lambda file: file.name.count("/"))[:MAX_PICKED]
+        if picked := read_ranking(reply.text, files):
+            return Ranking(picked, usage=usage)
+        first = sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED]
         how = "the model named no file that was offered: the first ones, from the top folder down"
         return Ranking(tuple(first), how, usage)
 
@@ -188,16 +164,16 @@ class LeafJudge:
         elif (ranking := self.rank(leaf)).fault is not None:
             result = Verdict(None, f"the files could not be ranked: {ranking.fault}")
         else:
-            asker = _Asker(self._client, ranking.usage)
-            votes = [self._vote(leaf, number, ranking, asker.ask) for number in range(self._settings.votes)]
-            ranking = ranking._replace(usage=asker.usage)
+            usage = [ranking.usage]
+            votes = [self._vote(leaf, number, ranking.files, usage) for number in range(self._settings.votes)]
+            ranking = ranking._replace(usage=reduce(TokenUsage.plus, usage))
             result, agreement = count_votes(votes, continuous=is_continuous(leaf))
-        offered = self.offered(leaf)
+        files = self.offered(leaf)
         notes = {file.name: self.file_text(file).note for file in ranking.files}
         record = JudgeRecord(
             files=FilesRecord(
-                offered=tuple(file.name for file in offered[:_MAX_NAMED]),
-                num_offered=len(offered),
+                offered=tuple(file.name for file in files[:_MAX_NAMED]),
+                num_offered=len(files),
                 picked=tuple(notes),
                 notes={name: note for name, note in notes.items() if note},
                 refused=self.files.refused,
@@ -210,42 +186,50 @@ class LeafJudge:
         )
         return replace(result, judge_metadata=record)
 
-    def _vote(self, leaf: TaskNode, vote: int, ranking: Ranking, ask: Callable[[JudgeCall], ChatReply]) -> VoteRecord:
+    def _vote(self, leaf: TaskNode, vote: int, files: Sequence[SubmissionFile], usage: list[TokenUsage]) -> VoteRecord:
         """Let the model grade a leaf, and a second time if its answer has no score."""
         words = problem = ""
         continuous = is_continuous(leaf)
         try:
             for attempt in range(_ATTEMPTS):
-                call = self.grade_call(leaf, ranking.files, vote, attempt, problem)
-                reply = ask(call)
-                self._note_shown(call)
-                words = _words_of(reply)
+                call = self.grade_call(leaf, files, vote, attempt, problem)
+                reply = self._ask(call, usage)
+                self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
+                words, is_cut = _words_of(reply), reply.done_reason in CUT_OFF
                 try:
-                    score = read_score(reply.text, continuous=continuous, cut=reply.done_reason in CUT_OFF)
+                    score = read_score(reply.text, continuous=continuous, cut=is_cut)
                     return VoteRecord(score=score, explanation=reality_of(words), answer=words)
                 except UnreadableAnswer as error:
                     problem = str(error)
+                if is_cut:  # what it quotes last could be copied for its score
+                    continue
                 with suppress(UnreadableAnswer):
-                    verdict = read_verdict(ask(self.parse_call(leaf, words, vote, attempt)).text, continuous=continuous)
+                    parsed = self._ask(self.parse_call(leaf, words, vote, attempt), usage)
+                    verdict = read_verdict(parsed.text, continuous=continuous)
                     return VoteRecord(score=verdict.score, explanation=verdict.explanation, answer=words)
             reason = f"the grade call was answered twice without use; the second time {problem}"
         except CallError as error:
             reason = str(error)
         return VoteRecord(score=None, explanation="", reason=reason, answer=words)
 
-    def _note_shown(self, call: JudgeCall) -> None:
-        fitted = self._client.fitted(call)
-        self.shown |= {(call.leaf, label): share for label, share in fitted.shown.items()}
+    def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
+        """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""
+        reply = self._client.ask(call)
+        usage.append(TokenUsage(**{call.kind: CallUsage.of(reply)}))
+        if call.rooms == 1 and reply.done_reason in CUT_OFF:
+            with suppress(CallError):  # the answer that was cut off may still do
+                return self._ask(replace(call, rooms=2), usage)
+        return reply
 
     def planned_calls(self, leaf: TaskNode) -> Iterable[JudgeCall]:
         """Yield the calls that a grading would make about a leaf; what the model would choose is not known."""
         if self.files.fault is not None or self.zero_reason(leaf) is not None:
             return
-        offered = self.offered(leaf)
-        call = self.rank_call(leaf, offered)
-        if len(offered) > MAX_PICKED or self._client.knows(call):
+        files = self.offered(leaf)
+        call = self.rank_call(leaf, files)
+        if len(files) > MAX_PICKED or self._client.knows(call):
             yield call
-        files = self.rank(leaf).files if self._client.knows(call) else offered[:MAX_PICKED]
+        files = tuple(self.rank(leaf).files) if self._client.knows(call) else files[:MAX_PICKED]
         for vote in range(self._settings.votes):
             yield self.grade_call(leaf, files, vote)
 
@@ -318,22 +302,6 @@ class LeafJudge:
             "scale": section(family, f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}"),
             "problem": filled(section(family, "retry"), {"problem": problem}) if problem else "",
         }
-
-
-class _Asker:
-    """Asks about one leaf, and adds up the cost."""
-
-    def __init__(self, client: JudgeClient, usage: TokenUsage) -> None:
-        self._client, self.usage = client, usage
-
-    def ask(self, call: JudgeCall) -> ChatReply:
-        """Return the model's reply; one that was cut off is asked for once more, with twice the room."""
-        reply = self._client.ask(call)
-        self.usage = self.usage.plus(TokenUsage(**{call.kind: CallUsage.of(reply)}))
-        if call.rooms == 1 and reply.done_reason in CUT_OFF:
-            with suppress(CallError):  # the answer that was cut off may still do
-                return self.ask(replace(call, rooms=2))
-        return reply
 
 
 def _words_of(reply: ChatReply) -> str:
