@@ -236,16 +236,6 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
     assert "two/other-letters_1\n    not graded" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_dead_endpoint_is_found_dead_once(capsys, endpoint):
-    endpoint.most, endpoint.ends_with = 5, (402, "payment required")
-    _, gradings = table(capsys, *asked_of(endpoint), code=1)
-    assert any("wants to be paid" in (grading["problem"] or "") for grading in gradings)
-    endpoint.most = None
-    table(capsys, *asked_of(endpoint))
-    assert once_each(endpoint)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

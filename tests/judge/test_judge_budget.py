@@ -1,7 +1,6 @@
 """What a grading may cost, what it would cost, and what is left where it ended early."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -108,20 +107,3 @@ def test_a_dry_run_of_a_judge_that_asks_nobody_costs_nothing(capsys, endpoint):
     assert main(["grade", *HALF, "--judge", "checks", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["cost"] == 0
     assert endpoint.asked == []
-
-
-@pytest.mark.parametrize("status", [(429, "insufficient_quota"), (403, "forbidden")])
-def test_an_exhausted_quota_in_the_middle_is_a_partial_grade(capsys, endpoint, status):
-    endpoint.most, endpoint.ends_with = 10, status
-    partial, told = run(capsys, endpoint, code=1)
-    assert "leaves were not judged" in partial["partial"]
-    assert "no reply is paid for twice" in told
-    endpoint.most = None
-    assert "partial" not in run(capsys, endpoint)[0]
-
-
-def test_a_deadline_is_a_partial_grade(capsys, endpoint):
-    endpoint.seconds = 0.05
-    partial, _ = run(capsys, endpoint, "--set", "rubric.deadline=0.3", code=1)
-    assert "the deadline of 0.3 s" in partial["partial"]
-    shutil.rmtree(".pcgeval")

@@ -16,8 +16,7 @@ from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
-from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, LlmError, unpinned_digest
-from pcgeval.llm.retry import RetryPolicy, ServedModel, TransientError
+from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grade_files import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
@@ -101,39 +100,10 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     assert all(option["num_predict"] > 0 for option in options)
 
 
-def test_a_context_that_is_too_small_names_its_own_setting(attempt, tmp_path):
-    write_paper(tmp_path, node("root", 1, leaf("long", requirements="a long criterion " * 2000)))
-    output = grade(attempt, ScriptedModel(), context=1024)
-    assert "larger context (`rubric.context`)" in reasons(output)["long"]
-
-
-def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
-    backend = ScriptedModel(digest_=unpinned_digest("m:1"))
-    model = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
-    output = grade(attempt, backend, model)
-    assert all("num_ctx" not in request.options for request in backend.requests)
-    assert output.model_digest == unpinned_digest("m:1")
-
-
 @pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"temperature": 0.0}])
 def test_several_votes_without_a_temperature_are_refused(attempt, options):
     with pytest.raises(GradingError, match="at temperature 0 all votes are the same"):
         grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
-
-
-class Scripted(ScriptedModel):
-    """The same as a server, whose requests are retried."""
-
-    address = "here"
-
-    def digest(self, deadline=None):  # noqa: ARG002
-        return self.digest_
-
-    def ask(self, request, deadline):
-        return self.chat(request, deadline)
-
-    def retried(self):
-        return ServedModel("m:1", self, RetryPolicy(pause=0.0), lambda _: None)
 
 
 def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkeypatch):
@@ -174,11 +144,6 @@ def test_a_grading_that_breaks_off_asks_nothing_more(attempt, fault):
         if "_work_off" in thread.name:
             thread.join()
     assert len(backend.requests) < CALLS
-
-
-def test_nothing_is_asked_twice(attempt):
-    first = grade(attempt, ScriptedModel())
-    assert in_bytes(grade(attempt)) == in_bytes(first)
 
 
 def test_a_replay_gives_the_same_bytes(attempt, tmp_path):
@@ -226,14 +191,6 @@ def test_only_what_changed_is_asked_again(attempt, tmp_path):
     assert len(asked_again(attempt, context=9000)) == CALLS  # the room for an answer differs
 
 
-def test_another_digest_asks_everything_again(attempt):
-    grade(attempt, ScriptedModel())
-    other = MODEL.model_copy(update={"digest": "cd" * 32})
-    backend = ScriptedModel(digest_="cd" * 32)
-    grade(attempt, backend, other)
-    assert len(backend.requests) == CALLS
-
-
 def test_a_model_of_another_digest_is_not_asked(attempt):
     backend = ScriptedModel(digest_="cd" * 32)
     output = grade(attempt, backend)
@@ -260,13 +217,6 @@ def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade(attempt, concurre
     assert whole.warnings == ()
 
 
-def test_leaves_with_kept_replies_are_graded_without_the_endpoint(attempt):
-    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-1.")))
-    dead = grade(attempt, ScriptedModel(fails=dies_after(0)))
-    assert dead.num_invalid_leaf_nodes == first.num_invalid_leaf_nodes == 1
-    assert "nobody listens" in reasons(dead)["leaf-1"]
-
-
 def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
     output = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-4.")))
     assert list(reasons(output)) == ["leaf-4"]
@@ -277,14 +227,6 @@ def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
     backend = ScriptedModel()
     grade(attempt, backend)
     assert backend.kinds == ["grade"]  # the failed leaf alone is asked again
-
-
-def test_a_transient_error_is_retried(attempt):
-    def fails(number, _):
-        if number % 4 == 1:
-            raise TransientError("a hiccup")
-
-    assert grade(attempt, Scripted(fails=fails).retried()).num_invalid_leaf_nodes == 0
 
 
 def test_the_deadline_ends_the_grading(attempt):
@@ -317,16 +259,6 @@ def test_a_recorded_judge_needs_its_digest(attempt):
     assert "needs its model's digest" in output.warnings[0]
 
 
-def test_leaves_with_a_check_cost_no_call(attempt, tmp_path):
-    check = {"name": "file_exists", "arguments": {"path": "main.py"}}
-    write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
-    backend = ScriptedModel()
-    output = grade(attempt, backend)
-    assert len(backend.requests) == 1
-    assert output.num_invalid_leaf_nodes == 0
-    assert len(asked_again(attempt, ignore_checks=True)) == 1  # now the other one
-
-
 def test_a_dead_endpoint_with_checks_is_no_guess(attempt, tmp_path):
     check = {"name": "file_exists", "arguments": {"path": "main.py"}}
     write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
@@ -350,15 +282,6 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept(attempt, tokens):
 
     first = grade(attempt, Odd())
     assert in_bytes(grade(attempt)) == in_bytes(first)
-
-
-def test_a_backend_that_cannot_be_opened_says_why(attempt):
-    def open_backend(_):
-        raise LlmError("llama.cpp is not installed.")
-
-    settings = JudgeSettings(judge="simple", model=MODEL, papers_dir=str(attempt.parent / "papers"))
-    output = grade_submission(attempt, "toy", settings, open_backend=open_backend)
-    assert set(reasons(output).values()) == {"not judged: llama.cpp is not installed."}
 
 
 @pytest.mark.parametrize("content", [b"# Notes\n", b"no end of line", b'{"id": 1}\n', b"\0\0\0\n"])
@@ -410,16 +333,6 @@ def test_five_failures_in_a_row_end_the_grading(attempt, tmp_path, concurrency):
     assert "5 calls in a row failed" in output.partial
     assert "500: no choices" in output.partial
     assert len(asked_again(attempt)) == 26  # and all others can be asked again
-
-
-def test_failures_between_successes_end_nothing(attempt):
-    def fails(number, _):
-        if number % 2:
-            raise CallError("500")
-
-    backend = ScriptedModel(fails=fails)
-    assert grade(attempt, backend, votes=3, model=MODEL.model_copy(update={"options": {"temperature": 1}})).votes == 3
-    assert len(backend.requests) == 3 * CALLS
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies(attempt, tmp_path):

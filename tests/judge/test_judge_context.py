@@ -135,24 +135,6 @@ def test_at_least_85_percent_of_a_full_context_are_used(tmp_path, context):
     assert any("Less than half of paper" in warning for warning in output.warnings) == (context < 100_000)
 
 
-def test_the_outline_of_a_pruned_subtree_is_never_cut(tmp_path):
-    deep = node("root", 1, node("method", 3, *(leaf(f"part-{number}", 2) for number in range(150))))
-    attempt = write_attempt(tmp_path, tree=deep, paper=PAPER * 2)
-    with ScriptedEndpoint() as endpoint:
-        judged(attempt, endpoint, context=8192, max_depth=2, code_only=True)
-    (text,) = texts(endpoint, "grade")
-    assert "Grade only this criterion: All of method. (weight: 3)\n| Do part-0. (weight: 2)\n| Do part-1." in text
-    assert text.count("(weight: 2)") == 150
-
-
-def test_an_endpoint_with_a_smaller_context_is_shown_less(tmp_path):
-    attempt = write_attempt(tmp_path)
-    with ScriptedEndpoint(limit=9000) as endpoint:
-        output = judged(attempt, endpoint)
-    assert output.num_invalid_leaf_nodes == 0
-    assert 1 <= len(endpoint.refused) <= 2
-
-
 def test_a_replay_gives_the_same_warnings(tmp_path):
     attempt, kept = write_attempt(tmp_path, paper=PAPER * 2), tmp_path / "kept.jsonl"
     with ScriptedEndpoint() as endpoint:
@@ -173,13 +155,3 @@ def test_families_of_prompts_are_recorded_and_ask_differently(tmp_path):
         found[family] = (output.prompt_version, endpoint.prompts[0].partition("<paper>")[0])
     assert found["pcgeval"] != found["paperbench"]
     assert "strict" in found["paperbench"][1]
-
-
-def test_configuration_is_code_and_what_tools_left_is_not_offered(tmp_path):
-    attempt = write_attempt(tmp_path, files=1)
-    for name in ("config.json", "train.cfg", "wandb/run.py", ".github/ci.yml", ".env/x.py", "toy.egg-info/a.txt"):
-        write_text(attempt / name, "x = 1")
-    with ScriptedEndpoint() as endpoint:
-        output = judged(attempt, endpoint)
-    first = output.graded_task_tree.leaves[0].judge_metadata.files
-    assert first.offered == ("README.md", "config.json", "part0.py", "train.cfg")

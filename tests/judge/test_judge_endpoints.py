@@ -109,12 +109,6 @@ def test_what_a_400_names_is_dropped_or_renamed_once(attempt, capsys):
     assert "does not take temperature; it is left out from now on" in told
 
 
-def test_a_field_refused_under_both_names_is_left_out(attempt):
-    with ScriptedEndpoint(refuses={"max_tokens": "", "max_completion_tokens": ""}) as endpoint:
-        assert judged(attempt, endpoint).num_invalid_leaf_nodes == 0
-    assert fields(endpoint) == {"model": "m", "temperature": 0, "seed": 0}
-
-
 def test_an_answer_that_was_cut_off_gets_twice_the_room(attempt):
     with ScriptedEndpoint(least_room=5000) as endpoint:
         output = judged(attempt, endpoint)

@@ -134,10 +134,11 @@ def _ends(text: str, label: re.Match[str]) -> bool:
 def _stated(line: str, *, continuous: bool, begins_a_list: bool) -> float | None:
     """Return the score that a line states at its beginning or in words such as "the score is 1"."""
     bare = line.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION)
-    if (found := _AT_START.match(bare)) is not None and not (begins_a_list and _LIST.match(bare)):
-        if _CHOICE.match(bare, found.end(1)):
+    number = _AT_START.match(bare)
+    if number is not None and not (begins_a_list and _LIST.match(bare)):
+        if _CHOICE.match(bare, number.end(1)):
             raise UnreadableAnswer("it gives several scores instead of one.")
-        return _checked(*found.groups(), continuous=continuous)
+        return _checked(*number.groups(), continuous=continuous)
     said = _IN_WORDS.findall(line)
     return _checked(*said[-1], continuous=continuous) if said else None
 
@@ -145,12 +146,13 @@ def _stated(line: str, *, continuous: bool, begins_a_list: bool) -> float | None
 def _last_number(line: str, *, continuous: bool) -> float | None:
     """Return the score of a line that is a bare number, names a score in words, or ends in a colon and a number."""
     bare = line.strip(f"{_DECORATION}.)]}}-")
-    found = re.fullmatch(_NUMBER + _OF, bare)
-    if found is None and (found := next(iter([*_IN_WORDS.finditer(line)][-1:]), None) or _AT_END.search(line)) is None:
-        return None
-    if _CHOICE.match(line, found.end(1)) and found.string is line:
-        raise UnreadableAnswer("it gives several scores instead of one.")
-    return _checked(*found.groups(), continuous=continuous)
+    number = re.fullmatch(_NUMBER + _OF, bare)
+    if number is None:
+        *_, number = None, *_IN_WORDS.finditer(line)
+        number = number or _AT_END.search(line)
+        if number is not None and _CHOICE.match(line, number.end(1)):
+            raise UnreadableAnswer("it gives several scores instead of one.")
+    return None if number is None else _checked(*number.groups(), continuous=continuous)
 
 
 def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> float:
@@ -176,12 +178,12 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict:
         UnreadableAnswer: It has no score, several, or one that is not allowed.
     """
     text = without_thinking(text)
-    verdicts = [found for found in _objects(text) if "score" in found]
+    verdicts = [verdict for verdict in _objects(text) if "score" in verdict]
     if not verdicts:
         return Verdict(read_score(text, continuous=continuous), text[:MAX_EXPLANATION])
-    if any(str(found.get("valid_score", True)).casefold() == "false" for found in verdicts):
+    if any(str(verdict.get("valid_score", True)).casefold() == "false" for verdict in verdicts):
         raise UnreadableAnswer("it has no heading Score with a number.")
-    numbers = [found["score"] for found in verdicts]
+    numbers = [verdict["score"] for verdict in verdicts]
     scores = {
         read_score(f"Score: {number}", continuous=continuous)
         if isinstance(number, str)
@@ -199,7 +201,7 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict:
 def _objects(text: str) -> list[Mapping[str, Any]]:
     """Return the JSON objects of a text, or else the one Python literal in it, with keys in small letters."""
     decoder = json.JSONDecoder()
-    found: list[Any] = []
+    objects: list[Any] = []
     start = text.find("{")
     for _ in range(_MAX_OBJECTS):
         if start < 0:
@@ -209,14 +211,14 @@ def _objects(text: str) -> list[Mapping[str, Any]]:
         except (ValueError, RecursionError):
             end = start + 1
         else:
-            found.append(value)
+            objects.append(value)
         start = text.find("{", end)
-    if not found:
+    if not objects:
         try:
-            found = [ast.literal_eval(text[text.find("{") : text.rfind("}") + 1])]
+            objects = [ast.literal_eval(text[text.find("{") : text.rfind("}") + 1])]
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return []
-    return [{str(key).casefold(): value for key, value in each.items()} for each in found if isinstance(each, dict)]
+    return [{str(key).casefold(): value for key, value in item.items()} for item in objects if isinstance(item, dict)]
 
 
 def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[SubmissionFile, ...]:

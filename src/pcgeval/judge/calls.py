@@ -302,25 +302,25 @@ class JudgeClient:
             self._check_running()
             if self._backend is None:
                 try:
-                    self._backend, found = self._open()
+                    self._backend, digest = self._open()
                 except LlmError as error:
                     by_name = self.model.backend == "ollama" and self.model.digest is None
                     self._limits.note(error)
                     self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
                     raise LlmError(self.stopped) from error
-                self.digest = found
+                self.digest = self.digest or digest
             return self._backend
 
     def _open(self) -> tuple[Backend, str]:
         context = {"num_ctx": self._settings.context_tokens} if self.model.backend in _OWN_CONTEXT else {}
         backend = self._open_backend(_without_own_options(self.model, context))
-        found = backend.digest()
-        if self.model.digest not in {None, found}:
+        digest = backend.digest()
+        if self.model.digest not in {None, digest}:
             raise LlmError(
                 f"model {self.model.name}: the judge's digest is pinned to {self.model.digest}, but the backend "
-                f"serves {found}. Fetch the pinned model, or change the digest to judge with the other one."
+                f"serves {digest}. Fetch the pinned model, or change the digest to judge with the other one."
             )
-        return backend, found
+        return backend, digest
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""

@@ -93,7 +93,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         os.scandir(folder).close()
     except OSError as error:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
-    found: list[SubmissionFile] = []
+    files: list[SubmissionFile] = []
     refused: list[RefusedFile] = []
     for entry in walk(folder, limit=MAX_VISITED, enter=_is_own_work):
         base = PurePosixPath(entry.name.casefold())
@@ -101,17 +101,17 @@ def list_files(folder: Path) -> SubmissionFiles:
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
             continue
         name, reason = shown_name(entry.name) or "(more files)", entry.fault or _fault(folder, entry)
-        if not reason and len(found) == MAX_OFFERED:
+        if not reason and len(files) == MAX_OFFERED:
             name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
         if not reason and entry.status is not None:
-            found.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
+            files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
         elif len(refused) < MAX_REFUSED:
             name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
             refused.append(RefusedFile(name=name, reason=reason))
         if name == "(more files)":
             break
-    found.sort(key=lambda file: os.fsencode(file.path))
-    return SubmissionFiles(tuple(found), tuple(sorted(refused, key=lambda each: each.name)))
+    files.sort(key=lambda file: os.fsencode(file.path))
+    return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
 
 
 def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidence | None) -> tuple[SubmissionFile, ...]:
@@ -219,7 +219,7 @@ def _notebook(text: str) -> str:
         return text
     sources = [cell.get("source") for cell in cells if isinstance(cell, dict)]
     lines = [source if isinstance(source, list) else [source] for source in sources]
-    return "\n\n".join("".join(line for line in each if isinstance(line, str)) for each in lines)
+    return "\n\n".join("".join(line for line in cell if isinstance(line, str)) for cell in lines)
 
 
 def condensed(log: str) -> str:
@@ -230,13 +230,13 @@ def condensed(log: str) -> str:
     log alone, and takes linear time.
     """
     lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
-    kept: list[str] = []
+    without_progress: list[str] = []
     for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
         *earlier, last = run
         # of adjacent progress, what says that something is done, and the last line
-        kept += [*(line for line in earlier if not is_progress or "100%" in line), last]
+        without_progress += [*(line for line in earlier if not is_progress or "100%" in line), last]
     shown: list[str] = []
-    for line, repeats in groupby(kept):
+    for line, repeats in groupby(without_progress):
         times = sum(1 for _ in repeats)
         shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
     return "\n".join(_thinned(shown))

@@ -60,13 +60,13 @@ class GradingProgress:
     def __call__(self, judged: JudgedLeaf) -> None:
         """Count one leaf."""
         usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
-        found = "no grade" if score is None else f"{score:.2f}"
+        shown = "no grade" if score is None else f"{score:.2f}"
         cost = f", {usage.tokens} tokens" if usage.tokens else ""
         with self._lock:
             if self._is_one:
                 self._progress.total = judged.total
             self._progress.step(
-                f"{judged.leaf.id}: {found}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
+                f"{judged.leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
             )
 
     def skip(self, leaves: int) -> None:
@@ -126,16 +126,16 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if task.run.log is not None and not task.run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += task.run.warnings
-    found = None
+    blacklist = None
     if task.run.blacklist:
         try:
             result = without_blacklisted(task.run)
-            found, is_met = result.explanation, result.score == 1
+            blacklist, is_met = result.explanation, result.score == 1
         except Undecided as reason:
-            found, is_met = f"not all of the submission was looked through: {reason}", False
+            blacklist, is_met = f"not all of the submission was looked through: {reason}", False
         if not is_met:
-            warnings.append(f"blacklist.txt: {found}. Nobody may have used what is listed there: see for yourself.")
-    return replace(output, warnings=tuple(warnings), blacklist=found)
+            warnings.append(f"blacklist.txt: {blacklist}. Nobody may have used what is listed there: see for yourself.")
+    return replace(output, warnings=tuple(warnings), blacklist=blacklist)
 
 
 def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeClient, report: Report) -> JudgeOutput:
@@ -196,9 +196,9 @@ def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
         if share < _LITTLE:
             leaves_of.setdefault(name, {})[leaf] = share
     warnings = [
-        f"Less than half of {name} was shown ({min(found.values()):.0%}, {len(found)} "
-        f"{'leaf' if len(found) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
-        for name, found in leaves_of.items()
+        f"Less than half of {name} was shown ({min(shares.values()):.0%}, {len(shares)} "
+        f"{'leaf' if len(shares) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
+        for name, shares in leaves_of.items()
     ]
     more = len(warnings) - _MOST_WARNINGS
     return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]

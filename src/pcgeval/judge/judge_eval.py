@@ -104,8 +104,8 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     }
     if not places:
         raise JudgeEvalError(folder, [f"has no examples. Lay them out as {_LAYOUT}."])
-    if unknown := [each for each in only if each not in places]:
-        raise JudgeEvalError(folder, [f"no example {each!r:.200}. There: {', '.join(places)}." for each in unknown])
+    if unknown := [id_ for id_ in only if id_ not in places]:
+        raise JudgeEvalError(folder, [f"no example {id_!r:.200}. There: {', '.join(places)}." for id_ in unknown])
     faults, examples = [], []
     for id_ in only or places:
         paper_id = id_.partition("/")[0]
@@ -119,7 +119,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _is_example(folder: Path) -> bool:
-    return any((folder / each).exists() for each in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
+    return any((folder / name).exists() for name in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
 
 
 def _people(example: Path) -> GradedTaskNode:
@@ -127,7 +127,7 @@ def _people(example: Path) -> GradedTaskNode:
     path = example / "grading" / EXPECTED
     path = path if path.exists() else example / EXPECTED
     if not path.exists():
-        raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or name the other examples with --example.")
+        raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or grade the other examples alone.")
     if is_lfs_pointer(path):
         raise PcgevalError(f"{path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
     return read_graded_tree(path)
@@ -157,8 +157,8 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
 def _submission_fault(submission: Path) -> str | None:
     if not submission.is_dir():
         return (
-            f"no folder {submission}. Put the submission that people graded there, or name other examples with "
-            "--example; the judges random and dummy need none."
+            f"no folder {submission}. Put the submission that people graded there, or grade the other examples "
+            "alone; the judges random and dummy need none."
         )
     files = list_files(submission).files
     if not files:
@@ -245,7 +245,7 @@ def evaluate_judges(
     check_examples(examples, judges.values())
     results = out / "results.json"
     if out.exists() and not (out.is_dir() and (results.is_file() or not any(out.iterdir()))):
-        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder with --out."])
+        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder."])
     found: list[JudgeFigures] = []
     people = {example.id: example.expected for example in examples}
     write_json(results, judge_eval_json(people, found))

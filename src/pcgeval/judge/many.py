@@ -99,7 +99,7 @@ class ManyGradings:
         """
         runs, settings, stopping = self.runs, self.settings, threading.Event()
         if self.out.resolve().is_relative_to(self.folder.resolve()):
-            raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades, with --out.")
+            raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
         limits = CallLimits(settings)
         has_budget = settings.max_cost is not None or settings.max_tokens is not None
         # one after the other with a budget, so that as many as it covers come to their end
