@@ -22,7 +22,7 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.grading import GradingProgress
-from pcgeval.judge.plan import GradingPlan, Planner
+from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_of, submission_task
 from pcgeval.judge.settings import GradingError, JudgeSettings
@@ -79,15 +79,17 @@ class ManyGradings:
             FileError: There are no runs.
             LlmError: The model is not where it should be.
         """
-        planner = Planner(self.settings, CallLog(CALLS, self.recordings, read_only=True))
+        log, seen = CallLog(CALLS, self.recordings, read_only=True), set[str]()
+        plans: list[GradingPlan] = []
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
                 with _folder_of(run.submission()) as folder:
-                    planner.add(run.id, submission_task(folder, run.paper_id, self.settings))
+                    task = submission_task(folder, run.paper_id, self.settings)
+                    plans.append(plan_grading(run.id, task, self.settings, log, seen))
             except (PcgevalError, OSError) as error:
                 failed.append(RunGrade.failed(run, error))
-        return planner.plans, failed
+        return plans, failed
 
     def grade(self, *, max_invalid: int = 0) -> list[RunGrade]:
         """Grade all runs and return their figures, sorted; a grading that fails does not stop the others.

@@ -8,7 +8,7 @@ A token is four bytes; an endpoint has in its cache the beginning that a prompt 
 import threading
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pcgeval.core.files import sha256_file
@@ -76,73 +76,65 @@ def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
-@dataclass
-class Planner:
-    """Plans gradings by the same settings; a call that two gradings would make counts once.
-
-    Attributes:
-        settings: The settings of all gradings.
-        log: Opened for reading alone.
-        plans: The estimates so far.
-    """
-
-    settings: JudgeSettings
-    log: CallLog
-    plans: list[GradingPlan] = field(default_factory=list)
-    _seen: set[str] = field(default_factory=set)
-
-    def add(self, name: str, task: GradingTask) -> None:
-        """Plan a grading.
-
-        Raises:
-            RubricError: Nothing of the rubric would be graded.
-            LlmError: The model is not where it should be, for all that can be told without asking it.
-        """
-        plan = GradingPlan(name, price=self.settings.price)
-        self.plans.append(plan)
-        if self.settings.judge != "simple" or self.settings.model is None or self.settings.is_replay:
-            return
-        task = replace(task, rubric=self.settings.cut(task.rubric))
-        model = self.settings.model.model_copy(update={"digest": _digest(self.settings.model)})
-        settings = self.settings.model_copy(update={"model": model})
-        client = JudgeClient(settings, self.log, stopping=threading.Event())
-        judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
-        for leaf in leaves(task.rubric):
-            if leaf.check is not None and not settings.ignore_checks:
-                continue
-            plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
-            for call in judge.planned_calls(leaf):
-                key = client.key(call)
-                if client.knows(call) or key in self._seen:
-                    plan.known_calls += 1
-                    continue
-                self._seen.add(key)
-                prompt = "\n".join(message.content for message in client.fitted(call).messages)
-                cached = usual_tokens(_common_beginning(before, prompt))
-                before = prompt
-                kinds[call.kind] += 1
-                plan.prompt_tokens += usual_tokens(prompt)
-                plan.cached_tokens += cached if cached >= _LEAST_CACHED else 0
-        plan.calls = kinds.total()
-        plan.output_tokens = sum(number * self._answer_tokens(model.name, kind) for kind, number in kinds.items())
-
-    def _answer_tokens(self, model: str, kind: str) -> int:
-        """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
-        logged = (call.reply for call in self.log.known if call.kind == kind and call.model == model)
-        if lengths := [reply.output_tokens for reply in logged if reply is not None]:
-            return round(sum(lengths) / len(lengths))
-        thinks = (self.settings.answer_tokens or 0) > _USUAL_ROOM
-        return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)
-
-
 def plan_gradings(
     gradings: Iterable[tuple[str, GradingTask]], settings: JudgeSettings, log: CallLog
 ) -> list[GradingPlan]:
-    """Return what gradings would cost, by their names and tasks; see `Planner`."""
-    planner = Planner(settings, log)
-    for name, task in gradings:
-        planner.add(name, task)
-    return planner.plans
+    """Return what gradings would cost, by their names and tasks; a call that two of them would make counts once."""
+    seen: set[str] = set()
+    return [plan_grading(name, task, settings, log, seen) for name, task in gradings]
+
+
+def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog, seen: set[str]) -> GradingPlan:
+    """Return what a grading would cost.
+
+    Args:
+        name: Of the grading.
+        task: The submission and its rubric.
+        settings: The settings of the grading.
+        log: Opened for reading alone.
+        seen: The keys of the calls of other plans, to which those of this one are added.
+
+    Raises:
+        RubricError: Nothing of the rubric would be graded.
+        LlmError: The model is not where it should be, for all that can be told without asking it.
+    """
+    plan = GradingPlan(name, price=settings.price)
+    if settings.judge != "simple" or settings.model is None or settings.is_replay:
+        return plan
+    task = replace(task, rubric=settings.cut(task.rubric))
+    model = settings.model.model_copy(update={"digest": _digest(settings.model)})
+    settings = settings.model_copy(update={"model": model})
+    client = JudgeClient(settings, log, stopping=threading.Event())
+    judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
+    for leaf in leaves(task.rubric):
+        if leaf.check is not None and not settings.ignore_checks:
+            continue
+        plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
+        for call in judge.planned_calls(leaf):
+            key = client.key(call)
+            if client.knows(call) or key in seen:
+                plan.known_calls += 1
+                continue
+            seen.add(key)
+            prompt = "\n".join(message.content for message in client.fitted(call).messages)
+            cached = usual_tokens(_common_beginning(before, prompt))
+            before = prompt
+            kinds[call.kind] += 1
+            plan.prompt_tokens += usual_tokens(prompt)
+            plan.cached_tokens += cached if cached >= _LEAST_CACHED else 0
+    plan.calls = kinds.total()
+    plan.output_tokens = sum(number * _answer_tokens(settings, log, kind) for kind, number in kinds.items())
+    return plan
+
+
+def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
+    """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
+    name = settings.model and settings.model.name
+    logged = (call.reply for call in log.known if call.kind == kind and call.model == name)
+    if lengths := [reply.output_tokens for reply in logged if reply is not None]:
+        return round(sum(lengths) / len(lengths))
+    thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
+    return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)
 
 
 def _common_beginning(one: str, other: str) -> str:

@@ -33,6 +33,7 @@ _TAGS = 24  # tokens of a text's two tags, at most
 _MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most
 _SHARED_SHARE = 2 / 3  # of the context without the answer: what the calls of a grading share has at most
 _EARLIER_SHARE = 1 / 4  # of what is left: the criteria before the one to be graded have at most
+_TEXTS_KEPT = 128  # texts in memory, each of at most half a megabyte
 _PIECE = 400  # characters at which a long line may be cut
 _SHORTEST_KEY = 6  # characters; a short key costs few tokens
 _FIELD = re.compile(r"\{([a-z]+)\}")
@@ -236,9 +237,13 @@ def _share(part: PromptPart, text: str) -> float:
     return 1.0 if len(text) >= len(whole) else round(len(text) / len(whole), 3)
 
 
-@lru_cache(512)
+@lru_cache(_TEXTS_KEPT)
 def count_tokens(text: str) -> int:
     """Return an estimate of a text's tokens: six letters, two digits or two bytes beyond ASCII are one at most."""
+    return _counted(text)
+
+
+def _counted(text: str) -> int:
     total = 0
     for token in _TOKEN.finditer(well_formed(text).encode()):
         letters, digits, others, _ = token.groups()
@@ -251,7 +256,7 @@ def count_tokens(text: str) -> int:
     return total
 
 
-@lru_cache(64)
+@lru_cache(_TEXTS_KEPT)
 def cut(text: str, most: int, tail: float) -> str:
     """Return what is shown of a text in at most so many tokens: whole, or without its middle, which ends at lines.
 
@@ -262,7 +267,7 @@ def cut(text: str, most: int, tail: float) -> str:
     if most < _LEAST_SHOWN:
         return ""
     pieces = re.findall(rf"[^\n]{{0,{_PIECE}}}(?:\n|$)|[^\n]{{{_PIECE}}}", text)
-    sizes = [count_tokens(piece) for piece in pieces]
+    sizes = [_counted(piece) for piece in pieces]
     room = most - _LEAST_SHOWN // 2
     first, used = 0, 0
     while used + sizes[first] <= room * (1 - tail):

@@ -41,7 +41,7 @@ _TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
 
 
 class Ranking(NamedTuple):
-    """The files that a leaf is judged by, best first, how they were chosen if not by the model, and the cost."""
+    """The files that a leaf is judged by, best first; how they were chosen if not by the model, or the fault."""
 
     files: Sequence[SubmissionFile]
     how: str = ""
@@ -53,10 +53,7 @@ class LeafJudge:
     """Judges the leaves of one submission by a model; several threads may use it at once."""
 
     def __init__(self, task: GradingTask, client: JudgeClient, settings: JudgeSettings) -> None:
-        """List the submission's files, and prepare what the prompts of all leaves share.
-
-        The rubric of the task is cut already to the leaves that are graded.
-        """
+        """List the submission's files, and prepare what the prompts share; the rubric is cut to the graded leaves."""
         self._task, self._client, self._settings = task, client, settings
         self.files = list_files(task.folder)
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
@@ -320,10 +317,9 @@ def _words_of(reply: ChatReply) -> str:
 
 
 def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
-    """Return the majority's score, or the mean of continuous scores; votes without a score do not count.
+    """Return the majority's score, or the mean of continuous scores, of the votes that have one, and their agreement.
 
-    The agreement beside it is the share of the votes with a score that gave this one, for continuous scores 1 less the
-    distance from the lowest to the highest; None where there is no score.
+    It is the share of votes that gave this score, of continuous ones 1 less the range, and None without a score.
     """
     scores = [vote.score for vote in votes if vote.score is not None]
     if not scores:
