@@ -347,3 +347,14 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
     assert output.num_invalid_leaf_nodes == 0
     assert len(backend.requests) == CALLS + 1
     assert in_bytes(replay(attempt, kept)) == in_bytes(output)
+
+
+def test_failures_between_successes_end_nothing(attempt, tmp_path):
+    write_paper(tmp_path, node("root", 1, *(leaf(f"leaf-{number}") for number in range(30))))
+
+    def fails(number, _):
+        if number % 2:
+            raise CallError("500: no choices")
+
+    assert grade(attempt, backend := ScriptedModel(fails=fails)).num_invalid_leaf_nodes == 15
+    assert len(backend.requests) == 30

@@ -89,7 +89,7 @@ def grade(
     from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
-    from pcgeval.judge.plan import plan_gradings
+    from pcgeval.judge.plan import plan_grading
     from pcgeval.judge.run import grade_submission
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import holds_runs
@@ -121,7 +121,8 @@ def grade(
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
         with calls.opened(task.folder, settings, read_only=True) as log:
-            print_plans(plan_gradings([(submission, task)], settings, log), settings, json=json, reproduce=reproduce)
+            plans = [plan_grading(submission, task, settings, log)]
+        print_plans(plans, settings, json=json, reproduce=reproduce)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
     if paper is None:

@@ -19,7 +19,7 @@ from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report
-from pcgeval.judge.plan import GradingPlan, plan_gradings
+from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -192,15 +192,14 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
 
 
 def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
-    """Return what the gradings by one judge would cost; see `plan_gradings`.
+    """Return what the gradings by one judge would cost; see `plan_grading`.
 
     Raises:
-        PcgevalError: As `submission_task` and `plan_gradings` raise it.
+        PcgevalError: As `submission_task` and `plan_grading` raise it.
     """
     check_examples(examples, [settings])
-    tasks = ((example.id, grading_task(example, settings)) for example in examples)
     with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        return plan_gradings(tasks, settings, log)
+        return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
 
 
 def judges_of(

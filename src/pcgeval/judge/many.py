@@ -79,14 +79,14 @@ class ManyGradings:
             FileError: There are no runs.
             LlmError: The model is not where it should be.
         """
-        log, seen = CallLog(CALLS, self.recordings, read_only=True), set[str]()
+        log = CallLog(CALLS, self.recordings, read_only=True)
         plans: list[GradingPlan] = []
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
                 with _folder_of(run.submission()) as folder:
                     task = submission_task(folder, run.paper_id, self.settings)
-                    plans.append(plan_grading(run.id, task, self.settings, log, seen))
+                    plans.append(plan_grading(run.id, task, self.settings, log))
             except (PcgevalError, OSError) as error:
                 failed.append(RunGrade.failed(run, error))
         return plans, failed

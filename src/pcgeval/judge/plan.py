@@ -76,23 +76,8 @@ def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
-def plan_gradings(
-    gradings: Iterable[tuple[str, GradingTask]], settings: JudgeSettings, log: CallLog
-) -> list[GradingPlan]:
-    """Return what gradings would cost, by their names and tasks; a call that two of them would make counts once."""
-    seen: set[str] = set()
-    return [plan_grading(name, task, settings, log, seen) for name, task in gradings]
-
-
-def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog, seen: set[str]) -> GradingPlan:
-    """Return what a grading would cost.
-
-    Args:
-        name: Of the grading.
-        task: The submission and its rubric.
-        settings: The settings of the grading.
-        log: Opened for reading alone.
-        seen: The keys of the calls of other plans, to which those of this one are added.
+def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog) -> GradingPlan:
+    """Return what a grading would cost, by its name in the plan; the log is opened for reading alone.
 
     Raises:
         RubricError: Nothing of the rubric would be graded.
@@ -111,11 +96,9 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
             continue
         plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
         for call in judge.planned_calls(leaf):
-            key = client.key(call)
-            if client.knows(call) or key in seen:
+            if client.knows(call):
                 plan.known_calls += 1
                 continue
-            seen.add(key)
             prompt = "\n".join(message.content for message in client.fitted(call).messages)
             cached = usual_tokens(_common_beginning(before, prompt))
             before = prompt
