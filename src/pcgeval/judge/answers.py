@@ -30,18 +30,19 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"^[ \t>]*#", re.MULTILINE)
 _DECORATION = " \t*_`'\"#:=>–—([{$✅❌"
-_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%)"
+_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%| (?:of|for)\b)"  # 1 of 3, 1 for part A: no score
 _OF = r"(?:\s?(?:/|out of)\s?(\d+)\b)?"  # 0/1, 1 out of 1
 # a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
 _AT_START = re.compile(
-    rf"(?:\\boxed\{{)?{_NUMBER}{_OF}[*_`\"')\]}}$]*\s*(?=$|[.,;:!(–—-]|[A-Z]|because\b|since\b|as\b|for\b|points?\b)"
+    rf"(?:\\boxed\{{)?{_NUMBER}{_OF}[*_`\"')\]}}$]*\s*(?=$|[.,;:!(\[–—-]|[A-Z]|because\b|since\b|as\b|points?\b)"
 )
 _CHOICE = re.compile(r"(?:\s?[,;|&]\s?|\s(?:or|and|to)\s|[-–])[-+]?[.\d]")  # 0 or 1; 1,0; 0-1
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}{_OF}[*_`\s.]*")
 _LIST = re.compile(r"\d[.)]\s")
-_IN_WORDS = re.compile(
-    r"(?i:\b(?:score|grade|rating)\b|\b(?:assign|give|award)(?:s|ed)?\b)[^\d\n.]{0,40}?"
-    rf"(?:(?i:\b(?:is|of|as|be|a|at|it)\b)|[:=])[\s*_`\"'({{]*{_NUMBER}{_OF}"
+_IN_WORDS = re.compile(  # the score is 1; I assign a 1; it earns a 1
+    r"(?:(?i:\b(?:score|grade|rating)\b|\b(?:assign|give|award)(?:s|ed)?\b)[^\d\n.]{0,40}?"
+    r"(?:(?i:\b(?:is|of|as|be|a|at|it|this)\b)|[:=>–])|(?i:\b(?:gets|earns|receives|deserves)\b(?: an?\b)?))"
+    rf"[\s*_`\"'({{]*{_NUMBER}{_OF}"
 )
 _AT_END = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}{_OF}[*_`\"').]*$")
 
@@ -118,13 +119,15 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
 def _is_label(line: re.Match[str]) -> bool:
     """Return whether a line is a heading or a label before a colon, and no sentence."""
     rest = line["rest"].strip("*_ \t")
-    return not rest or rest[0] in ":=" or "#" in line["mark"] or "*" in line["mark"]
+    return not rest or rest[0] in ":=" or not {"#", "*", "_"}.isdisjoint(line["mark"])
 
 
 def _rank(label: re.Match[str]) -> int:
     """Return how much a label looks like a heading: `# Score`, `**Score**`, `3. Score` or `Score: 1`."""
     mark = label["mark"]
-    return 3 if "#" in mark else 2 if "**" in mark else int(any(character.isdigit() for character in mark))
+    return (
+        3 if "#" in mark else 2 if "**" in mark or "__" in mark else int(any(character.isdigit() for character in mark))
+    )
 
 
 def _ends(text: str, label: re.Match[str]) -> bool:
