@@ -30,7 +30,8 @@ _LABEL = re.compile(
 )
 _HEADING = re.compile(r"^[ \t>]*#", re.MULTILINE)
 _DECORATION = " \t*_`'\"#:=>–—([{$✅❌"
-_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%| (?:of|for)\b)"  # 1 of 3, 1 for part A: no score
+# 1 of 3 and 1 for part A are no scores
+_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%| (?:of|for)\b)"
 _OF = r"(?:\s?(?:/|out of)\s?(\d+)\b)?"  # 0/1, 1 out of 1
 # a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
 _AT_START = re.compile(

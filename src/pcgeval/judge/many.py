@@ -77,7 +77,6 @@ class ManyGradings:
 
         Raises:
             FileError: There are no runs.
-            LlmError: The model is not where it should be.
         """
         log = CallLog(CALLS, self.recordings, read_only=True)
         plans: list[GradingPlan] = []
