@@ -14,7 +14,7 @@ from pcgeval.core.params import Model
 from pcgeval.core.profiles import ModelProfile, Price, known_profile
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
-from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 LEAVES = 2
@@ -180,6 +180,9 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
 def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
     model = Model(backend="openai", name="m", base_url=url, **given)
     assert JudgeSettings(judge="simple", model=model).concurrency == at_once
+    if not given:
+        model = model_of({"model": "m", "base_url": url})
+        assert JudgeSettings.checked({"judge": "simple", "model": model}).concurrency == at_once
 
 
 def test_papers_may_be_a_path_and_no_model_means_gpt_4o(attempt, monkeypatch):

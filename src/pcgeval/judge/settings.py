@@ -190,7 +190,7 @@ def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, An
     if base_url is None and find_model(name) is None:
         base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     options = {_COMPLETER[name]: value for name, value in given.items()}
-    return {**dict(named_model(name, base_url)), "options": options}
+    return {**named_model(name, base_url).model_dump(exclude_unset=True), "options": options}
 
 
 @dataclass(frozen=True)
