@@ -121,8 +121,7 @@ def grade(
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
         with calls.opened(task.folder, settings, read_only=True) as log:
-            plans = [plan_grading(submission, task, settings, log)]
-        print_plans(plans, settings, json=json, reproduce=reproduce)
+            print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
     if paper is None:
