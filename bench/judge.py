@@ -23,7 +23,7 @@ from typing import Any
 
 from pcgeval.core.files import sha256_text, write_text
 from pcgeval.core.params import Model
-from pcgeval.judge.client import CallFiles
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.grades import JudgeOutput

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.evaluator.level_score import score_level as score_level
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
-    from pcgeval.judge.client import CallFiles as CallFiles
+    from pcgeval.judge.calls import CallFiles as CallFiles
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
     from pcgeval.levels.errors import LevelError as LevelError

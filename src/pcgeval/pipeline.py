@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pcgeval.core.params import Params
 
 if TYPE_CHECKING:
-    from pcgeval.judge.client import OpenBackend
+    from pcgeval.judge.calls import OpenBackend
 
 
 def generate(params: Params, model: str, root: Path = Path()) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from faulty_server import unused_address
 from scripted_endpoint import ScriptedEndpoint
-from soak import soak_only
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
@@ -16,7 +15,6 @@ from pcgeval.core.params import load_params
 from pcgeval.judge import grading
 from pcgeval.judge.settings import GradingError
 from pcgeval.judge.stage import record_judgements
-from pcgeval.llm.local_models import cached_path, find_model
 from pcgeval.rubric.grades import extract_leaf_grades
 from pcgeval.rubric.papers import load_paper
 from pcgeval.rubric.tree import leaves
@@ -69,19 +67,6 @@ def test_a_grade_can_be_written_to_a_file(competition, capsys):
     assert json.loads((competition / "mine/grade.json").read_text()) == printed
 
 
-def test_a_grade_is_converted_for_paperbench(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
-    found = graded(capsys, *words, "--judge", "random", "--out", "grade.json")
-    assert main(["rubric", "convert", "grade.json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert {each for each in printed if each != "graded_task_tree"} == {
-        *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at", "completer_config"),
-        "token_usage",
-    }
-    assert printed["score"] == found["score"]
-
-
 def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
@@ -95,11 +80,6 @@ def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(found)}[bare.path] == 1
     assert main(["grade", "data/none", *words[1:]]) == 2
     assert main(["grade", *words[:-1], "params.yaml"]) == 2
-
-
-def test_a_rubric_may_be_a_file(competition, capsys):
-    shutil.copytree(competition / "data/rubrics/competition", competition / "other")
-    assert graded(capsys, "zero-shot", "--judge", "dummy", "--rubric", "other/rubric.json")["score"] == 1
 
 
 @pytest.mark.usefixtures("competition")
@@ -216,9 +196,7 @@ def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch
     words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     assert main(["grade", *words, "--model", "nobodys:1b"]) == 1
     said = capsys.readouterr().err
-    assert all(
-        way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "model.host", "--base-url URL")
-    )
+    assert all(way in said for way in ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "its host", "base_url"))
 
 
 def test_human_grades_of_a_team(competition, capsys):
@@ -278,20 +256,3 @@ def test_recordings_of_the_judge_are_copies_of_what_the_stage_kept():
     write_text(judgement_file("one-example"), "")
     assert record_judgements(params) == [judge_recording_file("zero-shot")]
     assert judge_recording_file("zero-shot").read_text() == "{}\n"
-
-
-@soak_only
-@pytest.mark.llm
-def test_a_small_real_model_judges_and_is_asked_once(competition, capsys):
-    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
-    model = find_model(SMOLLM)
-    if model is None or not cached_path(model).is_file():
-        pytest.skip(f"{SMOLLM} is not fetched")
-    rubric = {"id": "root", "requirements": "README.md says what was handed in.", "weight": 1, "sub_tasks": []}
-    write_text(competition / "r/rubric.json", json.dumps({**rubric, "task_category": "Code Development"}))
-    words = ["zero-shot", "--model", SMOLLM, "--rubric", "r/rubric.json"]
-    first = graded(capsys, *words, codes=(0, 1))
-    assert first["model_digest"] == model.sha256
-    assert first["token_usage"]["rank"]["calls"] + first["token_usage"]["grade"]["calls"] >= 1
-    assert first["seconds"] > 0
-    assert graded(capsys, *words, codes=(0, 1)) == first  # a second one is a replay: seconds of its own would differ

@@ -177,7 +177,7 @@ def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoin
     assert 0 < len(partial) < len(gradings)
     assert all("the budget of 12000 tokens" in each["problem"] for each in partial)
     spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
-    assert 6_000 < spent <= 12_000
+    assert 6_000 < spent - len(endpoint.prompts[-1]) // 4 < 12_000  # the last one may pass the budget
     before = len(endpoint.asked)
     table(capsys, *words, "--set", "rubric.max_tokens=12000", code=1)
     assert len(endpoint.asked) == before
@@ -236,16 +236,6 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
     assert "two/other-letters_1\n    not graded" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_dead_endpoint_is_found_dead_once(capsys, endpoint):
-    endpoint.most, endpoint.ends_with = 10, (402, "payment required")
-    _, gradings = table(capsys, *asked_of(endpoint), code=1)
-    assert any("wants to be paid" in (grading["problem"] or "") for grading in gradings)
-    endpoint.most = None
-    table(capsys, *asked_of(endpoint))
-    assert once_each(endpoint)
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -276,7 +266,7 @@ def killed_after(calls, endpoint, words):
 def test_killed_gradings_go_on(capsys, endpoint):
     endpoint.seconds = 0.05
     words = ["grade", "runs", "--set", "rubric.papers_dir=papers", *asked_of(endpoint)]
-    for calls in (5, 12):
+    for calls in (2, 5):
         killed_after(calls, endpoint, words)
     endpoint.seconds = 0.0
     rows, _ = table(capsys, *asked_of(endpoint))

@@ -7,11 +7,9 @@ from pathlib import Path
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric
 
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence
-from pcgeval.judge.leaf import LeafJudge
-from pcgeval.judge.prompts import ContextFitter
-from pcgeval.judge.settings import GradingTask
-from pcgeval.llm.protocol import CallError, ChatReply
-from pcgeval.llm.tokens import JudgeTokens
+from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.simple import LeafJudge
+from pcgeval.llm.protocol import ChatReply
 
 RUBRIC = rubric(
     node(
@@ -59,37 +57,11 @@ def task_of(folder, evidence=None, log=PAPER.evidence.log, log_written=None, **m
 
 
 def judge_of(folder, client=None, votes=1, code_only=False, **more):
-    return LeafJudge(task_of(folder, **more), client, votes=votes, code_only=code_only)
+    model = {"backend": "ollama", "name": "m:1", "options": {"temperature": 0.5}}
+    settings = JudgeSettings(judge="simple", model=model, votes=votes, code_only=code_only)
+    return LeafJudge(task_of(folder, **more), client or Scripted(), settings)
 
 
-@dataclass(frozen=True)
-class Counter:
-    """Counts tokens by a pattern of what one token is."""
-
-    token: str
-    name: str = "own"
-
-    def count(self, text):
-        return len(re.findall(self.token, text, re.DOTALL))
-
-
-class Bytes:
-    """The dearest honest tokenizer: one token a byte."""
-
-    name = "estimate"
-
-    def count(self, text):
-        return len(text.encode("utf-8", "surrogatepass"))
-
-
-COUNTERS = (
-    Counter("."),
-    Counter(r"\w+|[^\w\s]|\s+"),
-    Counter(r".{1,4}"),
-    Counter(r"[ ]?[a-z]{1,5}|\s|."),
-    Bytes(),
-)
-PLAIN = Counter(r"\w+|[^\w\s]")
 GRADE = "# Expectations\nA mean.\n# Reality\nestimate.py has it.\n# Score\n{}"
 VERDICT = '{{"valid_score": true, "score": {}, "explanation": "it is there"}}'
 
@@ -111,25 +83,19 @@ class Scripted:
             return reply
         return ChatReply(reply.replace("{}", "1").replace("{{", "{").replace("}}", "}"), 10, 5, "stop", 0.25)
 
+    def knows(self, _):
+        return False
+
+    def fitted(self, call):
+        return call.fitted(4096, 0)
+
     def kinds(self):
         return [call.kind for call in self.calls]
 
 
-class Dead:
-    """An endpoint that refuses every call."""
-
-    def ask(self, call):
-        raise CallError(f"no reply to the {call.kind} call")
-
-
-def sent(call, context=4096, counter=PLAIN):
+def sent(call, context=4096):
     """All that a call says, as one text."""
-    return "\n".join(message.content for message in fitted(call, context, counter).messages)
-
-
-def fitted(call, context=4096, counter=PLAIN, answer_tokens=0):
-    """Fit a call as the first of its grading."""
-    return ContextFitter(context, JudgeTokens(counter, is_exact=True)).fit(call, answer_tokens)
+    return "\n".join(message.content for message in call.fitted(context, 0).messages)
 
 
 def outside_tags(text):

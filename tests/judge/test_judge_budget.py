@@ -1,7 +1,6 @@
 """What a grading may cost, what it would cost, and what is left where it ended early."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -46,10 +45,11 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
     assert f"{partial['num_invalid_leaf_nodes']} of 19 leaves were not judged: the budget of" in partial["partial"]
     assert "Raise it, and grade again to go on" in told
     assert "no reply is paid for twice" in told
+    # no call begins once it is used up: only the last one may pass it
     if key == "max_tokens":
-        assert int(small) / 2 < spent <= int(small)
+        assert int(small) / 2 < spent - len(endpoint.prompts[-1]) // 4 < int(small)
     else:
-        assert float(small) / 2 < partial["cost"] <= float(small)
+        assert float(small) / 2 < partial["cost"] < float(small) * (1 + 2 / asked)
 
     assert (
         run(capsys, endpoint, "--set", f"rubric.{key}={small}", code=1)[0] == partial
@@ -64,13 +64,6 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
     assert len(set(bodies)) == len(bodies)
 
 
-def test_several_calls_at_once_keep_to_the_budget(capsys, endpoint):
-    run(capsys, endpoint, "--set", "rubric.max_tokens=12000", "--set", "rubric.model.concurrency=4", code=1)
-    written = 4 * 30  # at most, for each answer
-    assert sum(len(prompt) // 4 + written // 4 for prompt in endpoint.prompts) <= 12_000
-    assert 0 < len(endpoint.asked) < 36
-
-
 def test_a_model_without_a_price_cannot_have_a_budget_in_money(capsys, endpoint):
     _, told = run(capsys, endpoint, "--model", "nobodys-model", "--set", "rubric.max_cost=1", code=2)
     assert "price of nobodys-model is unknown" in told
@@ -83,7 +76,7 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
     assert endpoint.asked == []
     assert not Path(".pcgeval").exists()
     graded, _ = run(capsys, endpoint)
-    calls = [graded["token_usage"][kind] for kind in ("rank", "grade", "parse")]
+    calls = [graded["token_usage"]["grade"]]
     assert planned["calls"] == sum(call["calls"] for call in calls) == len(endpoint.asked)
     read = sum(call["prompt_tokens"] for call in calls)
     cached = sum(call["cached_tokens"] for call in calls)
@@ -114,20 +107,3 @@ def test_a_dry_run_of_a_judge_that_asks_nobody_costs_nothing(capsys, endpoint):
     assert main(["grade", *HALF, "--judge", "checks", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["cost"] == 0
     assert endpoint.asked == []
-
-
-@pytest.mark.parametrize("status", [(429, "insufficient_quota"), (403, "forbidden")])
-def test_an_exhausted_quota_in_the_middle_is_a_partial_grade(capsys, endpoint, status):
-    endpoint.most, endpoint.ends_with = 10, status
-    partial, told = run(capsys, endpoint, code=1)
-    assert "leaves were not judged" in partial["partial"]
-    assert "no reply is paid for twice" in told
-    endpoint.most = None
-    assert "partial" not in run(capsys, endpoint)[0]
-
-
-def test_a_deadline_is_a_partial_grade(capsys, endpoint):
-    endpoint.seconds = 0.05
-    partial, _ = run(capsys, endpoint, "--set", "rubric.deadline=0.3", code=1)
-    assert "the deadline of 0.3 s" in partial["partial"]
-    shutil.rmtree(".pcgeval")

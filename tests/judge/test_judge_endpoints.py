@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from rubric_trees import leaf, node
@@ -10,13 +11,14 @@ from scripted_endpoint import ScriptedEndpoint
 from pcgeval import run_judge
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
-from pcgeval.core.profiles import known_profile
-from pcgeval.judge.client import CallFiles
+from pcgeval.core.profiles import ModelProfile, Price, known_profile
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
-from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 LEAVES = 2
+LOCAL = "http://127.0.0.1:8000/v1"
 
 
 @pytest.fixture
@@ -98,12 +100,10 @@ def test_a_profile_is_overridden_field_by_field_and_options_come_first(attempt):
 
 
 def test_what_a_400_names_is_dropped_or_renamed_once(attempt, capsys):
-    refuses = {**STRICT, "response_format": "", "stream_options": ""}
+    refuses = {**STRICT, "stream_options": ""}
     with ScriptedEndpoint(refuses=refuses) as endpoint:
         output = judged(attempt, endpoint, "a-new-one")
-    assert output.num_invalid_leaf_nodes == 0 or all(
-        "response_format" not in body for body in endpoint.asked
-    )  # the scripted model answers in words where it was asked for no JSON
+    assert output.num_invalid_leaf_nodes == 0
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
     assert all(body["max_completion_tokens"] == 4000 for body in endpoint.asked)
     told = capsys.readouterr().err
@@ -111,18 +111,12 @@ def test_what_a_400_names_is_dropped_or_renamed_once(attempt, capsys):
     assert "does not take temperature; it is left out from now on" in told
 
 
-def test_a_field_refused_under_both_names_is_left_out(attempt):
-    with ScriptedEndpoint(refuses={"max_tokens": "", "max_completion_tokens": ""}) as endpoint:
-        assert judged(attempt, endpoint).num_invalid_leaf_nodes == 0
-    assert fields(endpoint) == {"model": "m", "temperature": 0, "seed": 0}
-
-
 def test_an_answer_that_was_cut_off_gets_twice_the_room(attempt):
     with ScriptedEndpoint(least_room=5000) as endpoint:
         output = judged(attempt, endpoint)
     assert output.num_invalid_leaf_nodes == 0
-    assert [body["max_tokens"] for body in endpoint.asked] == [4000, 8000] * 3 * LEAVES
-    assert output.token_usage.total.calls == 2 * 3 * LEAVES
+    assert [body["max_tokens"] for body in endpoint.asked] == [4000, 8000] * LEAVES
+    assert output.token_usage.total.calls == 2 * LEAVES
 
 
 def test_an_endpoint_that_reports_no_tokens_judges(attempt):
@@ -165,6 +159,39 @@ def test_cached_tokens_and_the_price_are_counted(attempt):
     assert output.to_json()["price"] == price.model_dump()
     with ScriptedEndpoint() as endpoint:
         assert judged(attempt, endpoint, "somebodys-own").cost is None
+
+
+@pytest.mark.parametrize(
+    "name", ["o1-pro", "o3-pro", "gpt-5-pro", "gpt-4o-2024-05-13", "openai/gpt-4o", "gpt-4o-audio"]
+)
+def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
+    model = Model(backend="openai", name=name, base_url="https://api.example.com/v1")
+    assert JudgeSettings(judge="simple", model=model).price is None
+    with pytest.raises(GradingError, match=f"price of {name} is unknown"):
+        JudgeSettings.checked({"judge": "simple", "model": model, "max_cost": 1})
+    priced = model.model_copy(update={"profile": ModelProfile(price=Price(input=1, output=2))})
+    assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "given", "at_once"),
+    [("https://api.example.com/v1", {}, 8), ("https://api.example.com/v1", {"concurrency": 1}, 1), (LOCAL, {}, 1)],
+)
+def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
+    model = Model(backend="openai", name="m", base_url=url, **given)
+    assert JudgeSettings(judge="simple", model=model).concurrency == at_once
+    if not given:
+        model = model_of({"model": "m", "base_url": url})
+        assert JudgeSettings.checked({"judge": "simple", "model": model}).concurrency == at_once
+
+
+def test_papers_may_be_a_path_and_no_model_means_gpt_4o(attempt, monkeypatch):
+    with ScriptedEndpoint() as endpoint:
+        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
+        output = asyncio.run(run_judge(attempt, "toy", "simple", calls=CallFiles(log=None)))
+        settings = JudgeSettings(papers_dir=Path("data/papers"))
+        again = asyncio.run(run_judge(attempt, "toy", "simple", settings=settings, calls=CallFiles(log=None)))
+    assert output.model == again.model == "gpt-4o-2024-08-06"
 
 
 def test_a_completer_of_paperbench_is_a_model_of_openais_endpoint(attempt, monkeypatch):

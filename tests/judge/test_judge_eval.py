@@ -131,7 +131,6 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
         evaluate_judges(examples, {"m": settings()}, Path("out"), open_backend=lambda _: model)
     text = str(error.value)
     assert "toy/0: no folder" in text
-    assert "--example" in text
     assert "1.py is only a pointer to Git LFS. Fetch the files: `git lfs fetch" in text
     assert "paper.md: is missing" in text
     assert "papers_dir" in text
@@ -221,23 +220,13 @@ def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
 
 def test_one_budget_holds_for_all_gradings_of_a_judge(data):
     whole, again = ScriptedModel(), ScriptedModel()
-    (figures,) = evaluate(data, {"m": settings(max_tokens=4000)}, whole)
+    (figures,) = evaluate(data, {"m": settings(max_tokens=1500)}, whole)
     assert figures.is_partial
-    assert "budget of 4000 tokens" in str(figures.to_json()["warnings"])
+    assert "budget of 1500 tokens" in str(figures.to_json()["warnings"])
     paid = len(whole.requests)
-    evaluate(data, {"m": settings(max_tokens=4000)}, again)
+    evaluate(data, {"m": settings(max_tokens=1500)}, again)
     assert paid > 3
     assert not again.requests
-
-
-def test_the_price_is_told_before(data, capsys, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "x")
-    words = ["rubric", "judge-eval", str(data), "--model", "o3-mini", "--base-url", "http://127.0.0.1:9/v1"]
-    assert main([*words, "--dry-run", "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in plan["gradings"]] == [f"o3-mini, {id_}" for id_ in ("other", "toy/0", "toy/1")]
-    assert plan["total"]["calls"] > 20
-    assert not Path("judge_eval_results").exists()
 
 
 def test_checks_beside_the_paper_are_a_judge_too(data):

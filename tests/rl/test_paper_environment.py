@@ -16,7 +16,7 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 import pcgeval  # noqa: E402
 from pcgeval.core.errors import PcgevalError  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
-from pcgeval.judge.client import CallFiles  # noqa: E402
+from pcgeval.judge.calls import CallFiles  # noqa: E402
 from pcgeval.judge.run import grade_submission  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402

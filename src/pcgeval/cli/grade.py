@@ -1,8 +1,9 @@
 """The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,15 +11,23 @@ from pcgeval.cli.grade_output import print_grade_table
 from pcgeval.cli.judge_options import DryRun, JudgeModel, MaxInvalid, judge_settings, print_plans
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
-    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.settings import GradingTask, JudgeSettings
     from pcgeval.rubric.grades import JudgeOutput
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
+
+
+def _known_judge(name: str | None) -> str | None:
+    if name is not None and name not in JUDGES:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(JUDGES)}.")
+    return name
+
 
 Submission = Annotated[
     str,
@@ -29,10 +38,14 @@ Rubric = Annotated[
 ]
 Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
 Judge = Annotated[
-    Literal["simple", "checks", "random", "dummy", "human"] | None,
-    typer.Option(help="Default: as in params.yaml; simple with --model, human with --grades."),
+    str | None,
+    typer.Option(
+        metavar=f"<{'|'.join(JUDGES)}>",
+        callback=_known_judge,
+        help="Default: as in params.yaml; simple with --model, human with --grades.",
+    ),
 ]
-HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML or CSV.")]
+HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML.")]
 Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
 Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
 Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
@@ -76,7 +89,7 @@ def grade(
     from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
-    from pcgeval.judge.plan import plan_gradings
+    from pcgeval.judge.plan import plan_grading
     from pcgeval.judge.run import grade_submission
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import holds_runs
@@ -108,7 +121,7 @@ def grade(
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
         with calls.opened(task.folder, settings, read_only=True) as log:
-            print_plans(plan_gradings([(submission, task)], settings, log), settings, json=json, reproduce=reproduce)
+            print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
     if paper is None:
@@ -122,7 +135,7 @@ def grade(
         from pcgeval.report.gradings import grade_page
 
         write_text(page, grade_page(output, submission if paper is None else f"{submission}, {paper}"))
-    needs_none = settings.judge not in {"simple", "checks"} or settings.code_only or paper is None
+    needs_none = not JUDGES[settings.judge].reads_submission or settings.code_only or paper is None
     lacks_a_run = not (needs_none or reproduce or (Path(submission) / REPRODUCE_LOG).exists())
     _print_grade(output, json=json, lacks_a_run=lacks_a_run, max_invalid=max_invalid)
 
@@ -137,7 +150,7 @@ def _input(
 ) -> tuple["GradingTask", "JudgeSettings", "CallFiles"]:
     """Return the submission with its rubric, the settings, and the files of replies; a team brings those of its own."""
     from pcgeval.core.layout import judge_recording_file, judgement_file
-    from pcgeval.judge.client import CallFiles
+    from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.run import submission_task
     from pcgeval.judge.stage import competition_task, team_settings
 
@@ -172,13 +185,12 @@ def _grade_runs(many: "ManyGradings", *, json: bool, max_invalid: int) -> None:
 
 
 def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reproduce: bool, network: bool) -> None:
-    looks_at_results = settings.judge in {"simple", "checks"}
     for is_wrong, advice in (
+        (reproduce and settings.code_only, "--reproduce runs the code, code_only reads it. Leave one of them out."),
         (
-            reproduce and settings.code_only,
-            "--reproduce runs the code, code_only reads it. Leave one of them out.",
+            reproduce and not JUDGES[settings.judge].reads_submission,
+            f"the judge {settings.judge} needs no results. Leave --reproduce out.",
         ),
-        (reproduce and not looks_at_results, f"the judge {settings.judge} needs no results. Leave --reproduce out."),
         (reproduce and not is_paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
         (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
     ):
@@ -188,13 +200,18 @@ def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reprodu
 
 def _print_grade(output: "JudgeOutput", *, json: bool, lacks_a_run: bool, max_invalid: int) -> None:
     """Print a grade as JSON, or else its tree, and the summary."""
+    from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
 
     if json:
         print_json(output.to_json())
-    else:
+    elif output.num_invalid_leaf_nodes < output.num_leaf_nodes:
         sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
+    else:  # nothing is graded: why, and not all the criteria
+        reasons = Counter(leaf.explanation for leaf in output.graded_task_tree.leaves)
+        for reason, leaves in reasons.most_common():
+            sys.stdout.write(one_line(f"{leaves} of {output.num_leaf_nodes} leaves without a grade: {reason}") + "\n")
     for line in summary_lines(output):
         print_stderr(line)
     if lacks_a_run:

@@ -99,8 +99,8 @@ def print_plans(
     columns = ("grading", "calls", "known", "input tokens", "cached", "output tokens", "US dollars")
     print_table(columns, [_plan_row(plan) for plan in (*plans, *([whole] if len(plans) > 1 else []))])
     print_stderr(
-        "An estimate; no call was made. Known replies cost nothing. Nobody knows which files the model will choose: "
-        "ten by chance are taken for each leaf, and a token for each four bytes."
+        "An estimate; no call was made. Known replies cost nothing. A token is four bytes; answers are as long as "
+        "those in the call log, else as a stated figure. Of more than ten files, ten from the top folder are taken."
     )
     tokens = whole.prompt_tokens + whole.output_tokens
     for is_more, key, most in (

@@ -1,1 +1,27 @@
-"""Stage grade: a language model judges the leaves of a rubric."""
+"""Grade the leaves of a rubric: `JUDGES` names the judges that params.yaml, commands and environments know."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class JudgeKind:
+    """One way to grade leaves: where a leaf's score comes from, and what the judge looks at.
+
+    Attributes:
+        source: The origin of a leaf's score, as commands and docs show it.
+        reads_submission: Whether it looks at the submission, so that results of reproduce.sh matter.
+        for_rollouts: Whether the environments for verifiers can use it.
+    """
+
+    source: str
+    reads_submission: bool
+    for_rollouts: bool = True
+
+
+JUDGES = {
+    "simple": JudgeKind("a language model; a leaf with a check is decided by the check", reads_submission=True),
+    "checks": JudgeKind("the check that the leaf names; other leaves have no grade", reads_submission=True),
+    "human": JudgeKind("a person's YAML file of grades", reads_submission=False, for_rollouts=False),
+    "random": JudgeKind("a seeded coin", reads_submission=False),
+    "dummy": JudgeKind("always 1", reads_submission=False),
+}

@@ -1,7 +1,8 @@
-"""Parsing a model's answers: English prose with headings, or JSON in prose, in a fence or in Python's form.
+"""Reading a model's answers: a score from words as people read them, a verdict from JSON, names of files.
 
-An answer that does not state exactly one valid score is unparsable. The messages of `UnparsableAnswer` are told to the
-model when it is asked again: they hold numbers from its answer but none of its words, which may be a submission's.
+The score stands below the last heading Score. What cannot be read without doubt raises UnreadableAnswer; its message
+is told to the model when it grades again, and holds numbers of the answer but none of its words, which may be a
+submission's.
 """
 
 import ast
@@ -9,7 +10,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 from pcgeval.core.untrusted import well_formed
@@ -17,46 +17,39 @@ from pcgeval.judge.files import SubmissionFile, clean
 from pcgeval.rubric.grades import Verdict
 
 MAX_PICKED = 10  # files, as in PaperBench
-MAX_ANSWER = 20_000  # characters that are read of an answer
 MAX_EXPLANATION = 1000  # characters
-_MOST_OBJECTS = 50  # places at which JSON is looked for
-_MOST_LINES = 200  # that are looked at
-_MOST_TIMES = 3  # that a score may be repeated; a model that repeats it oftener is running in circles
+_MAX_ANSWER = 20_000  # characters that are read of an answer
+_MAX_OBJECTS = 50  # places at which JSON is looked for
+_MAX_LABELS = 200  # lines that are looked at as headings
 _THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _END_OF_THINKING = re.compile(r"</think(?:ing)?>|<\|channel\|>final<\|message\|>")
-_VALID_KEYS = ("valid_score", "valid", "is_valid")
-_REASON_KEYS = ("explanation", "reason")
-_SAYS_INVALID = re.compile(
-    rf"(?<!\w)(?:{'|'.join(_VALID_KEYS)})[\"'*`]{{0,4}}\s{{0,4}}[:=][\"'\s]{{0,4}}false", re.IGNORECASE
-)
-_NO_SCORE = "valid_score is false, so the verdict has no score."
-_BULLET = re.compile(r"^(?:[-*•+]\s+|\(?[0-9]{1,3}[.):]\s+)")
-_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.){1,900}"' + r"|`[^`\n]{1,900}`|'[^'\n]{1,900}'")
-_MARK = r"^(?P<mark>[ \t>#*_]*(?:[0-9][.)][ \t*_]*)?)"
-# a line that begins with the name of the score: a heading, or `Score: 1`
-_LINE = re.compile(
-    rf"{_MARK}(?:final )?score(?!\w)"
-    r"(?:[ \t*_]*[(\[] ?0[^)\]\n]{1,20}1 ?[)\]])?(?P<rest>[^\n]*)$",  # perhaps with (0 or 1) behind it
+_LABEL = re.compile(
+    r"^(?P<mark>[ \t>#*_-]*(?:[0-9][.)][ \t*_]*)?)(?P<name>expectations?|reality|(?:final |overall )?score)(?!\w)"
+    r"(?:[ \t*_]*[(\[] ?0[^)\]\n]{1,20}1 ?[)\]])?(?P<rest>.*)$",  # perhaps with (0 or 1) behind it
     re.IGNORECASE | re.MULTILINE,
 )
-_OTHER_LINE = re.compile(rf"{_MARK}(?:expectations?|reality)(?!\w)(?P<rest>[^\n]*)\n", re.IGNORECASE | re.MULTILINE)
-_INLINE = re.compile(r"(?<!\w)score(?!\w)[\"'*`_]{0,4}[ \t]{0,4}(?:[:=]|is\b)(?P<rest>[^\n]*)", re.IGNORECASE)
 _HEADING = re.compile(r"^[ \t>]*#", re.MULTILINE)
-_HEADING_RANK = 2
-_WORDS = {"zero": 0.0, "one": 1.0}
-_NUMBER = re.compile(
-    r"[-+]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)(?:e[-+]?[0-9]{1,3})?(?!\w)"
-    r"|(?:zero|one)(?=[*_`\"']{0,4}\s{0,4}(?:$|[.,;:!()]))",  # but not "one of the files"
-    re.IGNORECASE,
+_DECORATION = " \t*_`'\"#:=>–—([{$✅❌"
+# 1 of 3 and 1 for part A are no scores
+_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%| (?:of|for)\b)"
+_OF = r"(?:\s?(?:/|out of)\s?(\d+)\b)?"  # 0/1, 1 out of 1
+# a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
+_AT_START = re.compile(
+    rf"(?:\\boxed\{{)?{_NUMBER}{_OF}[*_`\"')\]}}$]*\s*(?=$|[.,;:!(\[–—-]|[A-Z]|because\b|since\b|as\b|points?\b)"
 )
-_DECORATION = " \t*_`'\"#:=>–—([{"
-_OUT_OF = re.compile(r"[*_`\"']{0,4}\s{0,3}(?:/|out of|of)\s{0,3}([0-9]+)", re.IGNORECASE)
-_PERCENT = re.compile(r"\s?%")
-_ANOTHER = re.compile(r"[*_`\"']{0,4}(?:\s{0,3}(?:[,;|&]|or|and|to)\s{0,3}|[-–])[0-9]", re.IGNORECASE)
+_CHOICE = re.compile(r"(?:\s?[,;|&]\s?|\s(?:or|and|to)\s|[-–])[-+]?[.\d]")  # 0 or 1; 1,0; 0-1
+_BARE = re.compile(rf"[*_`\s]*{_NUMBER}{_OF}[*_`\s.]*")
+_LIST = re.compile(r"\d[.)]\s")
+_IN_WORDS = re.compile(  # the score is 1; I assign a 1; it earns a 1
+    r"(?:(?i:\b(?:score|grade|rating)\b|\b(?:assign|give|award)(?:s|ed)?\b)[^\d\n.]{0,40}?"
+    r"(?:(?i:\b(?:is|of|as|be|a|at|it|this)\b)|[:=>–])|(?i:\b(?:gets|earns|receives|deserves)\b(?: an?\b)?))"
+    rf"[\s*_`\"'({{]*{_NUMBER}{_OF}"
+)
+_AT_END = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}{_OF}[*_`\"').]*$")
 
 
-class UnparsableAnswer(Exception):  # noqa: N818 - an answer, not an error: it is asked for again
-    """An answer that does not hold what was asked for; the message tells the model why."""
+class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it is asked for again
+    """An answer that does not state exactly one score; the message tells the model why."""
 
 
 def without_thinking(text: str) -> str:
@@ -65,67 +58,188 @@ def without_thinking(text: str) -> str:
     The templates of some models begin the thoughts, so that the answer holds their end alone.
     """
     *_, answer = _END_OF_THINKING.split(_THINKING.sub("", clean(text)))
-    return answer[-MAX_ANSWER:].strip()
+    return answer[-_MAX_ANSWER:].strip()
 
 
-def parse_grade(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's answer gives; where the answer was cut off, it must stand under a heading.
+def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
+    """Return the score that a grader's words state; where the answer was cut off, below a heading Score.
 
     Raises:
-        UnparsableAnswer: It gives none or several, or one that is invalid.
+        UnreadableAnswer: They state none, several, or one that is not allowed.
     """
-    if not without_thinking(text):
-        raise UnparsableAnswer("it is empty.")
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
-    return _stated_score(without_thinking(finished), continuous=continuous, cut=cut)
+    answer = unicodedata.normalize("NFKC", without_thinking(finished))
+    first, *others = _lines_of_score(answer, cut=cut) or [""]
+    if (score := _stated(first, continuous=continuous, begins_a_list=any(map(_LIST.match, others)))) is None:
+        scores = [_last_number(line, continuous=continuous) for line in (first, *others)]
+    else:  # whatever follows explains it, unless it is a label or a number alone
+        more = [line for line in others if _LABEL.match(line) or _BARE.fullmatch(line)]
+        scores = [score, *(_last_number(line, continuous=continuous) for line in more)]
+    distinct = {score for score in scores if score is not None}
+    if not distinct:
+        raise UnreadableAnswer("it has no heading Score with a number.")
+    if len(distinct) > 1:
+        raise UnreadableAnswer(f"it gives {len(distinct)} scores instead of one.")
+    return distinct.pop()
 
 
-def parse_verdict(text: str, *, continuous: bool, stated: float | None = None) -> Verdict:
-    """Return the verdict from an answer that should be JSON.
+def reality_of(text: str) -> str:
+    """Return what a grader found: the text below its heading Reality up to the next label, or else all of its words."""
+    labels = list(_LABEL.finditer(text))
+    for number, label in enumerate(labels):
+        if label["name"].casefold() == "reality" and _is_label(label):
+            until = labels[number + 1].start() if number + 1 < len(labels) else len(text)
+            return text[label.end() : until].strip(" \t\n:*_")[:MAX_EXPLANATION]
+    return text[:MAX_EXPLANATION]
 
-    Small models write `valid_score: false` of a valid 0: with the score that the grader `stated`, it counts.
+
+def _lines_of_score(text: str, *, cut: bool) -> list[str]:
+    """Return the lines below the last heading Score, what stands beside it first; without any, what says a score."""
+    labels = [label for label, _ in zip(_LABEL.finditer(text), range(_MAX_LABELS), strict=False) if _is_label(label)]
+    scores = [label for label in labels if "score" in label["name"].casefold()]
+    others = [label for label in labels if label not in scores and label.end() < len(text)]
+    if not (cut or scores or others):
+        return [line for line in text.split("\n") if _IN_WORDS.search(line) or _BARE.fullmatch(text)]
+    if headings := [label for label in scores if "#" in label["mark"]]:
+        scores = headings[-1:]
+    elif others:  # a label that looks less like a heading than they do may be a quotation, unless it ends the answer
+        least = min(_rank(others[-1]), 2)
+        after = [label for label in scores if label.start() > others[-1].start()]
+        scores = [label for label in after if _rank(label) >= least or _ends(text, label)]
+    scores = [label for label in scores if not cut or _rank(label) > 1]
+    if len({label["rest"].strip(_DECORATION)[:4] for label in scores}) > 1:
+        raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
+    if not scores:
+        return []
+    following = text[scores[-1].end() :]
+    heading = _HEADING.search(following)
+    section = f"{scores[-1]['rest']}\n{following[: heading.start()] if heading else following}"
+    return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
+
+
+def _is_label(line: re.Match[str]) -> bool:
+    """Return whether a line is a heading or a label before a colon, and no sentence."""
+    rest = line["rest"].strip("*_ \t")
+    return not rest or rest[0] in ":=" or not {"#", "*", "_"}.isdisjoint(line["mark"])
+
+
+def _rank(label: re.Match[str]) -> int:
+    """Return how much a label looks like a heading: `# Score`, `**Score**`, `3. Score` or `Score: 1`."""
+    mark = label["mark"]
+    return (
+        3 if "#" in mark else 2 if "**" in mark or "__" in mark else int(any(character.isdigit() for character in mark))
+    )
+
+
+def _ends(text: str, label: re.Match[str]) -> bool:
+    return not text[label.end() :].strip() and text[: label.start()].endswith("\n\n")
+
+
+def _stated(line: str, *, continuous: bool, begins_a_list: bool) -> float | None:
+    """Return the score that a line states at its beginning or in words such as "the score is 1"."""
+    bare = line.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION)
+    number = _AT_START.match(bare)
+    if number is not None and not (begins_a_list and _LIST.match(bare)):
+        if _CHOICE.match(bare, number.end(1)):
+            raise UnreadableAnswer("it gives several scores instead of one.")
+        return _checked(*number.groups(), continuous=continuous)
+    said = _IN_WORDS.findall(line)
+    return _checked(*said[-1], continuous=continuous) if said else None
+
+
+def _last_number(line: str, *, continuous: bool) -> float | None:
+    """Return the score of a line that is a bare number, names a score in words, or ends in a colon and a number."""
+    bare = line.strip(f"{_DECORATION}.)]}}-")
+    number = re.fullmatch(_NUMBER + _OF, bare)
+    if number is None:
+        *_, number = None, *_IN_WORDS.finditer(line)
+        number = number or _AT_END.search(line)
+        if number is not None and _CHOICE.match(line, number.end(1)):
+            raise UnreadableAnswer("it gives several scores instead of one.")
+    return None if number is None else _checked(*number.groups(), continuous=continuous)
+
+
+def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> float:
+    """Return a score as a number, if it is allowed; raises UnreadableAnswer."""
+    allowed = "a number from 0 to 1" if continuous else "0 or 1"
+    if isinstance(number, str):
+        words = {"zero": 0.0, "one": 1.0}
+        number = words[number.casefold()] if number.casefold() in words else float(number)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise UnreadableAnswer(f"its score is no number; it must be {allowed}.")
+    if whole and int(whole[:9]) != 1:
+        raise UnreadableAnswer(f"its score is a part of {whole[:9]}; it must be {allowed}.")
+    if not 0 <= number <= 1 or not (continuous or number in (0, 1)):
+        shown = f"{number:g}" if abs(number) < 1e9 else "out of all bounds"
+        raise UnreadableAnswer(f"its score is {shown}; it must be {allowed}.")
+    return float(number)
+
+
+def read_verdict(text: str, *, continuous: bool) -> Verdict:
+    """Return the verdict from an answer that should be JSON `{"valid_score", "score", "explanation"}`.
 
     Raises:
-        UnparsableAnswer: It has no score, several, an invalid one, or another than the grader stated.
+        UnreadableAnswer: It has no score, several, or one that is not allowed.
     """
-    if not (text := without_thinking(text)):
-        raise UnparsableAnswer("it is empty.")
-    denied = False
-    verdicts = [each for each in _objects(text) if _value(each, ("score", *_VALID_KEYS)) is not None]
-    if verdicts:
-        denied = any(str(_value(verdict, _VALID_KEYS)).strip().casefold() == "false" for verdict in verdicts)
-        if denied and stated is None:
-            raise UnparsableAnswer(_NO_SCORE)
-        score = _one_score([_checked_score(_value(verdict, ("score",)), continuous=continuous) for verdict in verdicts])
-        reasons = [each for verdict in verdicts if isinstance(each := _value(verdict, _REASON_KEYS), str)]
-        # JSON's escapes may stand for control characters and half characters
-        explanation = clean(well_formed(reasons[0])).strip() if reasons else ""
-    elif _SAYS_INVALID.search(text):
-        raise UnparsableAnswer(_NO_SCORE)
-    else:
-        score, explanation = _stated_score(text, continuous=continuous), text
-    if stated is not None and score != stated:
-        if denied:
-            raise UnparsableAnswer(_NO_SCORE)
-        raise UnparsableAnswer(f"it says {score:g}, but the score under the last heading is {stated:g}.")
-    return Verdict(score, explanation[:MAX_EXPLANATION])
+    text = without_thinking(text)
+    verdicts = [verdict for verdict in _objects(text) if "score" in verdict]
+    if not verdicts:
+        return Verdict(read_score(text, continuous=continuous), text[:MAX_EXPLANATION])
+    if any(str(verdict.get("valid_score", True)).casefold() == "false" for verdict in verdicts):
+        raise UnreadableAnswer("it has no heading Score with a number.")
+    numbers = [verdict["score"] for verdict in verdicts]
+    scores = {
+        read_score(f"Score: {number}", continuous=continuous)
+        if isinstance(number, str)
+        else _checked(number, continuous=continuous)
+        for number in numbers
+    }
+    if len(scores) > 1:
+        raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
+    reason = verdicts[0].get("explanation")
+    # JSON's escapes may stand for control characters and half characters
+    explanation = clean(well_formed(reason)).strip() if isinstance(reason, str) else ""
+    return Verdict(scores.pop(), explanation[:MAX_EXPLANATION])
 
 
-def parse_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[SubmissionFile, ...]:
+def _objects(text: str) -> list[Mapping[str, Any]]:
+    """Return the JSON objects of a text, or else the one Python literal in it, with keys in small letters."""
+    decoder = json.JSONDecoder()
+    objects: list[Any] = []
+    start = text.find("{")
+    for _ in range(_MAX_OBJECTS):
+        if start < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            objects.append(value)
+        start = text.find("{", end)
+    if not objects:
+        try:
+            objects = [ast.literal_eval(text[text.find("{") : text.rfind("}") + 1])]
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return []
+    return [{str(key).casefold(): value for key, value in item.items()} for item in objects if isinstance(item, dict)]
+
+
+def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[SubmissionFile, ...]:
     """Return the files that an answer names, at most ten, best first; names that were not offered are ignored.
 
     A file's bare name is enough if no other that was offered has it.
     """
-    by_base: dict[str, list[SubmissionFile]] = {}
+    bases = [file.name.rpartition("/")[2] for file in offered]
+    known = {base: file for base, file in zip(bases, offered, strict=True) if bases.count(base) == 1}
     for file in offered:
-        by_base.setdefault(file.name.rpartition("/")[2], []).append(file)
-    known = {base: files[0] for base, files in by_base.items() if len(files) == 1}
-    for file in offered:
-        known[file.name] = file
-        if file.name.startswith('"'):
-            known[json.loads(file.name)] = file
+        known |= {file.name: file, json.loads(file.name) if file.name.startswith('"') else file.name: file}
     named = (known.get(name) for line in without_thinking(text).split("\n") for name in _names(line))
     return tuple(dict.fromkeys(file for file in named if file is not None))[:MAX_PICKED]
+
+
+_BULLET = re.compile(r"^(?:[-*•+]\s+|\(?[0-9]{1,3}[.):]\s+)")
+_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.){1,900}"' + r"|`[^`\n]{1,900}`|'[^'\n]{1,900}'")
 
 
 def _names(line: str) -> Iterator[str]:
@@ -141,126 +255,3 @@ def _names(line: str) -> Iterator[str]:
                 yield str(json.loads(candidate))
             except ValueError:
                 continue
-
-
-def _objects(text: str) -> list[Mapping[Any, Any]]:
-    """Return the JSON objects of a text, or else the one Python literal in it."""
-    decoder = json.JSONDecoder()
-    found: list[Mapping[Any, Any]] = []
-    start = text.find("{")
-    for _ in range(_MOST_OBJECTS):
-        if start < 0:
-            break
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1
-        else:
-            found.append(value)
-        start = text.find("{", end)
-    start, end = text.find("{"), text.rfind("}") + 1
-    if not found and 0 <= start < end:
-        try:
-            found = [ast.literal_eval(text[start:end])]
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return []
-    return [each for each in found if isinstance(each, dict)]
-
-
-def _value(found: Mapping[Any, Any], keys: Sequence[str]) -> Any:
-    """Return the first of these keys' values that is not null; upper and lower case count as the same."""
-    values = {key.strip().casefold(): value for key, value in found.items() if isinstance(key, str)}
-    return next((values[key] for key in keys if values.get(key) is not None), None)
-
-
-def _one_score(scores: Sequence[float]) -> float:
-    """Return the one score of an answer, which it may repeat a few times."""
-    if not scores:
-        raise UnparsableAnswer("it has no heading Score with a number.")
-    if len(set(scores)) > 1 or len(scores) > _MOST_TIMES:
-        raise UnparsableAnswer(f"it gives {len(scores)} scores instead of one.")
-    return scores[0]
-
-
-def _checked_score(value: Any, *, continuous: bool) -> float:
-    """Return a score given as a number, or in words such as "1", "one" or "1 - all is there"."""
-    score = _first_number(value) if isinstance(value, str) else value
-    allowed = "a number from 0 to 1" if continuous else "0 or 1"
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        raise UnparsableAnswer(f"its score is no number; it must be {allowed}.")
-    if not 0 <= score <= 1 or not (continuous or score in (0, 1)):
-        shown = f"{score:g}" if abs(score) < 1e9 else "out of all bounds"
-        raise UnparsableAnswer(f"its score is {shown}; it must be {allowed}.")
-    return float(score)
-
-
-def _stated_score(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the one score that a text states under a heading Score, or else in a line or words such as "Score: 1".
-
-    Where the text has other headings, the text under these is not searched: it may be a quotation.
-    """
-    text = unicodedata.normalize("NFKC", text)  # wide digits and colons become common ones
-    lines, others = _labels(_LINE, text), _labels(_OTHER_LINE, text)
-    headings = [line for line in lines if "#" in line["mark"]]
-    if not headings and others:  # the lines below the last other heading that look as much like a heading as that does
-        headings = [line for line in lines if line.start() > others[-1].start() and _rank(line) >= _rank(others[-1])]
-    elif not headings:
-        headings = lines
-    found: list[str] = []
-    for line in headings:
-        if not cut or _rank(line) == _HEADING_RANK:
-            following = text[line.end() :]
-            next_heading = _HEADING.search(following)
-            found += _in_section(f"{line['rest']}{following[: next_heading.start()] if next_heading else following}")
-    if not (lines or others or cut):
-        found = [each["rest"] for each in islice(_INLINE.finditer(text), _MOST_LINES)]
-    scores = [_checked_score(each, continuous=continuous) for each in found]
-    if cut and not scores:
-        raise UnparsableAnswer("it was cut off before its score.")
-    return _one_score(scores)
-
-
-def _labels(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
-    """Return the lines that a pattern finds and that are headings, or labels before a colon."""
-    found = []
-    for line in islice(pattern.finditer(text), _MOST_LINES):
-        rest = line["rest"].strip("*_ \t")
-        if not rest or rest[0] in ":=" or "#" in line["mark"] or "*" in line["mark"]:
-            found.append(line)
-    return found
-
-
-def _rank(line: re.Match[str]) -> int:
-    """Return how much a line looks like a heading: `# Score` or `**Score**`, `3. Score`, or `Score: 1`."""
-    if "#" in line["mark"] or "**" in line["mark"]:
-        return _HEADING_RANK
-    return int(any(character.isdigit() for character in line["mark"]))
-
-
-def _in_section(body: str) -> Iterator[str]:
-    """Yield the possible scores in the text under a heading: its first line and other bare numbers, or all numbers."""
-    lines = [bare for line in body.split("\n") if (bare := _bare(line))]
-    if lines and _NUMBER.match(lines[0]):
-        yield lines[0]
-        yield from (line for line in lines[1:] if _NUMBER.fullmatch(line))
-    else:
-        yield from (found.group() for line in lines for found in _NUMBER.finditer(line))
-
-
-def _bare(text: str) -> str:
-    return text.strip(_DECORATION).removeprefix("- ").lstrip(_DECORATION).rstrip(f"{_DECORATION}.;)]}}")
-
-
-def _first_number(text: str) -> float | None:
-    """Return the number with which a text begins; raises UnparsableAnswer for a range, a fraction or a percentage."""
-    bare = _bare(unicodedata.normalize("NFKC", text))
-    if (found := _NUMBER.match(bare)) is None:
-        return None
-    if _ANOTHER.match(bare, found.end()):
-        raise UnparsableAnswer("it gives several scores instead of one.")
-    if (whole := _OUT_OF.match(bare, found.end())) is not None and whole[1] != "1":
-        raise UnparsableAnswer(f"its score is a part of {whole[1][:9]}; it must be from 0 to 1.")
-    if _PERCENT.match(bare, found.end()):
-        raise UnparsableAnswer("its score is a percentage; it must be from 0 to 1.")
-    number = found.group().casefold()
-    return _WORDS[number] if number in _WORDS else float(number)

@@ -7,13 +7,16 @@ import codecs
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from stat import S_ISLNK
 
+from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_start, walk
 from pcgeval.rubric.record import RefusedFile
+from pcgeval.rubric.tree import RESULT_ANALYSIS, SUBTREE, TaskNode
 
 _CODE = (  # configuration among it, as in PaperBench
     "bash c cc cfg conf config cpp cu cuh cxx f90 go h hpp hs hxx ini ipynb java jl js json kt lua m ml php pl py pyx "
@@ -40,6 +43,7 @@ _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x
 
 _AS_LATIN_1 = "pcgeval.latin-1"  # how bytes that are not UTF-8 are read, as in PaperBench
 
+MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
 MAX_LOG = 4_000_000  # characters; of a longer log the beginning and the end are kept
 _MOST_TO_HEAD = 1_000_000
@@ -48,6 +52,7 @@ _TIME = r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9
 _STAMP = re.compile(
     rf"(?:[\[(]?(?:[0-9]{{4}}[-/][0-9]{{2}}[-/][0-9]{{2}}[T ]{{1,2}})?{_TIME}[\])]?[ \t:|-]{{0,4}}){{1,4}}"
 )
+_NUMBERS = re.compile(r"[0-9][0-9.,]*(?:e[-+]?[0-9]+)?")
 # 45%|####  | 9/20 or 9/20 [====>.....] or a thin bar: what common tools print once a step; a table has none of these
 _PROGRESS = re.compile(
     r"[0-9]%\|[^|]{0,200}\| {0,9}[0-9][0-9.kMG]{0,12}/|[0-9]/[0-9]{1,12} {1,4}\[[=>.\s]{5,200}\]|[━█]{5}"
@@ -88,7 +93,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         os.scandir(folder).close()
     except OSError as error:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
-    found: list[SubmissionFile] = []
+    files: list[SubmissionFile] = []
     refused: list[RefusedFile] = []
     for entry in walk(folder, limit=MAX_VISITED, enter=_is_own_work):
         base = PurePosixPath(entry.name.casefold())
@@ -96,17 +101,41 @@ def list_files(folder: Path) -> SubmissionFiles:
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
             continue
         name, reason = shown_name(entry.name) or "(more files)", entry.fault or _fault(folder, entry)
-        if not reason and len(found) == MAX_OFFERED:
+        if not reason and len(files) == MAX_OFFERED:
             name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
         if not reason and entry.status is not None:
-            found.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
+            files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
         elif len(refused) < MAX_REFUSED:
             name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
             refused.append(RefusedFile(name=name, reason=reason))
         if name == "(more files)":
             break
-    found.sort(key=lambda file: os.fsencode(file.path))
-    return SubmissionFiles(tuple(found), tuple(sorted(refused, key=lambda each: each.name)))
+    files.sort(key=lambda file: os.fsencode(file.path))
+    return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
+
+
+def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidence | None) -> tuple[SubmissionFile, ...]:
+    """Return the files that a leaf of its category may be judged by.
+
+    Development and Execution are judged by documents and code, Result Analysis by documents and by tables that
+    reproduce.sh wrote, and a node that stands for several criteria by all of these (PaperBench). An entry in the
+    competition, which has no run, is judged by all its files.
+    """
+    if run is None:
+        return files
+    category = leaf.task_category
+    return tuple(
+        file
+        for file in files
+        if file.suffix in DOCUMENTS
+        or (file.suffix in CODE and category != RESULT_ANALYSIS)
+        or (file.suffix in TABLES and category in (RESULT_ANALYSIS, SUBTREE) and may_be_made_by(run, file))
+    )
+
+
+def may_be_made_by(run: PaperEvidence, file: SubmissionFile) -> bool:
+    """Return whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
+    return run.log is not None and (run.log_written is None or file.written >= run.log_written)
 
 
 def _is_own_work(folder: str) -> bool:
@@ -190,26 +219,43 @@ def _notebook(text: str) -> str:
         return text
     sources = [cell.get("source") for cell in cells if isinstance(cell, dict)]
     lines = [source if isinstance(source, list) else [source] for source in sources]
-    return "\n\n".join("".join(line for line in each if isinstance(line, str)) for each in lines)
+    return "\n\n".join("".join(line for line in cell if isinstance(line, str)) for cell in lines)
 
 
-def reduced(log: str) -> str:
+def condensed(log: str) -> str:
     """Return a log without the times of its lines, with only the last of adjacent progress, and repeats counted.
 
-    A line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
+    Lines that differ in their numbers alone, such as those of epochs, are thinned evenly, so that a curve stays one. A
+    line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
     lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
-    kept: list[str] = []
+    without_progress: list[str] = []
     for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
         *earlier, last = run
         # of adjacent progress, what says that something is done, and the last line
-        kept += [*(line for line in earlier if not is_progress or "100%" in line), last]
+        without_progress += [*(line for line in earlier if not is_progress or "100%" in line), last]
     shown: list[str] = []
-    for line, repeats in groupby(kept):
+    for line, repeats in groupby(without_progress):
         times = sum(1 for _ in repeats)
         shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
-    return "\n".join(shown)
+    return "\n".join(_thinned(shown))
+
+
+def _thinned(lines: list[str]) -> Iterator[str]:
+    """Yield lines, of those that differ in their numbers alone at most fifty, evenly spread, the first and last too."""
+    alike: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        alike.setdefault(_NUMBERS.sub("0", line), []).append(number)
+    left_out: set[int] = set()
+    for places in alike.values():
+        if len(places) > MAX_ALIKE:
+            last = len(places) - 1
+            chosen = {places[number * last // (MAX_ALIKE - 1)] for number in range(MAX_ALIKE)}
+            left_out |= set(places) - chosen
+    for is_left_out, run in groupby(range(len(lines)), key=left_out.__contains__):
+        numbers = list(run)
+        yield from [f"[{len(numbers)} lines like these left out]"] if is_left_out else (lines[at] for at in numbers)
 
 
 def _bounded(log: str) -> str:

@@ -2,8 +2,7 @@
 
 import hashlib
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,15 +11,15 @@ from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.console import Progress
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.judge.client import JudgeClient, OpenBackend, opened_once
+from pcgeval.judge import JUDGES
+from pcgeval.judge.calls import CallLimits, JudgeClient, OpenBackend
 from pcgeval.judge.human import human_verdict, read_human_grades
-from pcgeval.judge.leaf import LeafJudge
-from pcgeval.judge.limits import CallLimits
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.protocol import LlmError
 from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
@@ -28,7 +27,6 @@ from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
 _MOST_WARNINGS = 10
-_NEIGHBOURS = 8  # leaves whose files are chosen before the first of them is graded
 REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
 VerdictOf = Callable[[TaskNode], Verdict]
 
@@ -62,13 +60,13 @@ class GradingProgress:
     def __call__(self, judged: JudgedLeaf) -> None:
         """Count one leaf."""
         usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
-        found = "no grade" if score is None else f"{score:.2f}"
+        shown = "no grade" if score is None else f"{score:.2f}"
         cost = f", {usage.tokens} tokens" if usage.tokens else ""
         with self._lock:
             if self._is_one:
                 self._progress.total = judged.total
             self._progress.step(
-                f"{judged.leaf.id}: {found}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
+                f"{judged.leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
             )
 
     def skip(self, leaves: int) -> None:
@@ -98,27 +96,12 @@ def grade(
         HumanGradesError: The file of a person's grades is faulty.
         RubricError: Nothing of the rubric is left to be graded.
     """
-    output = _graded(task, settings, log, report, stopping or threading.Event(), open_backend, limits)
-    return _with_notes(output, task, settings)
-
-
-def _graded(
-    task: GradingTask,
-    settings: JudgeSettings,
-    log: CallLog,
-    report: Report,
-    stopping: threading.Event,
-    open_backend: OpenBackend,
-    limits: CallLimits | None,
-) -> JudgeOutput:
     whole, task = task.rubric, replace(task, rubric=settings.cut(task.rubric))
     match settings.judge:
         case "simple":
-            if settings.has_budget:
-                limits, open_backend = limits or CallLimits(settings), opened_once(open_backend)
-                limits.add_paid(paid_calls(task, settings, log, open_backend))
+            stopping = stopping or threading.Event()
             client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend, limits=limits)
-            return _grade_by_model(task, settings, client, report)
+            return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
         case "checks":
             verdict_of: VerdictOf = partial(check_verdict, task.evidence)
         case "random":
@@ -130,8 +113,8 @@ def _graded(
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
             verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
-    tree = judge_leaves(task.rubric, verdict_of, report=report)
-    return JudgeOutput(settings.judge, tree)
+    output = JudgeOutput(settings.judge, judge_leaves(task.rubric, verdict_of, report=report))
+    return _with_notes(output, task, settings)
 
 
 def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings) -> JudgeOutput:
@@ -140,7 +123,7 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if task.run is None:
         return output
     warnings = list(output.warnings)
-    if task.run.log is not None and not task.run.is_ours and settings.judge in {"simple", "checks"}:
+    if task.run.log is not None and not task.run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += task.run.warnings
     blacklist = None
@@ -156,43 +139,20 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     return replace(output, warnings=tuple(warnings), blacklist=blacklist)
 
 
-def paid_calls(
-    task: GradingTask, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend
-) -> tuple[LoggedCall, ...]:
-    """Return the calls that were made before, those of a grading whose replies the log has among them; none is made."""
-    free = settings.model_copy(update={"max_cost": None, "max_tokens": None, "deadline": None})
-    _graded(task, free, log, no_report, threading.Event(), lambda model: _Unasked(open_backend(model)), None)
-    return log.used
-
-
-class _Unasked:
-    """A backend that is not asked anything but its digest."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.digest = backend.digest
-
-    def chat(self, request: ChatRequest, _: float) -> ChatReply:
-        """Raise an LlmError: the log has no reply to this call."""
-        raise LlmError(f"{request.model} is not asked")
-
-
 def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeClient, report: Report) -> JudgeOutput:
-    judge = LeafJudge(task, client, votes=settings.votes, code_only=settings.code_only, prompts=settings.prompts)
-    asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
-    beside = {} if task.run is None else _neighbours(asked)
-    by_model = {leaf.path for leaf in asked}
+    judge = LeafJudge(task, client, settings)
+    asked = {leaf.path: leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks}
 
     def verdict_of(leaf: TaskNode) -> Verdict:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
-        if leaf.path in by_model:
-            return judge.verdict(leaf, beside.get(leaf.path, ()))
-        return check_verdict(task.evidence, leaf)
+        return judge.verdict(leaf) if leaf.path in asked else check_verdict(task.evidence, leaf)
 
     try:
+        judge.rank_all(asked.values(), settings.concurrency)
         tree = judge_leaves(
             task.rubric,
             verdict_of,
-            1 if settings.is_replay else client.model.concurrency,
+            settings.concurrency,
             lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
         )
     except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
@@ -211,31 +171,14 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
     return replace(
         output,
         partial=partial,
-        warnings=(*warnings, *_cut_warnings(client.shown)),
+        warnings=(*warnings, *_cut_warnings(judge.shown)),
         prompts=settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
         prompt_version=prompt_version(settings.prompts),
         votes=settings.votes,
-        price=client.model.known_profile.price,
+        price=settings.price,
     )
-
-
-def _neighbours(asked: Sequence[TaskNode]) -> dict[str, list[TaskNode]]:
-    """Return for each leaf those of its category below the same node, at most eight at a time and itself among them.
-
-    The first leaf has none, so that a grading that ends soon has graded it.
-    """
-    groups: dict[tuple[str, str | None, int], list[TaskNode]] = {}
-    sizes: Counter[tuple[str, str | None]] = Counter()
-    beside = {}
-    for leaf in asked[1:]:
-        place = leaf.path.rpartition("/")[0], leaf.task_category
-        group = groups.setdefault((*place, sizes[place] // _NEIGHBOURS), [])
-        sizes[place] += 1
-        group.append(leaf)
-        beside[leaf.path] = group
-    return beside
 
 
 def _partial(tree: GradedTaskNode, client: JudgeClient) -> str | None:
@@ -251,12 +194,12 @@ def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
     """Return a warning for each text of which less than half was shown, with the leaves that saw so little of it."""
     leaves_of: dict[str, dict[str, float]] = {}
     for (leaf, name), share in sorted(shown.items()):
-        if share < _LITTLE and name not in {"earlier-criteria", "files", "answer"}:
+        if share < _LITTLE:
             leaves_of.setdefault(name, {})[leaf] = share
     warnings = [
-        f"Less than half of {name} was shown ({min(found.values()):.0%}, {len(found)} "
-        f"{'leaf' if len(found) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
-        for name, found in leaves_of.items()
+        f"Less than half of {name} was shown ({min(shares.values()):.0%}, {len(shares)} "
+        f"{'leaf' if len(shares) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
+        for name, shares in leaves_of.items()
     ]
     more = len(warnings) - _MOST_WARNINGS
     return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]

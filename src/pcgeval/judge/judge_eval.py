@@ -19,11 +19,11 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.core.untrusted import UntrustedFileError
-from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
+from pcgeval.judge import JUDGES
+from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
-from pcgeval.judge.grading import Report, grade, no_report, paid_calls
-from pcgeval.judge.limits import CallLimits
-from pcgeval.judge.plan import GradingPlan, plan_gradings
+from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -35,7 +35,6 @@ from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
 SUBMISSION, EXPECTED = "submission", "expected_result.json"
-_NEED_NOTHING = ("random", "dummy")  # judges that look at no submission
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
     **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
@@ -116,8 +115,8 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     }
     if not places:
         raise JudgeEvalError(folder, [f"has no examples. Lay them out as {_LAYOUT}."])
-    if unknown := [each for each in only if each not in places]:
-        raise JudgeEvalError(folder, [f"no example {each!r:.200}. There: {', '.join(places)}." for each in unknown])
+    if unknown := [id_ for id_ in only if id_ not in places]:
+        raise JudgeEvalError(folder, [f"no example {id_!r:.200}. There: {', '.join(places)}." for id_ in unknown])
     faults, examples = [], []
     for id_ in only or places:
         paper_id = id_.partition("/")[0]
@@ -133,7 +132,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _is_example(folder: Path) -> bool:
-    return any((folder / each).exists() for each in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
+    return any((folder / name).exists() for name in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
 
 
 def _people(example: Path) -> GradedTaskNode:
@@ -141,7 +140,7 @@ def _people(example: Path) -> GradedTaskNode:
     path = example / "grading" / EXPECTED
     path = path if path.exists() else example / EXPECTED
     if not path.exists():
-        raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or name the other examples with --example.")
+        raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or grade the other examples alone.")
     if is_lfs_pointer(path):
         raise PcgevalError(f"{path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
     return read_graded_tree(path)
@@ -173,7 +172,7 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
     Raises:
         JudgeEvalError: A submission or a paper is missing or was not fetched; the message says for each what to do.
     """
-    demanding = {settings.judge: settings for settings in judges if settings.judge not in _NEED_NOTHING}
+    demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
         fault = _submission_fault(example.submission)
@@ -193,8 +192,8 @@ def _submission_fault(submission: Path) -> str | None:
         return f"{submission} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
     if not submission.is_dir():
         return (
-            f"no folder {submission}. Put the submission that people graded there, or name other examples with "
-            "--example; the judges random and dummy need none."
+            f"no folder {submission}. Put the submission that people graded there, or grade the other examples "
+            "alone; the judges random and dummy need none."
         )
     files = list_files(submission).files
     if not files:
@@ -214,7 +213,7 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     Raises:
         PcgevalError: As `submission_task` raises it.
     """
-    if settings.judge in _NEED_NOTHING:
+    if not JUDGES[settings.judge].reads_submission:
         return GradingTask(example.rubric, example.submission, PaperEvidence(example.submission))
     task = submission_task(example.submission, example.paper_id, settings)
     checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
@@ -228,15 +227,14 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
 
 
 def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
-    """Return what the gradings by one judge would cost; see `plan_gradings`.
+    """Return what the gradings by one judge would cost; see `plan_grading`.
 
     Raises:
-        PcgevalError: As `submission_task` and `plan_gradings` raise it.
+        PcgevalError: As `submission_task` and `plan_grading` raise it.
     """
     check_examples(examples, [settings])
-    tasks = ((example.id, grading_task(example, settings)) for example in examples)
     with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        return plan_gradings(tasks, settings, log)
+        return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
 
 
 def judges_of(
@@ -281,13 +279,13 @@ def evaluate_judges(
     check_examples(examples, judges.values())
     results = out / "results.json"
     if out.exists() and not (out.is_dir() and (results.is_file() or not any(out.iterdir()))):
-        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder with --out."])
+        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder."])
     found: list[JudgeFigures] = []
     people = {example.id: example.expected for example in examples}
     write_json(results, judge_eval_json(people, found))
     open_backend = opened_once(open_backend)
     for name, settings in judges.items():
-        outputs, limits = {}, _limits(examples, settings, open_backend)
+        outputs, limits = {}, CallLimits(settings)
         for example in examples:
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
             task = grading_task(example, settings)
@@ -304,14 +302,6 @@ def evaluate_judges(
             form = "".join(f"{line}\n" for line in disagreement_form(a, b, (found[0].name, found[1].name)))
             write_text(out / "disagreements" / f"{_file_name(example.id)}.yaml", form)
     return tuple(found)
-
-
-def _limits(examples: Sequence[Example], settings: JudgeSettings, open_backend: OpenBackend) -> CallLimits | None:
-    if settings.judge != "simple" or not settings.has_budget:
-        return None
-    with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        tasks = [grading_task(example, settings) for example in examples]
-        return CallLimits(settings, [call for task in tasks for call in paid_calls(task, settings, log, open_backend)])
 
 
 def _file_name(name: str) -> str:

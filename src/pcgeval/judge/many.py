@@ -4,6 +4,7 @@ A finished grading is skipped when it is asked for again, unless its submission,
 since. That is noted in the kept state and not in its file, which is the same wherever the submission lies.
 """
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,18 +14,15 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import CALLS, GRADE_FILE, STATE, own_or_packaged, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.judge.client import CallFiles, OpenBackend, opened_once
-from pcgeval.judge.grading import GradingProgress, paid_calls
-from pcgeval.judge.limits import CallLimits
-from pcgeval.judge.plan import GradingPlan, Planner
+from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
+from pcgeval.judge.grading import GradingProgress
+from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_of, submission_task
 from pcgeval.judge.settings import GradingError, JudgeSettings
@@ -32,7 +30,7 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grade_table import RunGrade
-from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
+from pcgeval.rubric.grades import HEURISTIC
 from pcgeval.rubric.papers import list_papers, load_paper
 from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.rubric.tree import leaves
@@ -43,16 +41,6 @@ MAX_UNPACKED = 20 * 2**30  # bytes of a submission
 MAX_FILES = 200_000
 _MOST_AT_ONCE = 8  # gradings; each keeps the texts of its submission in memory
 _NOT_DECIDING = ("deadline", "max_cost", "max_tokens", "call_seconds")  # settings of the way and not of the result
-
-
-class _Note(BaseModel):
-    """The state of a grade's file: its SHA-256, that of all that decides it, and whether it is finished."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    inputs: str
-    grade: str
-    is_finished: bool
 
 
 @dataclass(frozen=True)
@@ -89,17 +77,18 @@ class ManyGradings:
 
         Raises:
             FileError: There are no runs.
-            LlmError: The model is not where it should be.
         """
-        planner = Planner(self.settings, CallLog(CALLS, self.recordings, read_only=True))
+        log = CallLog(CALLS, self.recordings, read_only=True)
+        plans: list[GradingPlan] = []
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
                 with _folder_of(run.submission()) as folder:
-                    planner.add(run.id, submission_task(folder, run.paper_id, self.settings))
+                    task = submission_task(folder, run.paper_id, self.settings)
+                    plans.append(plan_grading(run.id, task, self.settings, log))
             except (PcgevalError, OSError) as error:
                 failed.append(RunGrade.failed(run, error))
-        return planner.plans, failed
+        return plans, failed
 
     def grade(self, *, max_invalid: int = 0) -> list[RunGrade]:
         """Grade all runs and return their figures, sorted; a grading that fails does not stop the others.
@@ -111,16 +100,13 @@ class ManyGradings:
         """
         runs, settings, stopping = self.runs, self.settings, threading.Event()
         if self.out.resolve().is_relative_to(self.folder.resolve()):
-            raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades, with --out.")
-        limits, threads = None, 1
-        if settings.judge == "simple" and settings.model is not None:
-            limits = CallLimits(settings)
-            # one after the other with a budget, so that as many as it covers come to their end
-            threads = 1 if self.computer or settings.has_budget else min(settings.model.concurrency, _MOST_AT_ONCE)
+            raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
+        limits = CallLimits(settings)
+        has_budget = settings.max_cost is not None or settings.max_tokens is not None
+        # one after the other with a budget, so that as many as it covers come to their end
+        threads = 1 if self.computer or has_budget else min(settings.concurrency, _MOST_AT_ONCE)
         log = CallLog(None if settings.is_replay else CALLS, self.recordings)
         with lock_folder(self.out, _state(self.out) / "gradings.lock"):
-            if limits is not None and settings.has_budget:
-                self._count_paid(runs, log, limits)
             work = partial(
                 self._graded,
                 calls=CallFiles(shared=log),
@@ -136,43 +122,44 @@ class ManyGradings:
         self,
         run: PaperRun,
         calls: CallFiles,
-        limits: CallLimits | None,
+        limits: CallLimits,
         stopping: threading.Event,
         report: GradingProgress,
         *,
         max_invalid: int,
     ) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
-        file = self._file(run)
+        file = self.out / run.group / run.name / GRADE_FILE
+        note = _state(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
         try:
             submission = run.submission()
             inputs = self._inputs(run, submission)
-            output = self._kept(file, inputs)
-            if output is not None:
+            if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
+                output = read_grade(file)
                 report.skip(output.num_leaf_nodes)
-            elif self.computer is not None and limits is not None and limits.ended is not None:
-                if (note := _read_note(file)) is None or note.inputs != inputs:
-                    _drop(file)
-                return RunGrade(run, problem=f"reproduce.sh was not run: {limits.ended}")
-            else:
-                with _folder_of(submission) as folder:
-                    output = grade_submission(
-                        folder,
-                        run.paper_id,
-                        self.settings,
-                        self.computer,
-                        calls,
-                        report,
-                        stopping=stopping,
-                        open_backend=self.open_backend,
-                        limits=limits,
-                    )
-                is_finished = output.partial is None and output.judge_type != HEURISTIC
-                write_json(file, output.to_json())
-                note = _Note(inputs=inputs, grade=sha256_file(file), is_finished=is_finished)
-                write_json(_note(file), note.model_dump())
+                limits.count(run.id, output.token_usage.total)
+                return RunGrade.of(run, output, max_invalid=max_invalid)
+            # a grade of before is not that of what is there now: `pcgeval rubric table` tells of a run without one
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.unlink(missing_ok=True)
+            if self.computer is not None and (reason := limits.reason_to_end()) is not None:
+                return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
+            with _folder_of(submission) as folder:
+                output = grade_submission(
+                    folder,
+                    run.paper_id,
+                    self.settings,
+                    self.computer,
+                    calls,
+                    report,
+                    stopping=stopping,
+                    open_backend=self.open_backend,
+                    limits=limits,
+                )
+            write_json(file, output.to_json())
+            if output.partial is None and output.judge_type != HEURISTIC:
+                write_json(note, [inputs, sha256_file(file)])
         except (PcgevalError, OSError) as error:
-            _drop(file)
             return RunGrade.failed(run, error)
         return RunGrade.of(run, output, max_invalid=max_invalid)
 
@@ -185,74 +172,21 @@ class ManyGradings:
                 counts[paper_id] = sum(1 for _ in leaves(self.settings.cut(rubric)))
         return sum(counts[run.paper_id] for run in runs)
 
-    def _count_paid(self, runs: Sequence[PaperRun], log: CallLog, limits: CallLimits) -> None:
-        """Count what earlier gradings of the runs have cost; those after a run of reproduce.sh do it as they begin."""
-        for run in runs:
-            with suppress(PcgevalError, OSError):  # told when it is graded
-                submission = run.submission()
-                kept = self._kept(self._file(run), self._inputs(run, submission))
-                if kept is not None:
-                    limits.add_usage(kept.token_usage.total)
-                elif self.computer is None:
-                    with _folder_of(submission) as folder:
-                        task = submission_task(folder, run.paper_id, self.settings)
-                        limits.add_paid(paid_calls(task, self.settings, log, self.open_backend))
-
-    def _file(self, run: PaperRun) -> Path:
-        return self.out / run.group / run.name / GRADE_FILE
-
     def _inputs(self, run: PaperRun, submission: Path) -> str:
         """Return a hash of all that decides a grading, as far as names, sizes and times of files tell."""
         settings = self.settings.model_dump(
             mode="json", exclude={"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
         )
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
-        places = [str(submission.resolve()), str(paper.resolve())]
-        files = [
-            state_of(place) if place.is_dir() else _stamp(place) for place in (submission, paper) if place.exists()
-        ]
-        return sha256_json(
-            [
-                version("pcgeval"),
-                prompt_version(self.settings.prompts),
-                settings,
-                None if self.computer is None else computer_identity(self.computer),
-                places,
-                files,
-            ]
-        )
-
-    def _kept(self, file: Path, inputs: str) -> JudgeOutput | None:
-        """Return the grade that lies there, if it is finished and nothing that decides it has changed."""
-        note = _read_note(file)
-        return read_grade(file) if note is not None and note.is_finished and note.inputs == inputs else None
+        places = [place.resolve() for place in (submission, paper) if place.exists()]
+        files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
+        computer = None if self.computer is None else computer_identity(self.computer)
+        version_of_prompts = prompt_version(self.settings.prompts)
+        return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
 
 
 def _state(folder: Path) -> Path:
     return STATE / "judgements" / state_name(folder)
-
-
-def _note(file: Path) -> Path:
-    return _state(file.parent) / "note.json"
-
-
-def _read_note(file: Path) -> _Note | None:
-    """Return the note of a grade's file, if it is still the one that was written."""
-    try:
-        note = _Note.model_validate_json(_note(file).read_bytes())
-        return note if sha256_file(file) == note.grade else None
-    except (OSError, ValidationError):
-        return None
-
-
-def _drop(file: Path) -> None:
-    """Remove the grade of an earlier run of this command, which is not that of what is there now; its folder stays.
-
-    So `pcgeval rubric table` tells of a run without a grade.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if _read_note(file) is not None:
-        file.unlink()
 
 
 def _stamp(file: Path) -> list[int]:

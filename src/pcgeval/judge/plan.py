@@ -1,47 +1,38 @@
-"""Estimate what gradings would cost: each is gone through with made-up answers of usual length in the model's place.
+"""Estimate what gradings would cost, from the prompts that they would send; no call is made.
 
-Prompts, their cuts and the order of calls are those of the grading itself. What nobody knows before is estimated: which
-files the model will choose (ten by chance, others for each leaf), how long it answers (as long as its replies of the
-same kind in the call log, else a usual answer, and a quarter of the room for thoughts where the model has more room
-than an answer needs), the tokens (one for four bytes), and what the endpoint has in its cache (the longest beginning
-that an earlier prompt of the grading had, from 1 024 tokens on). Answers that must be asked for again are not foreseen.
+Nobody knows before which files the model will choose (ten from the top folder are taken), how long it will answer (as
+long as replies of the same kind and model in the call log, else a stated figure), and which answers cannot be read.
+A token is four bytes; an endpoint has in its cache the beginning that a prompt has in common with the one before.
 """
 
-import json
-import re
-from bisect import bisect_left
-from collections import Counter, deque
+import threading
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
-from pcgeval.core.files import sha256_file, sha256_text
+from pcgeval.core.files import sha256_file
 from pcgeval.core.params import Model
-from pcgeval.core.profiles import ModelProfile, Price
-from pcgeval.judge.answers import MAX_PICKED
-from pcgeval.judge.grading import grade
-from pcgeval.judge.prompts import CallKind
+from pcgeval.core.profiles import Price
+from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import model_file
-from pcgeval.llm.protocol import ChatReply, ChatRequest, unpinned_digest
 from pcgeval.llm.tokens import usual_tokens
-from pcgeval.rubric.record import record_of
 from pcgeval.rubric.tree import RESULT_ANALYSIS, leaves
 
-_WORDS = "The file says in which of its lines this is done, and that is why the criterion is met or is not met. "
-_ANSWER = f"# Expectations\n{_WORDS * 8}\n# Reality\n{{}}. {_WORDS * 14}\n# Score\n0\n"
-_VERDICT = json.dumps({"valid_score": True, "score": 0, "explanation": _WORDS * 2})
-_OFFERED = re.compile(r"^<files[^>\n]*>\n(.*?)\n</files", re.MULTILINE | re.DOTALL)
-_THINKING_SHARE = 0.25  # of a reasoning model's room
+# tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
+# included; other models' words without thoughts were 60 to 300
+_USUAL_ANSWERS = {"rank": 100, "grade": 300}
+_THOUGHTS = {"rank": 500, "grade": 960}
+_USUAL_ROOM = 4_000  # tokens; a model with more room for an answer thinks
 _LEAST_CACHED = 1_024  # tokens
 _COUNTS = ("calls", "known_calls", "prompt_tokens", "cached_tokens", "output_tokens", "leaves_of_results")
-_COMPARED = 12  # earlier prompts
-_MADE_UP = "made up"  # why a reply that nobody gave ended
 
 
-@dataclass(frozen=True)
+@dataclass
 class GradingPlan:
     """The calls that a grading would still make, about, and how many have replies already, which cost nothing.
 
@@ -85,153 +76,58 @@ def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
-@dataclass
-class _Pretender:
-    """A backend that is not asked: it makes up an answer and counts what one would cost."""
+def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog) -> GradingPlan:
+    """Return what a grading would cost, by its name in the plan; the log is opened for reading alone.
 
-    model: Model | None
-    calls: Counter[CallKind] = field(default_factory=Counter)
-    output_tokens: Counter[CallKind] = field(default_factory=Counter)
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    earlier: deque[str] = field(default_factory=lambda: deque(maxlen=_COMPARED))
-
-    def opened(self, _: Model) -> Self:
-        """Stand for every model's backend."""
-        return self
-
-    def digest(self) -> str:
-        """Return the digest of params.yaml, or nothing."""
-        return (self.model and self.model.digest) or ""
-
-    def chat(self, request: ChatRequest, _: float) -> ChatReply:
-        """Count the call and return a made-up answer."""
-        prompt = "\n".join(message.content for message in request.messages)
-        kind, text = _made_up(request, prompt)
-        read, written = usual_tokens(prompt), usual_tokens(text) + self._thoughts
-        shared = 0
-        for each in self.earlier:
-            if prompt[: shared + 1] == each[: shared + 1]:
-                shared = bisect_left(range(len(prompt)), 1, key=lambda at: prompt[: at + 1] != each[: at + 1])
-        cached = read * shared // max(len(prompt), 1)
-        self.earlier.append(prompt)
-        self.calls[kind] += 1
-        self.prompt_tokens += read
-        self.cached_tokens += cached if cached >= _LEAST_CACHED else 0
-        self.output_tokens[kind] += written
-        return ChatReply(text, read, written, _MADE_UP, 0.0)
-
-    @property
-    def _thoughts(self) -> int:
-        usual, room = ModelProfile().answer_tokens or 0, (self.model and self.model.known_profile.answer_tokens) or 0
-        return int(_THINKING_SHARE * room) if room > usual else 0
+    Raises:
+        RubricError: Nothing of the rubric would be graded.
+        LlmError: The model is not where it should be, for all that can be told without asking it.
+    """
+    plan = GradingPlan(name, price=settings.price)
+    if settings.judge != "simple" or settings.model is None or settings.is_replay:
+        return plan
+    task = replace(task, rubric=settings.cut(task.rubric))
+    model = settings.model.model_copy(update={"digest": _digest(settings.model)})
+    settings = settings.model_copy(update={"model": model})
+    client = JudgeClient(settings, log, stopping=threading.Event())
+    judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
+    for leaf in leaves(task.rubric):
+        if leaf.check is not None and not settings.ignore_checks:
+            continue
+        plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
+        for call in judge.planned_calls(leaf):
+            if client.knows(call):
+                plan.known_calls += 1
+                continue
+            prompt = "\n".join(message.content for message in client.fitted(call).messages)
+            cached = usual_tokens(_common_beginning(before, prompt))
+            before = prompt
+            kinds[call.kind] += 1
+            plan.prompt_tokens += usual_tokens(prompt)
+            plan.cached_tokens += cached if cached >= _LEAST_CACHED else 0
+    plan.calls = kinds.total()
+    plan.output_tokens = sum(number * _answer_tokens(settings, log, kind) for kind, number in kinds.items())
+    return plan
 
 
-class Planner:
-    """Plans gradings by the same settings. No call is made."""
-
-    def __init__(self, settings: JudgeSettings, log: CallLog) -> None:
-        """Find out which model would be asked.
-
-        Args:
-            settings: The settings of all gradings.
-            log: Opened for reading alone: it keeps the made-up replies, so that a call of two gradings counts once.
-
-        Raises:
-            LlmError: The model is not where it should be, for all that can be told without asking it.
-        """
-        self._log, self._price = log, None
-        self._found: list[tuple[str, _Pretender, int, int]] = []
-        self._settings: JudgeSettings | None = None  # where a model would be asked
-        self._model = settings.model
-        if settings.judge == "simple" and settings.model is not None and not settings.is_replay:
-            profile = settings.model.known_profile
-            own = {
-                # the kind of a call is told by its schema; how an endpoint takes it is no part of a call's identity
-                "profile": profile.model_copy(update={"structured_output": "json_schema"}),
-                "digest": settings.model.digest or _digest(settings.model),
-                "concurrency": 1,
-            }
-            self._model, self._price = settings.model.model_copy(update=own), profile.price
-            free = {"model": self._model, "deadline": None, "max_cost": None, "max_tokens": None}
-            self._settings = settings.model_copy(update=free)
-
-    def add(self, name: str, task: GradingTask) -> None:
-        """Plan a grading.
-
-        Raises:
-            RubricError: Nothing of the rubric would be graded.
-        """
-        pretender, calls, without = _Pretender(self._model), 0, 0
-        if self._settings is not None:
-            output = grade(task, self._settings, self._log, open_backend=pretender.opened)
-            calls = output.token_usage.total.calls
-            by_checks = {leaf.path for leaf in leaves(task.rubric) if leaf.check and not self._settings.ignore_checks}
-            without = sum(
-                leaf.task_category == RESULT_ANALYSIS
-                and leaf.path not in by_checks
-                and record_of(leaf.judge_metadata).usage.total.calls == 0
-                for leaf in output.graded_task_tree.leaves
-            )
-        self._found.append((name, pretender, calls, without))
-
-    @property
-    def plans(self) -> list[GradingPlan]:
-        """The estimated cost of each grading."""
-        lengths = _reply_lengths(self._log)
-        return [
-            GradingPlan(
-                name,
-                calls=pretender.calls.total(),
-                known_calls=calls - pretender.calls.total(),
-                prompt_tokens=pretender.prompt_tokens,
-                cached_tokens=pretender.cached_tokens,
-                output_tokens=sum(
-                    round(lengths[kind] * number) if kind in lengths else pretender.output_tokens[kind]
-                    for kind, number in pretender.calls.items()
-                ),
-                leaves_of_results=without,
-                price=self._price,
-            )
-            for name, pretender, calls, without in self._found
-        ]
+def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
+    """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
+    name = settings.model and settings.model.name
+    logged = (call.reply for call in log.known if call.kind == kind and call.model == name)
+    if lengths := [reply.output_tokens for reply in logged if reply is not None]:
+        return round(sum(lengths) / len(lengths))
+    thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
+    return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)
 
 
-def plan_gradings(
-    gradings: Iterable[tuple[str, GradingTask]], settings: JudgeSettings, log: CallLog
-) -> list[GradingPlan]:
-    """Return what gradings would cost, by their names and tasks; see `Planner`."""
-    planner = Planner(settings, log)
-    for name, task in gradings:
-        planner.add(name, task)
-    return planner.plans
+def _common_beginning(one: str, other: str) -> str:
+    pairs = enumerate(zip(one, other, strict=False))
+    return other[: next((at for at, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))]
 
 
-def _digest(model: Model) -> str:
-    match model.backend:
-        case "openai":
-            return unpinned_digest(model.name)
-        case "llamacpp":
-            return sha256_file(model_file(model.name))
+def _digest(model: Model) -> str | None:
+    if model.digest is not None or model.backend == "openai":
+        return model.digest
+    if model.backend == "llamacpp":
+        return sha256_file(model_file(model.name))
     return open_backend(model).digest()  # Ollama's list of models: nothing is asked
-
-
-def _reply_lengths(log: CallLog) -> dict[str, float]:
-    """Return the mean tokens of the replies that were really given, by the kind of the call."""
-    written: dict[str, list[int]] = {}
-    for call in log.used:
-        if call.reply is not None and call.kind is not None and call.reply.done_reason != _MADE_UP:
-            written.setdefault(call.kind, []).append(call.reply.output_tokens)
-    return {kind: sum(tokens) / len(tokens) for kind, tokens in written.items()}
-
-
-def _made_up(request: ChatRequest, prompt: str) -> tuple[CallKind, str]:
-    """Return the kind of a call and an answer of usual form and length."""
-    if request.schema is None:
-        return "grade", _ANSWER.format(sha256_text(prompt)[:12])  # no two answers are the same
-    files = request.schema["properties"].get("files")
-    if files is None:
-        return "parse", _VERDICT
-    names = files["items"].get("enum") or (shown[1].split("\n") if (shown := _OFFERED.search(prompt)) else [])
-    key = sha256_text(prompt)
-    return "rank", json.dumps({"files": sorted(names, key=lambda name: sha256_text(key + name))[:MAX_PICKED]})

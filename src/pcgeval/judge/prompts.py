@@ -1,4 +1,4 @@
-"""One call to the judge's model: its text, its identity, and how it is made to fit the model's context.
+"""One call to the judge's model: its messages, and how they are made to fit the model's context.
 
 What is the same in all calls of a grading stands first - instructions, paper, addenda, reproduce.sh and its log - so
 that an endpoint reads it once and has it in its cache for all other calls; the criterion stands last.
@@ -7,33 +7,38 @@ A submission's text stands between tags that carry a key, `<file 3fa9c1>` to `</
 grading, and a text that holds it is shown with a space in it, so that none can hold a tag that ends it. What the
 paper's and the rubric's authors wrote stands between tags without the key.
 
-An entry in a competition is small and has little in common with the next call: each of its calls has a key of its own,
-which occurs in none of its texts. The replies that the demo has recorded are to exactly these prompts.
+An entry in a competition is small and has little in common with the next call: each of its calls has its own key, which
+occurs in none of its texts. The replies that the demo has recorded are to exactly these prompts.
+
+The messages follow from the submission, the rubric and the settings alone, never from the endpoint or from what is
+installed: replies are found by their SHA-256. So tokens are estimated, a little too high for common texts.
 """
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any, Literal
 
 from pcgeval.core.files import sha256_json, sha256_text
+from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import CallError, Message
-from pcgeval.llm.tokens import MESSAGE_OVERHEAD, CountedText, Cut, JudgeTokens, left_out
 
 CallKind = Literal["rank", "grade", "parse"]
 CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
-MIN_TOKENS = 24  # of a part; a part with less room is left out
-MAX_CHARACTERS_PER_TOKEN = 16  # of the context: a longer part is cut before its tokens are counted
-SMALL_CONTEXT = 32_000  # tokens; below it the files that fit are shown whole, in the order of their rank
-_MOST_SHARED = 0.85  # of the context, with the answer
-_OWN_SHARE = 3  # the files of a leaf may have at least a third of that
-_LEAST_CHARACTERS_PER_TOKEN = 3
-_MOST_COUNTED = 200  # texts in memory, each of at most half a megabyte
+SMALL_CONTEXT = 32_000  # tokens; below it files stand in the order of their rank, above in one that a cache can use
+_LEAST_SHOWN = 24  # tokens of a text of which there is no room for all
+_TAGS = 24  # tokens of a text's two tags, at most
+_MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most
+_SHARED_SHARE = 2 / 3  # of the context without the answer: what the calls of a grading share has at most
+_EARLIER_SHARE = 1 / 4  # of what is left: the criteria before the one to be graded have at most
+_TEXTS_KEPT = 128  # texts in memory, each of at most half a megabyte
+_PIECE = 400  # characters at which a long line may be cut
 _SHORTEST_KEY = 6  # characters; a short key costs few tokens
 _FIELD = re.compile(r"\{([a-z]+)\}")
+# words, numbers, repeated marks, line ends and indents, and bytes beyond ASCII
+_TOKEN = re.compile(rb"([A-Za-z]+)|([0-9]+)|([\x80-\xff]+)|([!-/:-@\[-`{-~])\4*|\s*\n\s*|\s{2,}")
 # The marks of turns in the chat templates of common models; llama.cpp interprets them within a text, too.
 _MARKS = re.compile(
     r"(?:<(?=[|｜]|</?s>|/?s>|(?:start|end)_of_turn>|[be]os>|<SYS>>|</SYS>>)"
@@ -47,20 +52,18 @@ class ContextError(CallError):
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A part of a prompt.
+    """A text that a call shows between tags.
 
     Attributes:
-        name: The field of the template that it fills; of material, the tag between which it stands.
-        text: Its text.
-        tail: If it is cut, the share of the kept text that is taken from its end.
-        weight: Its share of the room, relative to the other parts. 0 is what is never cut: our own text, the criterion.
-        is_data: Whether it is a submission's, and stands between tags with the key.
+        name: Its tag.
+        text: The text, whole.
+        tail: If it is cut, the share of what is shown that comes from its end.
+        is_data: Whether it is a submission's, so that its tags have the key.
     """
 
     name: str
     text: str
     tail: float = 0.0
-    weight: float = 0.0
     is_data: bool = True
 
     @cached_property
@@ -73,17 +76,10 @@ class PromptPart:
         """The text with a space in every mark by which a chat template would end the message or begin another."""
         return _MARKS.sub(lambda mark: f"{mark.group()} ", self.text)
 
-    def bounded_text(self, most: int) -> str:
-        """Return the escaped text, without its middle where it is longer than `most` characters."""
-        text = self.escaped_text
-        if len(text) <= max(most, 1):
-            return text
-        tail = round(most * self.tail)
-        return text[: most - tail] + left_out(len(text) - most) + text[len(text) - tail :]
-
-    def identity(self) -> dict[str, Any]:
-        """Return all that determines the part, as JSON values; its text stands as its SHA-256."""
-        return {**{name: getattr(self, name) for name in ("name", "tail", "weight", "is_data")}, "sha256": self.digest}
+    @property
+    def label(self) -> str:
+        """How a reader is told of it: a file by its name."""
+        return self.text.partition("\n")[0][:300] if self.name == "file" else self.name
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,6 @@ class GradingPrompt:
         run: What we know of the run of reproduce.sh.
         key: The key of the tags; empty: each call has its own.
         parts: What all calls may be shown, in this order: always the same cut of it.
-        file_characters: How many characters the files of a leaf may have at most.
     """
 
     family: str
@@ -104,248 +99,186 @@ class GradingPrompt:
     run: str = ""
     key: str = ""
     parts: tuple[PromptPart, ...] = ()
-    file_characters: int = 0
+    _cuts: dict[tuple[int, frozenset[str]], list[tuple[PromptPart, str]]] = field(default_factory=dict, compare=False)
 
+    def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
+        """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
+        chosen = frozenset(part.name for part in self.parts if names is None or part.name in names)
+        if (room, chosen) not in self._cuts:
+            texts = {part: self.keyless(part) for part in self.parts if part.name in chosen}
+            left, rooms = room, {}
+            for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
+                share = left // (len(texts) - number)
+                rooms[part] = share - _TAGS
+                left -= min(count_tokens(texts[part]) + _TAGS, share)
+            self._cuts[room, chosen] = [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
+        return self._cuts[room, chosen]
 
-@dataclass(frozen=True)
-class JudgeCall:
-    """One question to the model, whole; `attempt` 1 is the second, after an answer that could not be parsed.
-
-    `shared` names the parts of the grading's prompt that it shows, before its own parts. `order` has the labels of the
-    files in the order in which a large context shows them, which is no part of the call's identity.
-    """
-
-    kind: CallKind
-    leaf: str
-    vote: int
-    attempt: int
-    prompt: GradingPrompt
-    shared: tuple[str, ...]
-    parts: tuple[PromptPart, ...]
-    schema: Mapping[str, Any] | None
-    order: tuple[str, ...] = ()
-    rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
-
-    def identity(self) -> dict[str, Any]:
-        """Return all that determines the call before anything is cut, as JSON values; texts stand as their SHA-256."""
-        values = {name: getattr(self, name) for name in ("kind", "leaf", "vote", "attempt", "rooms")}
-        prompt = self.prompt
-        return {
-            **values,
-            "prompts": [prompt.family, prompt_version(prompt.family), prompt.about, prompt.run],
-            "shared": [part.identity() for part in self.shared_parts],
-            "parts": [part.identity() for part in self.parts],
-            "schema": None if self.schema is None else dict(self.schema),
-        }
-
-    @property
-    def shared_parts(self) -> tuple[PromptPart, ...]:
-        """The parts of the grading's prompt that this call shows."""
-        return tuple(part for part in self.prompt.parts if part.name in self.shared)
-
-    @cached_property
-    def key(self) -> str:
-        """The key of the tags."""
-        material = [part for part in (*self.shared_parts, *self.parts) if part.weight > 0]
-        return self.prompt.key or fence_key(
-            [part.escaped_text for part in material], [part.digest for part in material]
-        )
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The texts that are never cut, by the field of the template that they fill."""
-        own = {part.name: part.escaped_text for part in self.parts if part.weight == 0}
-        about = section(self.prompt.family, f"about {self.prompt.about}")
-        return {**own, "key": self.key, "run": self.prompt.run, "about": about}
-
-    @property
-    def system(self) -> str:
-        """The instructions."""
-        name = "paper" if self.prompt.about == "paper" else f"competition {self.kind}"
-        return filled(section(self.prompt.family, f"system {'parse' if self.kind == 'parse' else name}"), self.fields)
+    def keyless(self, part: PromptPart) -> str:
+        """Return a part's text without the grading's key."""
+        text, key = part.escaped_text, self.key
+        return text.replace(key, f"{key[:3]} {key[3:]}") if key else text
 
 
 @dataclass(frozen=True)
 class FittedCall:
-    """The messages of a call, their tokens as counted, and the share of each part that is not shown whole."""
+    """The messages of a call, and the share of each part that is not shown whole, by its label."""
 
     messages: tuple[Message, ...]
-    counted: int
     shown: Mapping[str, float]
 
 
-class ContextFitter:
-    """Fits the calls of one grading into the context; several threads may use it.
+@dataclass(frozen=True)
+class JudgeCall:
+    """One question to the model, whole.
 
-    What the calls share is cut once for all of them, so that it stays the same prefix, and each text is counted once.
+    Attributes:
+        kind: What it asks for.
+        leaf: The path of the criterion.
+        prompt: What the calls of the grading have in common.
+        fields: Our own text and the criterion, by the field of the template; never cut.
+        shared: The names of the grading's parts that it shows.
+        earlier: The criteria before, and for a ranking or an answer to be read, the text that it is about.
+        files: The files in the order of their rank.
+        order: The labels of the files in the order in which a large context shows them.
+        schema: The JSON schema of the answer, if it is JSON.
+        vote: The number of the vote, from 0.
+        attempt: 1 for the second one, after an answer that could not be read.
+        rooms: How often the usual room the answer has: 2 after one that was cut off.
     """
 
-    def __init__(self, context: int, tokens: JudgeTokens) -> None:
-        """Take the context in tokens, and what counts them."""
-        self.context = context
-        self._tokens = tokens
-        self._lock = threading.Lock()
-        self._counted: dict[tuple[str, str], CountedText] = {}
-        self._shared: dict[str, Cut] = {}  # what is shown of the shared parts, by name
-        self._cut_when_settled: bool | None = None  # whether the tokens' scale was known when they were cut
+    kind: CallKind
+    leaf: str
+    prompt: GradingPrompt
+    fields: Mapping[str, str]
+    shared: tuple[str, ...] = ()
+    earlier: tuple[PromptPart, ...] = ()
+    files: tuple[PromptPart, ...] = ()
+    order: tuple[str, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    vote: int = 0
+    attempt: int = 0
+    rooms: int = 1
+    _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
 
-    def fit(self, call: JudgeCall, answer_tokens: int = 0) -> FittedCall:
-        """Return the messages, which together with the answer fit into the context.
+    @cached_property
+    def key(self) -> str:
+        """The key of the tags."""
+        material = (*(part for part in self.prompt.parts if part.name in self.shared), *self.earlier, *self.files)
+        return self.prompt.key or fence_key(
+            [part.escaped_text for part in material], [part.digest for part in material]
+        )
 
-        Our own text, the criterion included, stays whole. What is shared comes next. Of the room that is left, each
-        part of the call gets a share by its weight; room that one does not need goes to the others. Below a context
-        of 32 000 tokens, files are whole in the order of their rank, and the last ends at a line.
+    def fitted(self, context: int, answer_tokens: int) -> FittedCall:
+        """Return the messages, which have room in a context of so many tokens together with the answer.
+
+        Our own text and the criterion stay whole. What is shared comes next, always in the same cut. Files are whole
+        in the order of their rank until the context is full; the last one ends at a line.
 
         Raises:
             ContextError: Our own text has no room.
         """
-        with self._lock:
-            room = int((self.context - answer_tokens) / self._tokens.scale)
-            bare = self._rendered(call, {}, {}, {})
-            left = room - sum(self._count(message.content) + MESSAGE_OVERHEAD for message in bare)
-            if left < 0:
-                raise ContextError(
-                    f"the {call.kind} call for {call.leaf}: the criterion and the answer's format have {room - left} "
-                    f"tokens, the context leaves {room} for the prompt. Judge with a larger context "
-                    "(`rubric.context`)."
-                )
-            shared = self._shared_cut(call, left, answer_tokens)
-            left -= sum(each.tokens + self._tag_tokens(call, name) for name, each in shared.items())
-            own = self._own_cut(call, left)
-            left -= sum(each.tokens + self._tag_tokens(call, call.parts[at].name) for at, each in own.items())
-            more = self._continued(call, shared, left) if call.kind == "grade" else {}
-            left -= sum(each.tokens + self._tag_tokens(call, f"{name}-continued") for name, each in more.items())
-            messages = self._rendered(call, shared, own, more)
-        shown = {label_of(part): 0.0 for part in (*call.shared_parts, *call.parts) if part.weight > 0}
-        shown |= {name: cut.share + (more[name].share if name in more else 0) for name, cut in shared.items()}
-        shown |= {label_of(call.parts[at]): cut.share for at, cut in own.items()}
-        return FittedCall(messages, room - left, {name: round(share, 3) for name, share in shown.items() if share < 1})
+        if (context, answer_tokens) not in self._fitted:
+            self._fitted[context, answer_tokens] = self._fit(context, answer_tokens)
+        return self._fitted[context, answer_tokens]
 
-    def _shared_cut(self, call: JudgeCall, left: int, answer_tokens: int) -> dict[str, Cut]:
-        """Return what the call shows of the shared parts: the same as all other calls, unless it has no room for it."""
-        tokens = self._tokens
-        is_too_long = sum(each.tokens for each in self._shared.values()) * tokens.scale > _MOST_SHARED * self.context
-        if self._cut_when_settled != tokens.is_settled or is_too_long:
-            self._cut_when_settled = tokens.is_settled
-            # what is left of the context beside the answer and a criterion of usual length; the same for all calls
-            room = int((_MOST_SHARED * self.context - answer_tokens) / tokens.scale) - self._count(call.system)
-            files = int(call.prompt.file_characters / _LEAST_CHARACTERS_PER_TOKEN / tokens.scale)
-            self._shared = self._cut(call, call.prompt.parts, max(room - min(room // _OWN_SHARE, files), 0))
-        found = {part.name: self._shared[part.name] for part in call.shared_parts if part.name in self._shared}
-        if sum(each.tokens + self._tag_tokens(call, name) for name, each in found.items()) <= left:
-            return found
-        return self._cut(call, call.shared_parts, left * 2 // 3)
+    def _fit(self, context: int, answer_tokens: int) -> FittedCall:
+        room = context - answer_tokens - 2 * _MESSAGE_OVERHEAD
+        system, task = self._own_text()
+        left = room - count_tokens(system) - count_tokens(task)
+        if left < 0:
+            raise ContextError(
+                f"the {self.kind} call for {self.leaf}: the criterion and the answer's format have {room - left} "
+                f"tokens, the context leaves {room} for the prompt. Judge with a larger context (`rubric.context`)."
+            )
+        shared = [pair for pair in self.prompt.shown(int(room * _SHARED_SHARE)) if pair[0].name in self.shared]
+        if sum(count_tokens(text) + _TAGS for _, text in shared) > left:
+            shared = self.prompt.shown(int(left * _SHARED_SHARE), self.shared)
+        left -= sum(count_tokens(text) + _TAGS for _, text in shared)
+        earlier = []
+        for part in self.earlier:
+            most = int(left * _EARLIER_SHARE) if self.files else left
+            text = cut(self.prompt.keyless(part), most - _TAGS, part.tail)
+            earlier.append((part, text))
+            left -= count_tokens(text) + _TAGS
+        shown_files = []
+        for part in self.files:
+            whole = self.prompt.keyless(part)
+            if text := cut(whole, left - _TAGS, part.tail):
+                shown_files.append((part, text))
+            left = left - count_tokens(text) - _TAGS if text == whole else 0
+        if self.prompt.key and context >= SMALL_CONTEXT:
+            place = {label: number for number, label in enumerate(self.order)}
+            shown_files.sort(key=lambda pair: place.get(pair[0].label, 0))
+        own = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
+        blocks = [self._block(part, text) for part, text in (*shared, *own) if text]
+        shares = {part.label: 0.0 for part in self.files if part.text}
+        shares |= {part.label: _share(part, text) for part, text in (*shared, *shown_files)}
+        messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
+        return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
-    def _cut(self, call: JudgeCall, parts: Sequence[PromptPart], room: int) -> dict[str, Cut]:
-        texts = [self._text(call, part) for part in parts]
-        tags = [self._tag_tokens(call, part.name) for part in parts]
-        allotments = _shown(room, [text.tokens for text in texts], tags, [part.weight for part in parts])
-        cut = {parts[place].name: texts[place].cut(most, parts[place].tail) for place, most in allotments.items()}
-        return {name: found for name, found in cut.items() if found.tokens or found.share == 1}
-
-    def _continued(self, call: JudgeCall, shared: Mapping[str, Cut], left: int) -> dict[str, Cut]:
-        """Return what else the call has room for of the shared parts that were cut for all."""
-        more = {}
-        for part in call.shared_parts:
-            room = left - self._tag_tokens(call, f"{part.name}-continued")
-            if part.name in shared and shared[part.name].end and room > self.context // 50:
-                more[part.name] = self._text(call, part).missing(shared[part.name], room)
-                left = room - more[part.name].tokens
-        return more
-
-    def _own_cut(self, call: JudgeCall, left: int) -> dict[int, Cut]:
-        """Return what is shown of the call's own parts, by their places."""
-        places = [place for place, part in enumerate(call.parts) if part.weight > 0]
-        parts = [call.parts[place] for place in places]
-        texts = [self._text(call, part) for part in parts]
-        tags = [self._tag_tokens(call, part.name) for part in parts]
-        needs = [text.tokens for text in texts]
-        if self.context >= SMALL_CONTEXT:
-            allotments = _shown(left, needs, tags, [part.weight for part in parts])
-        else:
-            allotments = _filled_up(left, parts, needs, tags)
-        small = self.context < SMALL_CONTEXT
-        cut = {
-            places[at]: texts[at].cut(most, 0.0 if small and parts[at].name == "file" else parts[at].tail)
-            for at, most in allotments.items()
+    def _own_text(self) -> tuple[str, str]:
+        family, about = self.prompt.family, self.prompt.about
+        named = "parse" if self.kind == "parse" else "paper" if about == "paper" else f"competition {self.kind}"
+        ours = {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
+        fields = {
+            **{name: _MARKS.sub(lambda mark: f"{mark.group()} ", text) for name, text in self.fields.items()},
+            **ours,
         }
-        return {place: found for place, found in cut.items() if found.tokens or found.share == 1}
+        return filled(section(family, f"system {named}"), fields), filled(section(family, self.kind), fields)
 
-    def _rendered(
-        self, call: JudgeCall, shared: Mapping[str, Cut], own: Mapping[int, Cut], more: Mapping[str, Cut]
-    ) -> tuple[Message, ...]:
-        key = call.key
-        blocks = [_block(part, part.name, key, shared[part.name]) for part in call.shared_parts if part.name in shared]
-        places = sorted(own)
-        if call.prompt.key:  # files stand first, so that leaves that chose the same ones have them in their prefix
-            order = {} if self.context < SMALL_CONTEXT else {label: at for at, label in enumerate(call.order)}
-            places.sort(key=lambda at: (call.parts[at].name != "file", order.get(label_of(call.parts[at]), 0)))
-        blocks += [_block(call.parts[at], call.parts[at].name, key, own[at]) for at in places]
-        continued = [part for part in call.shared_parts if part.name in more]
-        blocks += [_block(part, f"{part.name}-continued", key, more[part.name]) for part in continued]
-        task = filled(section(call.prompt.family, call.kind), call.fields)
-        return Message("system", call.system), Message("user", "\n\n".join([*blocks, task]))
-
-    def _text(self, call: JudgeCall, part: PromptPart) -> CountedText:
-        at = (part.digest, call.prompt.key)
-        counted = self._counted.pop(at, None)
-        if counted is None:
-            text, key = part.bounded_text(self.context * MAX_CHARACTERS_PER_TOKEN), call.prompt.key
-            text = text.replace(key, f"{key[:3]} {key[3:]}") if key else text
-            counted = CountedText(text, self._tokens.counter)
-        self._counted[at] = counted  # the latest at the end
-        if len(self._counted) > _MOST_COUNTED:
-            del self._counted[next(iter(self._counted))]
-        return counted
-
-    def _tag_tokens(self, call: JudgeCall, name: str) -> int:
-        return self._count(fenced(name, call.key, "")) + 4
-
-    def _count(self, text: str) -> int:
-        return self._tokens.counter.count(text)
+    def _block(self, part: PromptPart, text: str) -> str:
+        return fenced(part.name, self.key, text) if part.is_data else f"<{part.name}>\n{text}\n</{part.name}>"
 
 
-def _filled_up(left: int, parts: Sequence[PromptPart], needs: Sequence[int], tags: Sequence[int]) -> dict[int, int]:
-    """Return the tokens of each part, by its place: what is no file has at most a quarter, then file after file."""
-    shown = {}
-    others = left // 4 if any(part.name == "file" for part in parts) else left
-    for place, part in enumerate(parts):
-        room = (left if part.name == "file" else min(others, left)) - tags[place]
-        if room < min(MIN_TOKENS, needs[place]):
-            continue
-        shown[place] = min(needs[place], room)
-        left -= shown[place] + tags[place]
-    return shown
+def _share(part: PromptPart, text: str) -> float:
+    """Return the share of a part that is shown, rounded to 3 decimals."""
+    whole = part.escaped_text
+    return 1.0 if len(text) >= len(whole) else round(len(text) / len(whole), 3)
 
 
-def _shown(budget: int, needs: Sequence[int], tags: Sequence[int], weights: Sequence[float]) -> dict[int, int]:
-    """Return how many tokens each part gets, by its place; parts with too little room are left out."""
-    kept = list(range(len(needs)))
-    while kept:
-        room = budget - sum(tags[place] for place in kept)
-        shares = allotted(room, [needs[place] for place in kept], [weights[place] for place in kept])
-        shown = dict(zip(kept, shares, strict=True))
-        starved = [place for place, tokens in shown.items() if tokens < min(MIN_TOKENS, needs[place])]
-        if not starved:
-            return shown
-        kept.remove(min(starved, key=lambda place: (weights[place], -place)))
-    return {}
+@lru_cache(_TEXTS_KEPT)
+def count_tokens(text: str) -> int:
+    """Return an estimate of a text's tokens: six letters, two digits or two bytes beyond ASCII are one at most."""
+    return _counted(text)
 
 
-def allotted(room: int, needs: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """Return how many tokens each part gets: all it needs, or its share by weight of the room that the others leave.
+def _counted(text: str) -> int:
+    total = 0
+    for token in _TOKEN.finditer(well_formed(text).encode()):
+        letters, digits, others, _ = token.groups()
+        if letters:
+            total += 1 + (len(letters) - 1) // 6
+        elif digits or others:
+            total += 1 + (len(digits or others) - 1) // 2
+        else:
+            total += 1 + (len(token[0]) - 1) // 8
+    return total
 
-    The needs and the room for all parts together are in tokens; weights are above 0.
+
+@lru_cache(_TEXTS_KEPT)
+def cut(text: str, most: int, tail: float) -> str:
+    """Return what is shown of a text in at most so many tokens: whole, or without its middle, which ends at lines.
+
+    `tail` is the share of what is shown that comes from the end. With hardly any room nothing is shown.
     """
-    allotments = [0] * len(needs)
-    left, weight_left = max(room, 0), sum(weights)
-    # a part that needs least for its weight is served first, so that its unused room reaches the others
-    for place in sorted(range(len(needs)), key=lambda place: needs[place] / weights[place]):
-        share = int(left * weights[place] / weight_left) if weight_left > 0 else 0
-        allotments[place] = min(needs[place], share, left)
-        left -= allotments[place]
-        weight_left -= weights[place]
-    return allotments
+    if count_tokens(text) <= most:
+        return text
+    if most < _LEAST_SHOWN:
+        return ""
+    pieces = re.findall(rf"[^\n]{{0,{_PIECE}}}(?:\n|$)|[^\n]{{{_PIECE}}}", text)
+    sizes = [_counted(piece) for piece in pieces]
+    room = most - _LEAST_SHOWN // 2
+    first, used = 0, 0
+    while used + sizes[first] <= room * (1 - tail):
+        used += sizes[first]
+        first += 1
+    last = len(pieces)
+    while last > first and used + sizes[last - 1] <= room and tail:
+        last -= 1
+        used += sizes[last]
+    head, end = "".join(pieces[:first]), "".join(pieces[last:])
+    return f"{head}\n[... {len(text) - len(head) - len(end)} characters left out ...]\n{end}"
 
 
 def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
@@ -359,15 +292,6 @@ def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
 def fenced(name: str, key: str, text: str) -> str:
     """Return a text between its tags."""
     return f"<{name} {key}>\n{text}\n</{name} {key}>"
-
-
-def _block(part: PromptPart, name: str, key: str, cut: Cut) -> str:
-    return fenced(name, key, cut.text) if part.is_data else f"<{name}>\n{cut.text}\n</{name}>"
-
-
-def label_of(part: PromptPart) -> str:
-    """Return how a part is named where a reader is told how much of it was shown: of a file, by its name."""
-    return part.text.partition("\n")[0][:300] if part.name == "file" else part.name
 
 
 @cache

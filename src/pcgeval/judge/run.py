@@ -20,11 +20,11 @@ from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
-from pcgeval.judge.client import CallFiles, OpenBackend
+from pcgeval.judge import JUDGES
+from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
-from pcgeval.judge.limits import CallLimits
-from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings, model_of
+from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
@@ -66,7 +66,8 @@ async def run_judge(
         paper_id: The paper's folder below `settings.papers_dir`.
         judge_type: simple, checks, random, dummy or human, instead of `settings.judge`; simple without settings.
         code_only: Instead of `settings.code_only`.
-        completer_config: The model of the judge `simple` instead of `settings.model`; see `model_of`.
+        completer_config: The model of the judge `simple` instead of `settings.model`, see `model_of`; where neither
+            names one, GPT-4o.
         computer: Where reproduce.sh is run first, on a copy; None: the submission is judged as it lies.
         settings: All other settings.
         calls: The files where the model's replies come from and are kept.
@@ -74,10 +75,14 @@ async def run_judge(
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
-    model = None if completer_config is None else model_of(completer_config)
-    named = {"judge": judge_type, "code_only": code_only, "model": model}
-    usual: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
-    settings = JudgeSettings.checked({**usual, **{name: each for name, each in named.items() if each is not None}})
+    values: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
+    values |= {} if judge_type is None else {"judge": judge_type}
+    values |= {} if code_only is None else {"code_only": code_only}
+    if completer_config is not None:
+        values["model"] = model_of(completer_config)
+    elif values["judge"] == "simple" and values.get("model") is None:
+        values["model"] = model_of({"model": GPT_4O})
+    settings = JudgeSettings.checked(values)
     stopping = threading.Event()
     try:
         return await asyncio.to_thread(
@@ -115,7 +120,7 @@ def grade_submission(
     with ExitStack() as stack:
         log = stack.enter_context(calls.opened(submission, settings))
         run = place = None
-        if computer is not None and not settings.code_only and settings.judge in {"simple", "checks"}:
+        if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
         task = _task(paper, submission, run, settings)

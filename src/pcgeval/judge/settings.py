@@ -5,18 +5,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import Model, RubricParams
-from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT
+from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
 from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
 
+GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
+_HOSTED_CONCURRENCY = 8  # calls at once where nobody set a number
+_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not listened to
+# Names that cost exactly what the table of profiles says. Others that begin alike, such as o1-pro or
+# gpt-4o-2024-05-13, have prices of their own, and the price of a name that is not here is unknown.
+_PRICED = frozenset(
+    [
+        *("o1", "o1-2024-12-17", "o3", "o3-2025-04-16", "o3-mini", "o3-mini-2025-01-31"),
+        *("o4-mini", "o4-mini-2025-04-16", "gpt-4o", "gpt-4o-2024-08-06", "gpt-4o-2024-11-20"),
+        *("gpt-4o-mini", "gpt-4o-mini-2024-07-18", "gpt-4.1", "gpt-4.1-2025-04-14"),
+        *("gpt-4.1-mini", "gpt-4.1-mini-2025-04-14", "gpt-4.1-nano", "gpt-4.1-nano-2025-04-14"),
+        *("gpt-5", "gpt-5-2025-08-07", "gpt-5-mini", "gpt-5-mini-2025-08-07"),
+        *("gpt-5-nano", "gpt-5-nano-2025-08-07", "deepseek-reasoner"),
+    ]
+)
 
 
 class GradingError(PcgevalError):
@@ -34,29 +50,48 @@ class JudgeSettings(RubricParams):
     human_grades: Path | None = None
     checks_file: Path | None = None
 
+    @field_validator("papers_dir", mode="before")
+    @classmethod
+    def _path_as_text(cls, value: object) -> object:
+        return str(value) if isinstance(value, Path) else value
+
     @model_validator(mode="after")
-    def _votes_differ(self) -> Self:
-        if self.judge == "simple" and self.votes > 1 and self.temperature == 0:
+    def _check_calls(self) -> Self:
+        if self.judge != "simple" or self.model is None:
+            return self
+        if self.votes > 1 and self.temperature == 0:
             raise ValueError(
                 f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
                 "its options), or ask for 1 vote"
             )
-        if self.judge == "simple" and self.max_cost is not None and self._price_is_unknown:
-            name = self.model.name if self.model else ""
+        if self.max_cost is not None and self.price is None and not self.is_replay:
             raise ValueError(
-                f"max_cost is {self.max_cost:g} US dollars, but the price of {name} is unknown. Give it in params.yaml "
-                "(rubric.model.profile.price), or bound the tokens with max_tokens"
+                f"max_cost is {self.max_cost:g} US dollars, but the price of {self.model.name} is unknown. Give it in "
+                "params.yaml (rubric.model.profile.price), or bound the tokens with max_tokens"
             )
         return self
 
     @property
-    def _price_is_unknown(self) -> bool:
-        return self.model is not None and self.model.known_profile.price is None and not self.is_replay
+    def price(self) -> Price | None:
+        """The model's price: the one in its own profile, else the known one of exactly this name; None if unknown."""
+        if self.model is None:
+            return None
+        if self.model.profile is not None and "price" in self.model.profile.model_fields_set:
+            return self.model.profile.price
+        return self.model.known_profile.price if self.model.name in _PRICED else None
 
     @property
-    def has_budget(self) -> bool:
-        """Whether money or tokens are bounded."""
-        return self.max_cost is not None or self.max_tokens is not None
+    def concurrency(self) -> int:
+        """Calls under way at once: the model's number, else 8 at a hosted endpoint; a replay needs one."""
+        if self.model is None or self.is_replay:
+            return 1
+        host = urlsplit(self.model.base_url or "").hostname
+        is_hosted = host is not None and host not in _LOCAL_HOSTS
+        return (
+            _HOSTED_CONCURRENCY
+            if is_hosted and "concurrency" not in self.model.model_fields_set
+            else (self.model.concurrency)
+        )
 
     @property
     def temperature(self) -> float | None:
@@ -112,7 +147,7 @@ class JudgeSettings(RubricParams):
                 for each in error.errors(include_url=False)
             )
             text = "; ".join(fault.replace("Value error, ", "") for fault in faults)
-            raise GradingError(f"{text}. See `rubric` in params.yaml, or `pcgeval grade --help`.") from error
+            raise GradingError(f"{text}. See `rubric` in params.yaml.") from error
 
     def cut(self, rubric: TaskNode) -> TaskNode:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
@@ -155,7 +190,7 @@ def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, An
     if base_url is None and find_model(name) is None:
         base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     options = {_COMPLETER[name]: value for name, value in given.items()}
-    return {**dict(named_model(name, base_url)), "options": options}
+    return {**named_model(name, base_url).model_dump(exclude_unset=True), "options": options}
 
 
 @dataclass(frozen=True)

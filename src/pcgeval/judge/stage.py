@@ -21,7 +21,7 @@ from pcgeval.core.layout import (
     rubric_file,
 )
 from pcgeval.core.params import Params
-from pcgeval.judge.client import CallFiles, OpenBackend
+from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.grading import GradingProgress, Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend

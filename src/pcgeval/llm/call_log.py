@@ -109,6 +109,12 @@ class CallLog:
         with self._lock:
             return tuple(self._used.values())
 
+    @property
+    def known(self) -> tuple[LoggedCall, ...]:
+        """The calls with a reply that were read or appended so far."""
+        with self._lock:
+            return tuple(self._calls.values())
+
     def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
         """Return a call that was made before, by whichever process; None if it is to be made.
 

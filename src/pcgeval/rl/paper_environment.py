@@ -14,7 +14,7 @@ from pydantic import Field, SerializeAsAny
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
-from pcgeval.judge.client import CallFiles, check_judge
+from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import run_judge
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rl.attempt import AttemptFolders, command_sandbox, prepare_attempt, programs_are_trusted

@@ -10,21 +10,20 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.params import Model
-from pcgeval.judge import client
-from pcgeval.judge.client import CallFiles
+from pcgeval.judge import calls as module
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
-from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, RefusedError
-from pcgeval.llm.server import ModelServer, TransientError
+from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grade_files import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
 RECORDED = MODEL.model_copy(update={"backend": "recorded"})
-CALLS = 3 * len(LEAVES)
+CALLS = len(LEAVES)
 
 
 def write_paper(tmp_path, rubric=RUBRIC):
@@ -73,16 +72,16 @@ def reasons(output):
     return {each.id: each.explanation for each in output.graded_task_tree.leaves if not each.valid_score}
 
 
-def test_every_leaf_is_judged_by_three_calls(attempt):
+def test_every_leaf_is_judged_by_one_call(attempt):
     backend = ScriptedModel()
     output = grade(attempt, backend)
-    assert sorted(backend.kinds) == sorted(["rank", "grade", "parse"] * len(LEAVES))
+    assert backend.kinds == ["grade"] * len(LEAVES)
     assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", 6, 0)
     assert {each.score for each in output.graded_task_tree.leaves} == {0.0, 1.0}
     assert (output.model, output.model_digest, output.votes) == ("m:1", DIGEST, 1)
     assert output.prompt_version
     usage = output.token_usage
-    assert (usage.rank.calls, usage.grade.calls, usage.parse.calls) == (6, 6, 6)
+    assert (usage.rank.calls, usage.grade.calls, usage.parse.calls) == (0, 6, 0)
     assert usage.total.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
     assert judge_output_from_json(json.loads(in_bytes(output))) == output
 
@@ -101,80 +100,10 @@ def test_calls_have_a_seed_a_temperature_and_the_context(attempt, temperature):
     assert all(option["num_predict"] > 0 for option in options)
 
 
-def test_a_context_that_is_too_small_names_its_own_setting(attempt, tmp_path):
-    write_paper(tmp_path, node("root", 1, leaf("long", requirements="a long criterion " * 2000)))
-    output = grade(attempt, ScriptedModel(), context=1024)
-    assert "larger context (`rubric.context`)" in reasons(output)["long"]
-
-
-def test_an_endpoint_with_its_own_context_is_sent_none(attempt):
-    backend = ScriptedModel(digest_="unpinned:" + DIGEST)
-    model = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
-    output = grade(attempt, backend, model)
-    assert all("num_ctx" not in request.options for request in backend.requests)
-    assert output.model_digest == "unpinned:" + DIGEST
-
-
 @pytest.mark.parametrize("options", [{}, {"temperature": 0}, {"temperature": 0.0}])
 def test_several_votes_without_a_temperature_are_refused(attempt, options):
     with pytest.raises(GradingError, match="at temperature 0 all votes are the same"):
         grade(attempt, None, MODEL.model_copy(update={"options": options}), votes=2)
-
-
-class Retried(ModelServer):
-    """The same as a server, whose requests are retried."""
-
-    def __init__(self, model):
-        super().__init__("m:1", "here", lambda _: None, None)
-        self.model = model
-
-    async def _listed_digest(self):
-        return self.model.digest_
-
-    async def _ask(self, request):
-        return self.model.chat(request, 1)
-
-    def _missing_model(self, detail):
-        return LlmError(detail)
-
-
-class Wordy(ScriptedModel):
-    """Takes no schemas, and answers in words: what it is to parse has the heading of a score."""
-
-    def chat(self, request, timeout):
-        reply = super().chat(request, timeout)
-        prompt = request.messages[-1].content
-        is_parse = "Copy the number" in prompt
-        text = f"I read it so. Score: {prompt.partition('# Score')[2].strip()[0]}" if is_parse else reply.text
-        return ChatReply(text, 10, 5, "stop", 0.1)
-
-
-def refuses_schemas(_: int, request: ChatRequest) -> None:
-    if request.schema is not None:
-        raise RefusedError("model m:1: the endpoint refused the request (400: no response_format)")
-
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_endpoint_that_takes_no_schemas_judges_all_the_same(attempt, tmp_path, concurrency):
-    model = MODEL.model_copy(update={"concurrency": concurrency})
-    backend, kept = Wordy(fails=refuses_schemas), tmp_path / "kept.jsonl"
-    output = grade(attempt, Retried(backend), model, calls=kept_in(kept))
-    assert output.num_invalid_leaf_nodes == 0
-    refused = [request for request in backend.requests if request.schema is not None]
-    assert 1 <= len(refused) <= concurrency  # it is refused once, or once for each call under way
-    assert in_bytes(replay(attempt, kept)) == in_bytes(output)
-
-
-def test_what_is_refused_for_another_reason_is_asked_with_a_schema_and_without_one(attempt):
-    def fails(_, request):
-        if "riterion: Do leaf-2." in request.messages[-1].content:
-            raise RefusedError("model m:1: refused (400)")
-
-    backend = ScriptedModel(fails=fails)
-    assert list(reasons(grade(attempt, Retried(backend)))) == ["leaf-2"]
-    about = [request for request in backend.requests if "riterion: Do leaf-2." in request.messages[-1].content]
-    assert [request.schema is None for request in about] == [False, True]
-    assert sum(request.schema is not None for request in backend.requests) == 1 + 2 * (len(LEAVES) - 1)
 
 
 def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkeypatch):
@@ -187,7 +116,7 @@ def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkey
             self.now += 1
             return self.now
 
-    monkeypatch.setattr(client, "time", Clock())
+    monkeypatch.setattr(module, "time", Clock())
     backend = ScriptedModel()
     grade(attempt, backend, deadline=20.5)
     assert backend.timeouts
@@ -195,7 +124,7 @@ def test_a_call_that_the_deadline_overtakes_has_no_negative_time(attempt, monkey
 
 
 def test_another_endpoint_is_asked_again_where_the_digest_pins_only_a_name(attempt):
-    digest = "unpinned:" + DIGEST
+    digest = unpinned_digest("m:1")
     here = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
     grade(attempt, ScriptedModel(digest_=digest), here)
     assert asked_again(attempt, digest=digest, model=here) == []
@@ -214,12 +143,7 @@ def test_a_grading_that_breaks_off_asks_nothing_more(attempt, fault):
     for thread in threading.enumerate():
         if "_work_off" in thread.name:
             thread.join()
-    assert len(backend.requests) < CALLS / 2
-
-
-def test_nothing_is_asked_twice(attempt):
-    first = grade(attempt, ScriptedModel())
-    assert in_bytes(grade(attempt)) == in_bytes(first)
+    assert len(backend.requests) < CALLS
 
 
 def test_a_replay_gives_the_same_bytes(attempt, tmp_path):
@@ -258,21 +182,13 @@ def test_only_what_changed_is_asked_again(attempt, tmp_path):
     changed = json.loads(json.dumps(RUBRIC).replace("Do leaf-5.", "Do leaf-5 well."))
     write_paper(tmp_path, changed)
     # the criteria before a leaf are part of its prompt: only the last one may change alone
-    assert sorted(asked_again(attempt)) == ["grade", "parse", "rank"]
+    assert asked_again(attempt) == ["grade"]
     write_paper(tmp_path)
     assert asked_again(attempt) == []  # what was known before is still known
     write_text(attempt / "README.md", "We did it again.")
-    assert set(asked_again(attempt)) <= {"grade", "parse"}  # the names of the files are the same
+    assert len(asked_again(attempt)) == CALLS
     assert asked_again(attempt, seed=1).count("grade") == len(LEAVES)
-    assert asked_again(attempt, context=9000).count("grade") == len(LEAVES)
-
-
-def test_another_digest_asks_everything_again(attempt):
-    grade(attempt, ScriptedModel())
-    other = MODEL.model_copy(update={"digest": "cd" * 32})
-    backend = ScriptedModel(digest_="cd" * 32)
-    grade(attempt, backend, other)
-    assert len(backend.requests) == CALLS
+    assert len(asked_again(attempt, context=9000)) == CALLS  # the room for an answer differs
 
 
 def test_a_model_of_another_digest_is_not_asked(attempt):
@@ -286,26 +202,19 @@ def test_a_model_of_another_digest_is_not_asked(attempt):
 @pytest.mark.parametrize("concurrency", [1, 3])
 def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade(attempt, concurrency):
     model = MODEL.model_copy(update={"concurrency": concurrency})
-    dying = ScriptedModel(fails=dies_after(8))
+    dying = ScriptedModel(fails=dies_after(3))
     output = grade(attempt, dying, model)
     assert output.judge_type == "simple"
     assert 0 < output.num_invalid_leaf_nodes < 6
     assert all("nobody listens" in reason for reason in reasons(output).values())
-    assert len(dying.requests) <= 8 + concurrency
+    assert len(dying.requests) <= 3 + concurrency
     assert any("ended early" in warning for warning in output.warnings)
     # what was answered is not asked again; then it is as if nothing had happened
     backend = ScriptedModel()
     whole = grade(attempt, backend, model)
-    assert len(backend.requests) == CALLS - 8
+    assert len(backend.requests) == CALLS - 3
     assert whole.num_invalid_leaf_nodes == 0
     assert whole.warnings == ()
-
-
-def test_leaves_with_kept_replies_are_graded_without_the_endpoint(attempt):
-    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-1.")))
-    dead = grade(attempt, ScriptedModel(fails=dies_after(0)))
-    assert dead.num_invalid_leaf_nodes == first.num_invalid_leaf_nodes == 1
-    assert "nobody listens" in reasons(dead)["leaf-1"]
 
 
 def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
@@ -317,21 +226,11 @@ def test_a_call_that_fails_leaves_its_leaf_without_a_grade(attempt):
     assert output.score_bounds.low < output.score_bounds.high
     backend = ScriptedModel()
     grade(attempt, backend)
-    assert sorted(backend.kinds) == ["grade", "parse", "rank"]  # the failed leaf alone is asked again
-
-
-def test_a_transient_error_is_retried(attempt, monkeypatch):
-    monkeypatch.setattr("pcgeval.llm.server.PAUSE", 0)
-
-    def fails(number, _):
-        if number % 4 == 1:
-            raise TransientError("a hiccup")
-
-    assert grade(attempt, Retried(ScriptedModel(fails=fails))).num_invalid_leaf_nodes == 0
+    assert backend.kinds == ["grade"]  # the failed leaf alone is asked again
 
 
 def test_the_deadline_ends_the_grading(attempt):
-    output = grade(attempt, ScriptedModel(seconds=0.06), deadline=0.35)
+    output = grade(attempt, ScriptedModel(seconds=0.12), deadline=0.35)
     assert 0 < output.num_invalid_leaf_nodes < 6
     assert all("deadline of 0.35 s" in reason for reason in reasons(output).values())
 
@@ -360,16 +259,6 @@ def test_a_recorded_judge_needs_its_digest(attempt):
     assert "needs its model's digest" in output.warnings[0]
 
 
-def test_leaves_with_a_check_cost_no_call(attempt, tmp_path):
-    check = {"name": "file_exists", "arguments": {"path": "main.py"}}
-    write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
-    backend = ScriptedModel()
-    output = grade(attempt, backend)
-    assert len(backend.requests) == 3
-    assert output.num_invalid_leaf_nodes == 0
-    assert len(asked_again(attempt, ignore_checks=True)) == 3  # now the other one
-
-
 def test_a_dead_endpoint_with_checks_is_no_guess(attempt, tmp_path):
     check = {"name": "file_exists", "arguments": {"path": "main.py"}}
     write_paper(tmp_path, node("root", 1, leaf("checked", 1, check=check), leaf("judged")))
@@ -393,31 +282,6 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept(attempt, tokens):
 
     first = grade(attempt, Odd())
     assert in_bytes(grade(attempt)) == in_bytes(first)
-
-
-def test_every_call_says_what_was_sent(attempt, tmp_path):
-    kept = tmp_path / "kept.jsonl"
-    grade(attempt, ScriptedModel(), calls=kept_in(kept))
-    calls = list(read_recording(kept))
-    assert len(calls) == CALLS
-    assert all(len(call.sent) == 64 for call in calls)
-    assert len({call.sent for call in calls if call.kind == "grade"}) == len(LEAVES)
-    assert [call.kind for call in calls] == ["rank", "grade", "parse"] * len(LEAVES)
-    assert [call.leaf for call in calls] == sorted(call.leaf for call in calls)
-
-
-def test_a_backend_that_cannot_be_opened_says_why(attempt):
-    def open_backend(_):
-        raise LlmError("llama.cpp is not installed.")
-
-    settings = JudgeSettings(judge="simple", model=MODEL, papers_dir=str(attempt.parent / "papers"))
-    output = grade_submission(attempt, "toy", settings, open_backend=open_backend)
-    assert set(reasons(output).values()) == {"not judged: llama.cpp is not installed."}
-
-
-def test_a_recording_that_somebody_named_has_to_be_there(attempt):
-    with pytest.raises(FileError, match=r"none\.jsonl: no such recording"):
-        grade(attempt, ScriptedModel(), calls=CallFiles(recordings=(attempt / "none.jsonl",)))
 
 
 @pytest.mark.parametrize("content", [b"# Notes\n", b"no end of line", b'{"id": 1}\n', b"\0\0\0\n"])
@@ -452,3 +316,45 @@ def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):
     backend = ScriptedModel()
     grade(attempt, backend, calls=kept_in(kept))
     assert backend.requests == []
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_five_failures_in_a_row_end_the_grading(attempt, tmp_path, concurrency):
+    write_paper(tmp_path, node("root", 1, *(leaf(f"leaf-{number}") for number in range(30))))
+    model = MODEL.model_copy(update={"concurrency": concurrency})
+
+    def fails(number, _):
+        if number > 4:
+            raise CallError("500: no choices")
+
+    backend = ScriptedModel(fails=fails)
+    output = grade(attempt, backend, model)
+    assert 4 + 5 <= len(backend.requests) < 4 + 5 + concurrency
+    assert "5 calls in a row failed" in output.partial
+    assert "500: no choices" in output.partial
+    assert len(asked_again(attempt)) == 26  # and all others can be asked again
+
+
+def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies(attempt, tmp_path):
+    write_text(attempt / "long.py", "number = 1\n" * 3000)
+
+    def fails(_, request):
+        if len(request.messages[1].content) > 20_000:
+            raise ContextExceededError("too long", 6000)
+
+    backend, kept = ScriptedModel(fails=fails), tmp_path / "kept.jsonl"
+    output = grade(attempt, backend, calls=kept_in(kept))
+    assert output.num_invalid_leaf_nodes == 0
+    assert len(backend.requests) == CALLS + 1
+    assert in_bytes(replay(attempt, kept)) == in_bytes(output)
+
+
+def test_failures_between_successes_end_nothing(attempt, tmp_path):
+    write_paper(tmp_path, node("root", 1, *(leaf(f"leaf-{number}") for number in range(30))))
+
+    def fails(number, _):
+        if number % 2:
+            raise CallError("500: no choices")
+
+    assert grade(attempt, backend := ScriptedModel(fails=fails)).num_invalid_leaf_nodes == 15
+    assert len(backend.requests) == 30

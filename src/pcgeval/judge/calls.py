@@ -1,8 +1,8 @@
 """Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
 
-The key of a call is made of the whole call before anything was cut out of it, the model, its digest, its options and
-its context, and its endpoint where the digest pins only a name. So a replay needs neither the model nor its tokenizer,
-and only a call whose criterion, files, model or prompt changed is made again.
+The key of a call is the SHA-256 of what is sent: model and digest, options, messages and schema, and the endpoint where
+the digest pins only a name. An endpoint with less context than the settings say is shown less; its reply is logged by
+the key of the call as the settings have it, so that a replay finds it.
 """
 
 import threading
@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
-from pcgeval.judge.limits import CallLimits
-from pcgeval.judge.prompts import CALL_KINDS, ContextFitter, FittedCall, JudgeCall
+from pcgeval.judge.prompts import CALL_KINDS, FittedCall, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
@@ -32,19 +30,24 @@ from pcgeval.llm.protocol import (
     ContextExceededError,
     LlmError,
     Option,
+    unpinned_digest,
 )
-from pcgeval.llm.tokens import JudgeTokens, judge_tokens
+from pcgeval.rubric.record import CallUsage
 
 OpenBackend = Callable[[Model], Backend]
+WAYS = (
+    "Name a model of params.yaml, a local model (`pcgeval models list`), one of OpenAI's such as o3-mini or gpt-4o "
+    "(with OPENAI_API_KEY), one of an Ollama server (with its host), or one of any endpoint with OpenAI's interface, "
+    "such as vLLM, SGLang or LM Studio (with its base_url)."
+)
+_FAILURES = 5  # in a row, after which a grading ends
+_ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them too long
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
+_LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
+_LOOK_SECONDS = 0.5  # between two looks whether a call that waits is still wanted
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
-WAYS = (
-    "--model names a model of params.yaml, a local model (`pcgeval models list`), one of OpenAI's such as o3-mini or "
-    "gpt-4o (with OPENAI_API_KEY), one of an Ollama server (with model.host), or one of any "
-    "endpoint with OpenAI's interface, such as vLLM, SGLang or LM Studio (with --base-url URL)."
-)
 
 
 @dataclass(frozen=True)
@@ -83,18 +86,15 @@ class CallFiles:
             if self.log is not None and settings.judge == "simple" and not settings.is_replay:
                 lock = self.log.parent / "judgements" / state_name(submission) / "grading.lock"
                 stack.enter_context(lock_folder(submission, lock))
-            if self.shared is not None:
-                yield self.shared
-                return
-            exported = [] if self.export is None or not self.export.is_file() else [self.export]
-            log = CallLog(
-                self.log, [*self.recordings, *exported]
-            )  # refuses an export of another kind, also in a replay
+            exported = () if self.export is None or not self.export.is_file() else (self.export,)
             if any(call.leaf is None for path in exported for call in read_recording(path)):
                 raise FileError(
                     f"{self.export}: holds calls that no judge made and would be rewritten. Name another file."
                 )
-            yield CallLog(None, self.recordings) if settings.is_replay else log
+            if settings.is_replay:
+                yield self.shared or CallLog(None, self.recordings)
+            else:
+                yield self.shared or CallLog(self.log, (*self.recordings, *exported))
 
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
@@ -106,6 +106,60 @@ class CallFiles:
         others = read_recording(self.export) if keep_others and self.export.is_file() else ()
         calls = {call.key: call for call in (*others, *log.used)}
         write_recording(self.export, sorted(calls.values(), key=_recording_order))
+
+
+def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
+    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
+    kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
+    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key
+
+
+class CallLimits:
+    """What several gradings share: the number of calls at once, the budget, and whether the model can be asked at all.
+
+    A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
+    budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.
+    """
+
+    def __init__(self, settings: JudgeSettings) -> None:
+        """Take the limits of the settings."""
+        self.places = threading.BoundedSemaphore(settings.concurrency)
+        self._settings, self._price = settings, settings.price
+        self._lock = threading.Lock()
+        self._counted: set[str] = set()  # keys of calls
+        self._cost, self._tokens, self._failures = 0.0, 0, 0
+        self._ended: str | None = None  # why no call begins any more
+
+    def count(self, key: str, usage: CallUsage) -> None:
+        """Count a call, or all calls of a grading that was finished before, once."""
+        with self._lock:
+            if key in self._counted:
+                return
+            self._counted.add(key)
+            self._tokens += usage.prompt_tokens + usage.output_tokens
+            if self._price is not None:
+                self._cost += self._price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+
+    def reason_to_end(self) -> str | None:
+        """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
+        with self._lock:
+            for spent, most, unit, name in (
+                (self._cost, self._settings.max_cost, "US dollars", "max_cost"),
+                (self._tokens, self._settings.max_tokens, "tokens", "max_tokens"),
+            ):
+                if most is not None and spent >= most:
+                    advice = "Raise it, and grade again to go on."
+                    self._ended = self._ended or f"the budget of {most} {unit} ({name}) is used up. {advice}"
+            return self._ended
+
+    def note(self, error: Exception | None) -> None:
+        """Note how a call ended: after five failures in a row, or one that holds for all calls, none begins."""
+        with self._lock:
+            self._failures = 0 if error is None else self._failures + 1
+            if isinstance(error, LlmError):
+                self._ended = self._ended or str(error)
+            elif self._failures >= _FAILURES:
+                self._ended = self._ended or f"{_FAILURES} calls in a row failed, the last one so: {error}"
 
 
 class JudgeClient:
@@ -121,7 +175,7 @@ class JudgeClient:
         log: CallLog,
         *,
         stopping: threading.Event,
-        open_backend: OpenBackend,
+        open_backend: OpenBackend = open_backend,
         limits: CallLimits | None = None,
     ) -> None:
         """Prepare the client; the model is opened with the first call that is not in the log.
@@ -132,20 +186,25 @@ class JudgeClient:
             GradingError: The settings name no model.
         """
         if settings.model is None:
-            raise GradingError("the judge simple needs a model. Name one, or choose another judge.")
+            raise GradingError(f"the judge simple needs a model. {WAYS}")
         self.model, self._settings, self._log = settings.model, settings, log
         self._stopping, self._limits = stopping, limits or CallLimits(settings)
         self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
         self._profile = settings.model.known_profile
-        self._context = {"num_ctx": settings.context_tokens} if settings.model.backend in _OWN_CONTEXT else {}
         self._open_backend = open_backend
         self._lock = threading.Lock()
-        self._backend: tuple[Backend, JudgeTokens, ContextFitter] | None = None
-        self.shown: dict[tuple[str, str], float] = {}  # the share of each part that was cut, by its leaf and name
+        self._backend: Backend | None = None
+        self._context = settings.context_tokens  # smaller once the endpoint says so
         self._called: set[str] = set()
         self.digest = settings.model.digest
+        if settings.model.backend == "openai":
+            self.digest = unpinned_digest(settings.model.name)
         self.stopped: str | None = None  # why no call is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
+
+    def fitted(self, call: JudgeCall) -> FittedCall:
+        """Return a call as it fits the context of the settings; raises ContextError."""
+        return call.fitted(self._settings.context_tokens, self._room(call) or 0)
 
     def stop(self) -> None:
         """Let no further call begin."""
@@ -154,6 +213,13 @@ class JudgeClient:
     def was_called(self, leaf: str) -> bool:
         """Return whether a call about this leaf was made, not found in the log."""
         return leaf in self._called
+
+    def knows(self, call: JudgeCall) -> bool:
+        """Return whether the reply to a call is there already; the model is not opened for it."""
+        try:
+            return self.digest is not None and self._log.find(self.key(call)) is not None
+        except CallError:
+            return False
 
     def ask(self, call: JudgeCall) -> ChatReply:
         """Return the reply to a call.
@@ -164,7 +230,7 @@ class JudgeClient:
         """
         is_replay = self._settings.is_replay
         try:
-            key = self._key(call)
+            key = self.key(call)
             logged = self._log.find(key, failed_too=is_replay)
             if logged is None and is_replay:
                 raise CallError(
@@ -173,7 +239,7 @@ class JudgeClient:
                     "model, grade again, and keep the replies with `pcgeval record`."
                 )
             if logged is None:
-                with self._limits.place(self._check_running):
+                with self._place():
                     logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
         except LlmError as error:
             self.stopped = self.stopped or str(error)
@@ -182,25 +248,28 @@ class JudgeClient:
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])
-        self.shown |= {(call.leaf, name): share for name, share in (logged.shown or {}).items()}
+        self._limits.count(key, CallUsage.of(logged.reply))
         return logged.reply
 
-    def _key(self, call: JudgeCall) -> str:
+    def key(self, call: JudgeCall) -> str:
+        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest.
+
+        Raises:
+            ContextError: It does not fit the context.
+            LlmError: The model cannot be opened, or is only recorded and has no digest.
+        """
         if self.digest is None and self._settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
-            self._open()
-        values: dict[str, Any] = {
-            "call": call.identity(),
+            self._opened()
+        values = {
             "model": self.model.name,
             "digest": self.digest,
+            "endpoint": self.model.base_url,
             "options": self._options(call),
-            "context": self._settings.context_tokens,
+            "messages": [[message.role, message.content] for message in self.fitted(call).messages],
+            "schema": call.schema,
         }
-        if call.rooms > 1:  # an answer that came to its end is the same with any room
-            values["room"] = self._room(call)
-        if self.model.base_url is not None:
-            values["endpoint"] = self.model.base_url
         return sha256_json(values)
 
     def _options(self, call: JudgeCall) -> dict[str, Option]:
@@ -210,6 +279,8 @@ class JudgeClient:
         options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
         if self._profile.seed or "seed" in self.model.options:
             options["seed"] = self._settings.first_seed + call.vote
+        if (room := self._room(call)) is not None:
+            options["num_predict"] = room
         return options
 
     def _room(self, call: JudgeCall) -> int | None:
@@ -225,44 +296,46 @@ class JudgeClient:
             raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
         return most
 
-    def _open(self) -> tuple[Backend, JudgeTokens, ContextFitter]:
+    def _opened(self) -> Backend:
         """Open the backend once and check its digest."""
         with self._lock:
             self._check_running()
             if self._backend is None:
                 try:
-                    own = {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
-                    options = {**own, **self._context}
-                    backend = self._open_backend(self.model.model_copy(update={"options": options}))
-                    found = backend.digest()
+                    self._backend, digest = self._open()
                 except LlmError as error:
                     by_name = self.model.backend == "ollama" and self.model.digest is None
+                    self._limits.note(error)
                     self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
-                    self._limits.ended = self._limits.ended or str(error)
                     raise LlmError(self.stopped) from error
-                if self.digest not in {None, found}:
-                    self.stopped = (
-                        f"model {self.model.name}: the judge's digest is pinned to {self.digest}, but the backend "
-                        f"serves {found}. Fetch the pinned model, or change the digest to judge with the other one."
-                    )
-                    raise LlmError(self.stopped)
-                self.digest = found
-                tokens = judge_tokens(backend, self._profile.tokenizer)
-                self._backend = backend, tokens, ContextFitter(self._settings.context_tokens, tokens)
+                self.digest = self.digest or digest
             return self._backend
+
+    def _open(self) -> tuple[Backend, str]:
+        context = {"num_ctx": self._settings.context_tokens} if self.model.backend in _OWN_CONTEXT else {}
+        backend = self._open_backend(_without_own_options(self.model, context))
+        digest = backend.digest()
+        if self.model.digest not in {None, digest}:
+            raise LlmError(
+                f"model {self.model.name}: the judge's digest is pinned to {self.model.digest}, but the backend "
+                f"serves {digest}. Fetch the pinned model, or change the digest to judge with the other one."
+            )
+        return backend, digest
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        self._open()
+        backend = self._opened()
         self._called.add(call.leaf)
-        sent = reply = reason = None
-        shown: Mapping[str, float] = {}
+        reply = reason = None
         try:
-            fitted, reply = self._reply(call, key)
-            sent = sha256_json([[message.role, message.content] for message in fitted.messages])
-            shown = fitted.shown
+            reply = self._reply(backend, call)
+            self._limits.note(None)
+        except LlmError as error:
+            self._limits.note(error)
+            raise
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
+            self._limits.note(error)
             reason = str(error)
         return LoggedCall(
             key=key,
@@ -273,19 +346,19 @@ class JudgeClient:
             kind=call.kind,
             vote=call.vote,
             attempt=call.attempt,
-            sent=sent,
-            shown=dict(shown) or None,
         )
 
-    def _reply(self, call: JudgeCall, key: str) -> tuple[FittedCall, ChatReply]:
+    def _reply(self, backend: Backend, call: JudgeCall) -> ChatReply:
         """Ask the model, with less if the endpoint finds the prompt too long."""
-        backend, tokens, fitter = self._open()
-        room = self._room(call)
-        options = {**self._options(call), **self._context}
-        for is_last in (False, False, False, True):
-            fitted = fitter.fit(call, room or 0)
-            if room is not None:
-                options["num_predict"] = room
+        options = self._options(call)
+        if self.model.backend in _OWN_CONTEXT:
+            options["num_ctx"] = self._settings.context_tokens
+        for number in range(1, _ANSWERS_TO_LENGTH + 1):
+            context, fitted = self._context, self.fitted(call)
+            if context < self._settings.context_tokens:
+                if "num_predict" in options:
+                    options["num_predict"] = min(int(options["num_predict"]), context // 2)
+                fitted = call.fitted(context, int(options.get("num_predict", 0)))
             request = ChatRequest(
                 self.model.name,
                 self.digest or "",
@@ -295,22 +368,27 @@ class JudgeClient:
                 adaptable=True,
             )
             self._check_running()
-            read = round(fitted.counted * tokens.scale)
             try:
-                with self._limits.budget(read, room, self._check_running) as count:
-                    count(key, reply := backend.chat(request, self._seconds_left()))
+                return backend.chat(request, self._seconds_left())
             except ContextExceededError as error:
-                if is_last:
+                if number == _ANSWERS_TO_LENGTH:
                     raise
-                if error.context is not None and _LEAST_CONTEXT <= error.context < fitter.context:
-                    fitter.context = error.context
-                    room = room and min(room, error.context // 2)
-                else:
-                    tokens.raise_scale()
-            else:
-                tokens.learn(fitted.counted, reply)
-                return fitted, reply
+                named = error.context or 0
+                less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
+                self._context = min(self._context, less)
         raise AssertionError("the last try returns or raises")
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Wait until another call may be under way; it is until its reply is kept."""
+        self._check_running()
+        while not self._limits.places.acquire(timeout=_LOOK_SECONDS):
+            self._check_running()
+        try:
+            self._check_running()
+            yield
+        finally:
+            self._limits.places.release()
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take."""
@@ -323,11 +401,12 @@ class JudgeClient:
                 f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade again "
                 "to go on."
             )
-        self.stopped = self.stopped or self._limits.ended
         if self._stopping.is_set():
             self.stopped = self.stopped or "the grading was stopped. Grade again to go on."
         if self.stopped is not None:
             raise LlmError(self.stopped)
+        if (reason := self._limits.reason_to_end()) is not None:
+            raise LlmError(reason)
 
 
 def opened_once(open_backend: OpenBackend) -> OpenBackend:
@@ -354,11 +433,10 @@ def check_judge(model: Model) -> None:
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
-        options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-        pinned_digest(model, open_backend(model.model_copy(update={"options": options})))
+        pinned_digest(model, open_backend(_without_own_options(model, {})))
 
 
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
-    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
-    kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
-    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key
+def _without_own_options(model: Model, more: Mapping[str, Option]) -> Model:
+    """Return a model without the options that are settings of the judge."""
+    options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+    return model.model_copy(update={"options": {**options, **more}})

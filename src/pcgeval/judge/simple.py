@@ -1,0 +1,350 @@
+"""The judge `simple`: for each leaf a language model is shown files, grades in words, and the score is read.
+
+Only where the words cannot be read, a call asks the model to copy the score; else it grades once more, told why.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, reduce
+from typing import Any, NamedTuple
+
+from pcgeval.core.parallel import map_in_threads
+from pcgeval.judge.answers import (
+    MAX_PICKED,
+    UnreadableAnswer,
+    read_ranking,
+    read_score,
+    read_verdict,
+    reality_of,
+    without_thinking,
+)
+from pcgeval.judge.calls import JudgeClient
+from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
+from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
+from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.llm.protocol import CallError, ChatReply, LlmError
+from pcgeval.rubric.grades import Verdict, weighted_mean
+from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
+from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+
+CUT_OFF = ("length", "max_tokens")  # why an answer ended that had no more room
+MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
+MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
+_ATTEMPTS = 2  # the second after an answer without a score, with the reason
+_MAX_NAMED = 50  # names in the record of a leaf
+_MAX_EARLIER = 40  # criteria before the one to be judged that are shown
+_TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
+
+
+class Ranking(NamedTuple):
+    """The files that a leaf is judged by, best first; how they were chosen if not by the model, or the fault."""
+
+    files: Sequence[SubmissionFile]
+    how: str = ""
+    usage: TokenUsage = TokenUsage()
+    fault: str | None = None
+
+
+class LeafJudge:
+    """Judges the leaves of one submission by a model; several threads may use it at once."""
+
+    def __init__(self, task: GradingTask, client: JudgeClient, settings: JudgeSettings) -> None:
+        """List the submission's files, and prepare what the prompts share; the rubric is cut to the graded leaves."""
+        self._task, self._client, self._settings = task, client, settings
+        self.files = list_files(task.folder)
+        self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
+        self._background = tuple(
+            PromptPart(name, clean(text).strip(), tail=0.1, is_data=task.run is None)
+            for name, text in (
+                ("paper" if task.run else "rules", task.paper),
+                ("addendum", task.addendum),
+                ("notes", task.judge_addendum),
+            )
+            if text.strip()
+        )
+        self._run_parts: tuple[PromptPart, ...] = ()
+        if task.run is not None and not settings.code_only:
+            script = read_file(task.folder / REPRODUCE_SCRIPT)
+            text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
+            log = "(reproduce.sh was not run)" if task.run.log is None else condensed(task.run.log)
+            self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
+        self.prompt = self._common_prompt()
+        self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
+        self._rankings: dict[str, Ranking] = {}  # by the leaf
+        self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
+        self._lock = threading.Lock()
+
+    def _common_prompt(self) -> GradingPrompt:
+        family, run, parts = self._settings.prompts, self._task.run, (*self._background, *self._run_parts)
+        if run is None:
+            return GradingPrompt(family, "competition", parts=parts)
+        how = "brought" if run.log is not None else "none"
+        how = "code only" if self._settings.code_only else "ours" if run.is_ours else how
+        key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
+        return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts)
+
+    def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
+        """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
+        hidden = REPRODUCE_SCRIPT if self._run_parts else None
+        return tuple(file for file in offered(self.files.files, leaf, self._task.run) if file.name != hidden)
+
+    def zero_reason(self, leaf: TaskNode) -> str | None:
+        """Return why a leaf is 0 without a call: PaperBench's rule for results, or a submission without any text."""
+        run = self._task.run
+        if not self.files.files and not self.files.refused:
+            return "the submission has no file that could meet it"
+        if run is None or leaf.task_category != RESULT_ANALYSIS:
+            return None
+        if run.log is None:
+            return "reproduce.sh was not run, so it made no results"
+        is_fresh = any(may_be_made_by(run, file) for file in self.offered(leaf))
+        return None if is_fresh else "reproduce.sh made or changed no file of results"
+
+    def rank(self, leaf: TaskNode) -> Ranking:
+        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking.
+
+        Raises:
+            LlmError: The model cannot be asked any more.
+        """
+        with self._lock:
+            if leaf.path in self._rankings:
+                return self._rankings[leaf.path]
+        ranking = self._ranked(leaf)
+        with self._lock:
+            return self._rankings.setdefault(leaf.path, ranking)
+
+    def rank_all(self, leaves: Iterable[TaskNode], concurrency: int) -> None:
+        """Rank the files of all leaves with more than ten, before the first of these is graded.
+
+        So what most leaves below one node chose can stand first in the prompts of them all. Where the model cannot be
+        asked any more, rankings are missing.
+        """
+        asked = [leaf for leaf in leaves if len(self.offered(leaf)) > MAX_PICKED and not self.zero_reason(leaf)]
+        with suppress(LlmError):
+            for _ in map_in_threads(self.rank, asked, concurrency):
+                pass
+        for leaf in asked:
+            files = self._rankings[leaf.path].files if leaf.path in self._rankings else ()
+            self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
+
+    def _ranked(self, leaf: TaskNode) -> Ranking:
+        files = self.offered(leaf)
+        call = self.rank_call(leaf, files)
+        if len(files) <= MAX_PICKED and not self._client.knows(call):
+            return Ranking(files, "all files that count here")
+        try:
+            reply = self._client.ask(call)
+        except CallError as error:
+            return Ranking((), fault=str(error))
+        usage = TokenUsage(rank=CallUsage.of(reply))
+        if picked := read_ranking(reply.text, files):
+            return Ranking(picked, usage=usage)
+        first = sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED]
+        how = "the model named no file that was offered: the first ones, from the top folder down"
+        return Ranking(tuple(first), how, usage)
+
+    def verdict(self, leaf: TaskNode) -> Verdict:
+        """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none.
+
+        Raises:
+            LlmError: The model cannot be asked any more.
+        """
+        ranking, votes, agreement = Ranking(()), [], None
+        if self.files.fault is not None:
+            result = Verdict(None, self.files.fault)
+        elif (reason := self.zero_reason(leaf)) is not None:
+            result = Verdict(0.0, reason)
+        elif (ranking := self.rank(leaf)).fault is not None:
+            result = Verdict(None, f"the files could not be ranked: {ranking.fault}")
+        else:
+            usage = [ranking.usage]
+            votes = [self._vote(leaf, number, ranking.files, usage) for number in range(self._settings.votes)]
+            ranking = ranking._replace(usage=reduce(TokenUsage.plus, usage))
+            result, agreement = count_votes(votes, continuous=is_continuous(leaf))
+        files = self.offered(leaf)
+        notes = {file.name: self.file_text(file).note for file in ranking.files}
+        record = JudgeRecord(
+            files=FilesRecord(
+                offered=tuple(file.name for file in files[:_MAX_NAMED]),
+                num_offered=len(files),
+                picked=tuple(notes),
+                notes={name: note for name, note in notes.items() if note},
+                refused=self.files.refused,
+                how=ranking.how,
+            ),
+            votes=tuple(votes),
+            agreement=agreement,
+            usage=ranking.usage,
+            reason=result.explanation if result.score is None else None,
+        )
+        return replace(result, judge_metadata=record)
+
+    def _vote(self, leaf: TaskNode, vote: int, files: Sequence[SubmissionFile], usage: list[TokenUsage]) -> VoteRecord:
+        """Let the model grade a leaf, and a second time if its answer has no score."""
+        words = problem = ""
+        continuous = is_continuous(leaf)
+        try:
+            for attempt in range(_ATTEMPTS):
+                call = self.grade_call(leaf, files, vote, attempt, problem)
+                reply = self._ask(call, usage)
+                self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
+                words, is_cut = _words_of(reply), reply.done_reason in CUT_OFF
+                try:
+                    score = read_score(reply.text, continuous=continuous, cut=is_cut)
+                    return VoteRecord(score=score, explanation=reality_of(words), answer=words)
+                except UnreadableAnswer as error:
+                    problem = str(error)
+                if is_cut:  # what it quotes last could be copied for its score
+                    continue
+                with suppress(UnreadableAnswer):
+                    parsed = self._ask(self.parse_call(leaf, words, vote, attempt), usage)
+                    verdict = read_verdict(parsed.text, continuous=continuous)
+                    return VoteRecord(score=verdict.score, explanation=verdict.explanation, answer=words)
+            reason = f"the grade call was answered twice without use; the second time {problem}"
+        except CallError as error:
+            reason = str(error)
+        return VoteRecord(score=None, explanation="", reason=reason, answer=words)
+
+    def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
+        """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""
+        reply = self._client.ask(call)
+        usage.append(TokenUsage(**{call.kind: CallUsage.of(reply)}))
+        if call.rooms == 1 and reply.done_reason in CUT_OFF:
+            with suppress(CallError):  # the answer that was cut off may still do
+                return self._ask(replace(call, rooms=2), usage)
+        return reply
+
+    def planned_calls(self, leaf: TaskNode) -> Iterable[JudgeCall]:
+        """Yield the calls that a grading would make about a leaf; what the model would choose is not known."""
+        if self.files.fault is not None or self.zero_reason(leaf) is not None:
+            return
+        files = self.offered(leaf)
+        call = self.rank_call(leaf, files)
+        if len(files) > MAX_PICKED or self._client.knows(call):
+            yield call
+        files = tuple(self.rank(leaf).files) if self._client.knows(call) else files[:MAX_PICKED]
+        for vote in range(self._settings.votes):
+            yield self.grade_call(leaf, files, vote)
+
+    def rank_call(self, leaf: TaskNode, files: Sequence[SubmissionFile]) -> JudgeCall:
+        """Ask which of the files to look at."""
+        names = [file.name for file in files]
+        name: dict[str, Any] = {"type": "string"}
+        if len(names) <= MAX_ENUMERATED and sum(map(len, names)) <= MAX_ENUMERATED_CHARACTERS:
+            name["enum"] = names
+        schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
+        listed = PromptPart("files", "\n".join(names), tail=0.3)
+        shared = tuple(part.name for part in self._background) if self._task.run else ()
+        return JudgeCall("rank", leaf.path, self.prompt, self._fields(leaf), shared, (listed,), schema=schema)
+
+    def grade_call(
+        self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0, attempt: int = 0, problem: str = ""
+    ) -> JudgeCall:
+        """Ask for Expectations, Reality and Score; `files` are in the order of their rank.
+
+        A large context shows first what most leaves below the same node chose, so that their prompts begin alike.
+        """
+        parts = [self._file_part(file) for file in files]
+        chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
+        by_choice = sorted(zip(files, parts, strict=True), key=lambda pair: (-chosen[pair[0].name], pair[0].name))
+        if not parts:
+            parts = [PromptPart("file", "(the submission has no file of the kinds that count here)")]
+        before = prior_nodes(self._task.rubric, leaf.path)
+        if len(before) > _MAX_EARLIER:
+            before = (before[0], *before[1 - _MAX_EARLIER :])
+        criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
+        earlier = [PromptPart("earlier-criteria", criteria, 0.7, is_data=self._task.run is None)] if before else []
+        # the log says nothing about mere code
+        run = self._run_parts[:1] if leaf.task_category == CODE_DEVELOPMENT else self._run_parts
+        return JudgeCall(
+            "grade",
+            leaf.path,
+            self.prompt,
+            self._fields(leaf, problem),
+            tuple(part.name for part in (*self._background, *run)),
+            tuple(earlier),
+            tuple(parts),
+            tuple(part.label for _, part in by_choice),
+            vote=vote,
+            attempt=attempt,
+        )
+
+    def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0, attempt: int = 0) -> JudgeCall:
+        """Ask for the verdict that an answer holds."""
+        continuous = {"type": "number", "minimum": 0, "maximum": 1}
+        score = continuous if is_continuous(leaf) else {"type": "integer", "enum": [0, 1]}
+        schema = _object_schema(valid_score={"type": "boolean"}, score=score, explanation={"type": "string"})
+        words = PromptPart("answer", clean(answer), tail=0.8)
+        fields = self._fields(leaf, scale="parse")
+        return JudgeCall(
+            "parse", leaf.path, self.prompt, fields, earlier=(words,), schema=schema, vote=vote, attempt=attempt
+        )
+
+    def _file_part(self, file: SubmissionFile) -> PromptPart:
+        text = self.file_text(file)
+        shown = text.text.rstrip() or ("(the file is empty)" if self._task.run and not text.note else "")
+        return PromptPart("file", f"{file.name}{f' ({text.note})' if text.note else ''}\n{shown}")
+
+    def _fields(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> dict[str, str]:
+        """Return what is never cut: the criterion, of a node with all that it stands for, and our own text."""
+        family = self.prompt.family
+        question = "entry" if self._task.run is None or leaf.task_category is None else leaf.task_category
+        return {
+            "criterion": outline(leaf) if is_continuous(leaf) else leaf.requirements.strip(),
+            "question": section(family, f"question {'whole' if is_continuous(leaf) else question}"),
+            "scale": section(family, f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}"),
+            "problem": filled(section(family, "retry"), {"problem": problem}) if problem else "",
+        }
+
+
+def _words_of(reply: ChatReply) -> str:
+    """Return an answer without its thoughts; where it has no words, to ask the same again would be paid for in vain.
+
+    Raises:
+        CallError: It has no words.
+    """
+    if words := without_thinking(reply.text):
+        return words
+    if reply.done_reason in {"content_filter", "refusal"}:
+        raise CallError(f"the model refused to answer ({reply.done_reason})")
+    if reply.done_reason in CUT_OFF:
+        raise CallError("the answer was cut off before its first word: all its room went into thoughts")
+    raise CallError("the answer has only thoughts and no words" if reply.text.strip() else "the answer is empty")
+
+
+def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
+    """Return the majority's score, or the mean of continuous scores, of the votes that have one, and their agreement.
+
+    It is the share of votes that gave this score, of continuous ones 1 less the range, and None without a score.
+    """
+    scores = [vote.score for vote in votes if vote.score is not None]
+    if not scores:
+        return Verdict(None, "; ".join(dict.fromkeys(vote.reason or "no score" for vote in votes))), None
+    if continuous:
+        score = weighted_mean([1.0] * len(scores), scores)
+        vote = min(votes, key=lambda vote: 2.0 if vote.score is None else abs(vote.score - score))
+        return Verdict(score, vote.explanation), 1 - (max(scores) - min(scores))
+    (score, most), *others = Counter(scores).most_common()
+    if others and others[0][1] == most:
+        return Verdict(None, f"the votes are tied, {most} to {most}"), None
+    vote = next(vote for vote in votes if vote.score == score)
+    return Verdict(score, vote.explanation), most / len(scores)
+
+
+def is_continuous(leaf: TaskNode) -> bool:
+    """Return whether a leaf stands for several criteria, so that it may be met in part."""
+    return leaf.task_category == SUBTREE
+
+
+def outline(task: TaskNode, level: int = 0) -> str:
+    """Return a node and all below it, a line each, indented by level and with its weight, as PaperBench shows them."""
+    line = f"{'| ' * level}{' '.join(task.requirements.split())} (weight: {task.weight:g})"
+    return "\n".join([line, *(outline(below, level + 1) for below in (*task.sub_tasks, *task.merged))])
+
+
+def _object_schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
