@@ -20,7 +20,7 @@ from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import model_file
-from pcgeval.llm.tokens import usual_tokens
+from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.tree import RESULT_ANALYSIS, leaves
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts

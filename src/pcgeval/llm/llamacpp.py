@@ -11,8 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
@@ -20,11 +18,9 @@ from pcgeval.core.params import Model
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.openai import OpenAiServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message, OnText, Option
-from pcgeval.llm.server import certificates
 
 CONTEXT = 4096  # tokens; Ollama's default num_ctx
-_HTTP_THREADS = 64  # calls that wait for their turn hold one each, and texts are to be counted meanwhile
-_COUNTING = 300.0  # seconds; a text of a megabyte takes a few
+_HTTP_THREADS = 64  # calls that wait for their turn hold one each
 # Ollama's documented defaults (its API reference, "Parameters")
 _DEFAULTS: dict[str, Option] = {
     "temperature": 0.8,
@@ -59,8 +55,8 @@ class LlamaCpp(OpenAiServer):
         self.path = path
         self._digest: str | None = None
         self._server = _start(path, context)
-        self._url = str(self._server.listening_address)
-        super().__init__(Model(backend="openai", name=path.stem, base_url=f"{self._url}/v1"), print_stderr, on_text)
+        url = f"{self._server.listening_address}/v1"
+        super().__init__(Model(backend="openai", name=path.stem, base_url=url), print_stderr, on_text)
 
     def digest(self) -> str:
         """Return the SHA-256 of the GGUF file."""
@@ -79,17 +75,6 @@ class LlamaCpp(OpenAiServer):
         messages = tuple(Message(message.role, well_formed(message.content)) for message in request.messages)
         options = _native_options(request.options) | {"cache_prompt": request.adaptable}
         return super().chat(replace(request, messages=messages, options=options), timeout)
-
-    def count_tokens(self, text: str) -> int:
-        """Return how many tokens a text has within a message."""
-        body = {"content": well_formed(text), "add_special": False, "parse_special": True}
-        try:
-            answer = httpx.post(
-                f"{self._url}/tokenize", json=body, timeout=_COUNTING, trust_env=False, verify=certificates()
-            )
-            return len(answer.json()["tokens"])
-        except (httpx.HTTPError, ValueError, KeyError) as error:
-            raise LlmError(f"{self.path}: llama.cpp does not count tokens ({error!r}).") from error
 
 
 def _native_options(options: Mapping[str, Option]) -> dict[str, Option]:

@@ -240,7 +240,7 @@ class BoundedTransport(httpx.AsyncHTTPTransport):
 
     def __init__(self) -> None:
         """Open no connection yet."""
-        super().__init__(verify=certificates(), limits=_CONNECTIONS)
+        super().__init__(verify=_certificates(), limits=_CONNECTIONS)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send one request; raises httpx.TransportError or, while a body that is too long is read, ServerFaultError."""
@@ -273,6 +273,6 @@ class _LimitedStream(httpx.AsyncByteStream):
 
 
 @functools.cache
-def certificates() -> ssl.SSLContext:
+def _certificates() -> ssl.SSLContext:
     """Return the authorities that are trusted; to read them takes a tenth of a second, so once for all servers."""
     return httpx.create_ssl_context()
