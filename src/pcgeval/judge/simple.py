@@ -25,7 +25,7 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
 from pcgeval.judge.settings import GradingTask, JudgeSettings
-from pcgeval.llm.protocol import CallError, ChatReply, LlmError
+from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
@@ -309,11 +309,12 @@ def _words_of(reply: ChatReply) -> str:
     """
     if words := without_thinking(reply.text):
         return words
-    if reply.done_reason in {"content_filter", "refusal"}:
+    if reply.done_reason in {"content_filter", REFUSAL}:
         raise CallError(f"the model refused to answer ({reply.done_reason})")
     if reply.done_reason in CUT_OFF:
         raise CallError("the answer was cut off before its first word: all its room went into thoughts")
-    raise CallError("the answer has only thoughts and no words" if reply.text.strip() else "the answer is empty")
+    has_thoughts = reply.text.strip() or reply.done_reason == REASONING
+    raise CallError("the answer has only thoughts and no words" if has_thoughts else "the answer is empty")
 
 
 def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
