@@ -353,10 +353,15 @@ def test_a_program_that_ended_within_a_message_has_closed_the_pipe(guest: Guest)
         guest.broker.serve()
 
 
-def test_a_reply_to_a_program_that_ended_closes_the_pipe(guest: Guest) -> None:
-    guest.chats("Build.").pipe.close_guest_end()
+def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply(guest: Guest) -> None:
+    guest.chats("Build.").says(op="contact", text="reached").pipe.close_guest_end()
     with pytest.raises(PipeClosed):
         guest.broker.serve()
+    assert guest.kinds() == ["other-host"]
+    handed_in = Guest(TestModel(echo))
+    handed_in.chats("Build.").says(op="answer", text="mine").pipe.close_guest_end()
+    with handed_in.pipe:
+        assert handed_in.broker.serve() == "mine"
 
 
 def test_a_long_reply_reaches_a_slow_reader_whole() -> None:
