@@ -65,7 +65,7 @@ def test_a_copy_has_all_trials_as_the_table_of_levels(workspace: Path, tmp_path:
 def test_files_of_others_in_the_folder_stay(workspace: Path, tmp_path: Path) -> None:
     out = tmp_path / "copy"
     write_report(PARAMS, workspace, out)
-    mine = [out / "teams" / "notes.html", out / "letters" / "photo.png", out / "tables" / "mine.csv"]
+    mine = [out / "teams" / "notes.html", out / "teams" / "photo.png", out / "tables" / "mine.csv"]
     for path in mine:
         path.write_text("mine")
     (out / "teams" / "of-an-earlier-round.html").write_bytes((out / "index.html").read_bytes())

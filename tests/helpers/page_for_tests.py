@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from lxml import html
 
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "input", "link"}
 
 
 class Page(HTMLParser):

@@ -28,6 +28,9 @@ def ranking(
     ] = None,
     anonymous: Anonymous = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    single_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as one page, to mail it.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the ranking of the last run, or open its report.
@@ -37,6 +40,12 @@ def ranking(
     refuse_two_formats(form, json=json)
     if open_page:
         _open_report()
+    if single_file:
+        from pcgeval.core.files import write_text
+        from pcgeval.core.params import load_params
+        from pcgeval.report.render import single_page
+
+        write_text(single_file, single_page(load_params(), Path()))
     show_ranking(form, anonymous=anonymous, json=json)
 
 

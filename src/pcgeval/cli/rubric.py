@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -121,7 +120,6 @@ def agreement(
         int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
     ] = 1000,
     seed: Annotated[int, typer.Option(metavar="N", callback=within(0, 2**63), help="Of the resamples.")] = 0,
-    page: Html = None,
     form: Annotated[
         bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
     ] = False,
@@ -134,28 +132,11 @@ def agreement(
     if form and len(pairs) != 1:
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
     found = agreement(pairs, bootstrap=bootstrap, seed=seed, pass_at=pass_at)
-    if page:
-        from pcgeval.core.files import write_text
-        from pcgeval.report.gradings import compared_page
-
-        write_text(page, compared_page(pairs, found, (_with_judge(a), _with_judge(b))))
     if form:
         lines = disagreement_form(pairs[0].a, pairs[0].b, pass_at=pass_at)
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         return
     sys.stdout.write((to_json(found.to_json()) if json else "\n".join(agreement_lines(found))) + "\n")
-
-
-def _with_judge(path: Path) -> str:
-    """Return the name of a file or folder, with the judge where the file is a whole grading that says who it was."""
-    from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.grades import GradeError
-    from pcgeval.rubric.text import judge_words
-
-    with suppress(GradeError):
-        if path.is_file() and (output := read_grade(path)).judge_type != "unknown":
-            return f"{path}, by {judge_words(output)}"
-    return str(path)
 
 
 def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
