@@ -105,7 +105,7 @@ def test_a_guess_and_warnings_stand_before_all():
     assert "Not graded" in page.text
     assert "Score 0.5" not in page.text
     assert page.text.index("only a guess") < page.text.index("Criteria")
-    assert "3 × " in page.text
+    assert "3 ×" in page.text
 
 
 @settings(deadline=None, max_examples=25)

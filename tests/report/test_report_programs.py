@@ -121,7 +121,7 @@ def test_lines_of_trials_name_flags_calls_and_tokens_also_where_they_failed(page
             ("robots:flags.small.invented-reply", "invented reply"),
             ("robots:flags.small.unseeded-random", "unseeded random"),
         ]
-        assert "<td>3</td><td>360</td>" in row
+        assert "<td>3</td>\n<td>360</td>" in row
     assert "tokens</th>" not in team_page(pages, "zero-shot")
 
 
@@ -130,9 +130,9 @@ def test_the_ranking_warns_of_flags_and_of_teams_without_a_sandbox(pages):
         team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(pages["index.html"], team)) for team in NOTES
     }
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
-    alarms = re.findall(r'<p class="alarm">.*?</p>', pages["index.html"])
+    alarms = re.findall(r'<p class="alarm">.*?</p>', pages["index.html"], re.DOTALL)
     assert len(alarms) == 1
-    assert "outlaws ran without one in 8 of 8 trials" in alarms[0]
+    assert "outlaws ran without one in 8 of 8 trials" in Page(pages["index.html"]).text
     assert "The program ran without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
 
 

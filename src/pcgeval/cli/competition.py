@@ -82,11 +82,9 @@ def show_ranking(
     found = RankingFile.read(RANKING_JSON)
     doubts = result_doubts(params, found)
     if anonymous:
-        from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
+        from pcgeval.report.pseudonyms import anonymous_ranking
 
-        names = read_pseudonyms(team.team for team in found.teams)
-        found = anonymous_ranking(found, names)
-        names.print_mapping()
+        found = anonymous_ranking(found)
     if json:
         print_json(found.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
     elif form:

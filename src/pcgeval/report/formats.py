@@ -21,11 +21,6 @@ def figure(value: Figure | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if value >= least else f"<{least:.{digits}f}"
 
 
-def grade(value: float | None) -> str:
-    """Return a rubric score with two decimals."""
-    return "not graded" if value is None else figure(value, 2)
-
-
 def share(value: float | None) -> str:
     """Return a share in whole per cent, a dash where there is none."""
     return "–" if value is None else f"{value:.0%}"

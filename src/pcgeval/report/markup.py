@@ -62,7 +62,6 @@ def environment() -> Environment:
         "commonest_failures": commonest_failures,
         "figure": formats.figure,
         "foreign_text": foreign_text,
-        "grade": formats.grade,
         "motion": motion,
         "moved": formats.moved,
         "outlines": outlines,

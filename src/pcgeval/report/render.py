@@ -1,6 +1,6 @@
 """Write the report: `results/report`, with an index and a page per team, which need no network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def _common(evaluation: Evaluation, pages: dict[str, str]) -> dict[str, Any]:
         "evaluation": evaluation,
         "params": evaluation.params,
         "competition": evaluation.params.competition,
-        "heat_maps": heat_maps(evaluation),
+        "heat_maps": [(name, legend, heat_map(evaluation, name)) for name, legend in HEAT_MAPS.items()],
         "pages": pages,
     }
 
@@ -125,37 +125,23 @@ def _team_view(evaluation: Evaluation, team: TeamResult) -> TeamView:
     )
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """One of the figures by which the letters are coloured: its name, what it is, the darkest value, its decimals."""
-
-    evaluation: Evaluation
-    name: str
-    legend: str
-
-    def value(self, letter: LetterResult) -> float:
-        """Return the figure of a letter of a scored team."""
-        if self.name == "points":
-            return self.evaluation.letter_points(letter) or 0.0
-        return float(getattr(letter.scores, self.name))
-
-    def summary(self, letters: Sequence[LetterResult]) -> float:
-        """Return the figure of all letters with one model: the sum of the points, the mean of others."""
-        whole = sum(map(self.value, letters))
-        return whole if self.name == "points" else whole / len(letters)
-
-    @property
-    def darkest(self) -> float:
-        """The highest figure."""
-        letters = [letter for team in self.evaluation.scored_teams for model in team.models for letter in model.letters]
-        return max(map(self.value, letters), default=0.0)
+HEAT_MAPS = {  # by the name of a figure, what it is
+    "points": "parts of a team's points",
+    "stability": "mean of the trials, from 0 to 1",
+    "similarity": "mean of the trials, from 0 to 1",
+    "diversity": "how much the trials of a letter differ, from 0 to 1",
+}
 
 
-def heat_maps(evaluation: Evaluation) -> list[HeatMap]:
-    """Return the heat maps of the letters' points and of the three measures behind them."""
-    return [
-        HeatMap(evaluation, "points", "parts of a team's points"),
-        HeatMap(evaluation, "stability", "mean of the trials, from 0 to 1"),
-        HeatMap(evaluation, "similarity", "mean of the trials, from 0 to 1"),
-        HeatMap(evaluation, "diversity", "how much the trials of a letter differ, from 0 to 1"),
-    ]
+def heat_map(evaluation: Evaluation, name: str) -> dict[tuple[str, str], list[float]]:
+    """Return one figure of all letters by scored team and model."""
+
+    def value(letter: LetterResult) -> float:
+        is_points = name == "points"
+        return (evaluation.letter_points(letter) or 0.0) if is_points else float(getattr(letter.scores, name))
+
+    return {
+        (team.name, model.name): [value(letter) for letter in model.letters]
+        for team in evaluation.scored_teams
+        for model in team.models
+    }

@@ -139,8 +139,10 @@ function stage(svg, ways) {
     return block;
   });
   const [[left, right], [top, bottom]] = [1, 2].map((axis) => {
-    const reach = ways.flatMap(({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]));
-    return [Math.max(-VIEW, Math.min(0, ...reach)), Math.min(2 * VIEW, Math.max(VIEW, ...reach))]; // farther flights leave it
+    const around = ({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]);
+    const reach = ways.flatMap(around);
+    // what flies farther than one picture to each side leaves the view
+    return [Math.max(-VIEW, Math.min(0, ...reach)), Math.min(2 * VIEW, Math.max(VIEW, ...reach))];
   });
   const side = Math.max(right - left, bottom - top);
   svg.setAttribute("viewBox", `${(left + right - side) / 2} ${(top + bottom - side) / 2} ${side} ${side}`);
@@ -224,7 +226,8 @@ function addLevelFilter(list) {
   addControls(list, () => {
     for (const item of items) {
       const isLetter = !letter.selectedIndex || item.dataset.letter === letter.value;
-      const isTeam = team.selectedIndex ? item.dataset.team === team.value : letter.selectedIndex || item.matches(".best");
+      const isBest = letter.selectedIndex || item.matches(".best"); // of a chosen letter all are shown
+      const isTeam = team.selectedIndex ? item.dataset.team === team.value : isBest;
       item.hidden = !(isLetter && isTeam);
     }
   }, labelled("Letter", letter), labelled("Team", team));
@@ -251,7 +254,8 @@ if (ranked.length > MANY_TEAMS) addLineFilter(ranking, "Show only teams with", r
 
 for (const section of document.querySelectorAll(".team-levels")) {
   const folded = [...section.querySelectorAll("details:has(.trials)")];
-  addLineFilter(section.querySelector(".model"), "Find in trials and replies", [...section.querySelectorAll("tr.trial")], folded);
+  const lines = [...section.querySelectorAll("tr.trial")];
+  addLineFilter(section.querySelector(".model"), "Find in trials and replies", lines, folded);
 }
 
 // sorting a table by a column
@@ -264,7 +268,8 @@ function valueOf(row, column) {
 
 function sort(table, column) {
   const heads = table.tHead.rows[0].cells;
-  const isDown = heads[column].getAttribute("aria-sort") !== "descending" && !(column < 2 && !heads[column].hasAttribute("aria-sort"));
+  const before = heads[column].getAttribute("aria-sort");
+  const isDown = before === "ascending" || (!before && column > 1); // names and ranks begin with the first
   for (const head of heads) head.removeAttribute("aria-sort");
   heads[column].setAttribute("aria-sort", isDown ? "descending" : "ascending");
   const rows = [...table.tBodies[0].rows];
