@@ -70,12 +70,14 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
     assert re.findall(r">([^<]+)<", row) == ["8", "0.31", "3", "4", "0", "1"]
 
 
-def test_votes_price_and_prompts_are_told():
+def test_votes_persons_price_and_prompts_are_told():
     record = JudgeRecord.model_validate(
         {"votes": [{"score": 1.0, "answer": "yes"}, {"score": 0.0, "answer": "no"}], "agreement": 0.5, "usage": USAGE}
     )
     price = Price(input=2.0, output=8.0)
-    verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, ""), "run it": Verdict(1.0, "")}
+    earlier = [{"score": 0.0, "author": "Bo", "date": "2026-01-01", "reason": "I missed it"}]
+    person = JudgeRecord(author="Ada", date="2026-02-02", history=earlier)
+    verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, "", person), "run it": Verdict(1.0, "")}
     output = graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2)
     markup = grade_page(output, "x")
     text = checked(markup).text
@@ -84,6 +86,9 @@ def test_votes_price_and_prompts_are_told():
     assert "about 0.02 US dollars" in text
     assert "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%" in text
     assert kinds(markup, "node-a") == ["failed", "in part", "votes differ"]
+    assert kinds(markup, "node-b") == ["failed", "by a person"]
+    assert "Ada, 2026-02-02" in text
+    assert "Earlier 0, by Bo on 2026-01-01: I missed it" in text
 
 
 @pytest.mark.needs_sandbox
@@ -157,6 +162,11 @@ def test_nothing_in_a_grade_becomes_markup(text):
     assert [(tag, set(names)) for tag, names in found.elements] == [(tag, set(names)) for tag, names in usual.elements]
     assert not {"\u202e", "\x1b", "\x00", "\ud800"} & set(found.text)
     assert "49" not in found.text
+
+
+@pytest.mark.parametrize("metadata", [3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}])
+def test_metadata_of_any_other_form_makes_a_page_all_the_same(metadata):
+    checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
 
 
 def test_metadata_too_deep_for_json_makes_a_page_all_the_same():
