@@ -120,6 +120,9 @@ def test_without_a_winner_the_baseline_is_named(evaluated):
     evaluation = collect(PARAMS, evaluated)
     teams = tuple(replace(team, row=team.row.model_copy(update={"winner": False})) for team in evaluation.teams)
     (builders, zero_shot), ranking = evaluation.scored_teams, evaluation.ranking
+    near = zero_shot.row.model_copy(update={"normalised": builders.row.normalised - 1})
+    words = replace(evaluation, teams=(builders, replace(zero_shot, row=near))).verdict
+    assert words.endswith("points, 1.00 more than Zero-shot.")
     words = replace(evaluation, teams=teams).verdict
     assert words.startswith(f"No team beats the baseline: {builders.title} has {builders.row.normalised:.2f} of 100")
     assert words.endswith(f"{zero_shot.title} {zero_shot.row.normalised:.2f}.")
