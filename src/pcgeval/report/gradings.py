@@ -45,7 +45,7 @@ class ShownTree:
 
 def anchors(tree: GradedTaskNode, prefix: str = "") -> dict[str, str]:
     """Return an id for each path: `node-` and the id in the rubric, or a hash of the path where that is not unique."""
-    ids = {share.node.path: share.node.id for share in NodeShare.of_root(tree).walk()}
+    ids = {share.node.path: share.node.id for share in NodeShare(tree, 1.0).walk()}
     times = Counter(ids.values())
     return {
         path: f"{prefix}node-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
