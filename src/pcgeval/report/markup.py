@@ -1,7 +1,7 @@
 """Fill the templates of the pages: HTML that is safe to open, whatever got into the values, and needs no network."""
 
 from base64 import b64encode
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -79,6 +79,6 @@ def environment() -> Environment:
         "count": count,
         "failure_words": FAILURE_WORDS,
         "grade_summary": get_grade_summary,
-        "root_share": NodeShare.of_root,
+        "root_share": partial(NodeShare, share=1.0),
     }
     return templates
