@@ -2,16 +2,20 @@
 
 import base64
 import hashlib
+import re
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 
 from lxml import html
 
-VOID = {"meta", "input", "br"}
+VOID = {"meta", "input", "link"}
 
 
 class Page(HTMLParser):
-    """The page's elements, texts and ids; fails on an element that is not closed or closed out of turn."""
+    """The page's elements, texts and ids; fails on an element that is not closed or closed out of turn.
+
+    As a browser does, it takes breaks and spaces in a row for one space, but for those of preformatted text.
+    """
 
     def __init__(self, markup):
         super().__init__(convert_charrefs=True)
@@ -31,8 +35,10 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open[-1:] not in (["style"], ["script"]):
-            self.text += data + "\n"
+        if self.open[-1:] in (["style"], ["script"]):
+            return
+        text = data if "pre" in self.open else re.sub(r"[ \n]+", " ", data).strip(" ")
+        self.text += f"{text}\n" if text else ""
 
     def all(self, name):
         return [attributes[name] for _, attributes in self.elements if name in attributes]

@@ -1,7 +1,10 @@
 import shutil
 
 import pytest
-from evaluated_round import write_round
+from evaluated_round import PARAMS, write_round
+from page_for_tests import read_report
+
+from pcgeval.report.render import write_report
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +19,15 @@ def evaluated(tmp_path_factory):
 def workspace(evaluated, tmp_path):
     """A copy of it that a test may break."""
     return shutil.copytree(evaluated, tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def index(evaluated, tmp_path_factory):
+    """The index of its report."""
+    return write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out"))
+
+
+@pytest.fixture(scope="session")
+def pages(index):
+    """The markup of the report's pages by name."""
+    return read_report(index)

@@ -73,7 +73,7 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(capsys):
     assert max(map(len, said.splitlines())) <= 120
 
 
-def test_the_calls_whose_blocks_fell_are_named(capsys):
+def test_the_calls_whose_blocks_fell_and_the_likeliest_letters_are_named(capsys):
     found = explained(capsys, "builders", "large", "T", "2")
     assert [each["call"] for each in found["blocks"]] == [
         "drop_block('b13', 9)",
@@ -87,14 +87,10 @@ def test_the_calls_whose_blocks_fell_are_named(capsys):
     assert all(each["distance"] >= 0.1 for each in fallen if each["fate"] == "moved")
     assert main(["explain", "builders", "large", "T", "2"]) == 0
     assert re.search(r"drop_block\('b31', 10\)  (moved [0-9.]+ m|broke)", capsys.readouterr().out)
-
-
-def test_the_likeliest_letters_come_first(capsys):
-    found = explained(capsys, "builders", "large", "I", "1")
     values = list(found["probabilities"].values())
     assert len(values) == 26
     assert values == sorted(values, reverse=True)
-    assert found["probabilities"]["I"] == found["similarity"]
+    assert found["probabilities"]["T"] == found["similarity"]
 
 
 @pytest.mark.parametrize(
@@ -127,39 +123,23 @@ def test_the_file_of_each_step_has_its_hash(capsys):
     assert {each["step"] for each in failed["files"] if each["sha256"] is None} == {"extract", "convert", "simulate"}
 
 
-def test_a_ranking_with_other_figures_is_named(capsys):
-    text = RANKING_JSON.read_text()
+def test_published_figures_that_the_measurements_do_not_make_are_named(capsys):
     total = format(RankingFile.read(RANKING_JSON).teams[0].total, "f")
-    RANKING_JSON.write_text(text.replace(f'"{total}"', '"0.5"'))
+    RANKING_JSON.write_text(RANKING_JSON.read_text().replace(f'"{total}"', '"0.5"'))
+    path = OFFICIAL_RESULTS / "large" / "trial_scores.csv"
+    path.write_text(re.sub(r'^("builders","T",1,)"[^"]+"', r'\1"0.25"', path.read_text(), flags=re.MULTILINE))
     assert main(["explain", "builders", "large", "T", "1"]) == 1
     said = capsys.readouterr().out
     assert f"the total of builders is 0.5; the measurements make {total}" in said
+    assert "trial T1 is 0.25; the measurements make" in said
     assert "exactly, as in" not in said
-
-
-def test_during_a_run_a_ranking_with_other_figures_is_expected(capsys):
-    text = RANKING_JSON.read_text()
-    total = format(RankingFile.read(RANKING_JSON).teams[0].total, "f")
-    RANKING_JSON.write_text(text.replace(f'"{total}"', '"0.5"'))
-    lock = Path(".dvc/tmp/rwlock")
+    lock = Path(".dvc/tmp/rwlock")  # during a run they are those of the run before
     lock.parent.mkdir(parents=True)
     lock.write_text(json.dumps({"write": {"data/raw/small": {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}))
     assert main(["explain", "builders", "large", "T", "1"]) == 0
     said = capsys.readouterr().out
     assert "run is under way" in said
     assert "DIFFERS" not in said
-
-
-def test_an_altered_trial_score_is_named(capsys):
-    path = OFFICIAL_RESULTS / "large" / "trial_scores.csv"
-    lines = path.read_text().splitlines()
-    number = next(place for place, line in enumerate(lines) if line.startswith('"builders","T",1,'))
-    fields = lines[number].split(",")
-    fields[3] = '"0.25"'
-    lines[number] = ",".join(fields)
-    path.write_text("\n".join(lines))
-    found = explained(capsys, "builders", "large", "T", "1", code=1)
-    assert "trial T1 is 0.25; the measurements make" in found["differences"][0]
 
 
 def test_a_disqualified_team_has_no_arithmetic(capsys):
@@ -201,19 +181,11 @@ def test_the_conversation_of_a_program_is_put_together_again(capsys):
     )
     write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
     found = explained(capsys, "builders", "small", "I", "1")
-    assert [(each["speaker"], each["text"]) for each in found["conversation"]] == [
-        ("program as system", "You build."),
-        ("program as user", "Build I"),
-        ("model", "one"),
-        ("program as user", "Better"),
-        ("model", "two"),
-        ("pcgeval", "call 3 got no reply: HTTP 500"),
-        ("pcgeval", "the conversation goes on after the first 1 messages"),
-        ("program as user", "Something else"),
-        ("model", "three"),
-        ("pcgeval", "the conversation begins anew"),
-        ("program as user", "Something else"),
-        ("model", "four"),
+    assert [f"{each['speaker']}: {each['text']}" for each in found["conversation"]] == [
+        *("program as system: You build.", "program as user: Build I", "model: one"),
+        *("program as user: Better", "model: two", "pcgeval: call 3 got no reply: HTTP 500"),
+        *("pcgeval: the conversation goes on after the first 1 messages", "program as user: Something else"),
+        *("model: three", "pcgeval: the conversation begins anew", "program as user: Something else", "model: four"),
     ]
 
 
@@ -227,16 +199,10 @@ def test_what_is_shown_is_bounded(capsys):
     assert len(found["answer"]) < 4_000 + 50
 
 
-def test_the_reply_to_another_submission_is_named(capsys):
-    words = ["explain", "builders", "large", "T", "1"]
-    assert main(words) == 0
-    assert "warning" not in capsys.readouterr().err
+def test_the_reply_to_another_submission_and_a_fault_of_the_server_are_named(capsys):
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
-    assert main(words) == 0
+    assert main(["explain", "builders", "large", "T", "1"]) == 0
     assert "T1 with large: made from another submission" in capsys.readouterr().err
-
-
-def test_a_fault_of_the_server_is_told_from_the_teams(capsys):
     write_record((), "", reason="HTTP 500: out of memory", cause="server")
     main(["explain", "builders", "small", "I", "1"])
     assert "a fault of the server" in capsys.readouterr().out
@@ -255,15 +221,7 @@ def test_hostile_texts_are_harmless(capsys):
     assert not any(line.startswith("Trial A1: passed") for line in said.splitlines())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["nobody", "large", "T", "1"],
-        ["builders", "larg", "T", "1"],
-        ["builders", "large", "X", "1"],
-        ["builders", "large", "T", "3"],
-    ],
-)
+@pytest.mark.parametrize("words", ["nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"])
 def test_what_is_not_there_is_named(words, capsys):
-    assert main(["explain", *words]) == 2
+    assert main(["explain", *words.split()]) == 2
     assert "params.yaml has" in capsys.readouterr().err

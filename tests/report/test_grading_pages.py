@@ -1,4 +1,4 @@
-"""The page of a grading, and of two gradings beside each other."""
+"""The page of one grading, which needs nothing beside it."""
 
 import re
 from dataclasses import replace
@@ -14,29 +14,20 @@ from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
 from pcgeval.core.profiles import Price
 from pcgeval.report import gradings
-from pcgeval.report.gradings import compared_page, grade_page
-from pcgeval.rubric.agreement import Pair, agreement
+from pcgeval.report.gradings import grade_page
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, TokenUsage
 from pcgeval.rubric.tree import MAX_DEPTH
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
+PAPER = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]
 TASK = rubric(node("root", 1, node("code", 1, leaf("a"), leaf("b", 3)), leaf("run it", 2, RUN)))
 USAGE = TokenUsage.model_validate({"grade": {"calls": 2, "prompt_tokens": 10_000, "output_tokens": 500}})
 
 
 def graded(verdicts, task=TASK, **more):
     return JudgeOutput("simple", grade_tree(task, lambda each: verdicts[each.id]), **more)
-
-
-def scores(a, b, c):
-    return graded({"a": Verdict(a, "for a"), "b": Verdict(b, "for b"), "run it": Verdict(c, "for it")})
-
-
-def compared(*pairs):
-    pairs = [Pair(name, a.graded_task_tree, b.graded_task_tree) for name, a, b in pairs]
-    return compared_page(pairs, agreement(pairs, bootstrap=10), ("one.json", "other.json"))
 
 
 def checked(markup):
@@ -78,12 +69,13 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
     assert re.findall(r">([^<]+)<", row) == ["8", "0.31", "3", "4", "0", "1"]
 
 
-def test_votes_price_and_prompts_are_told():
+def test_votes_persons_price_and_prompts_are_told():
     record = JudgeRecord.model_validate(
         {"votes": [{"score": 1.0, "answer": "yes"}, {"score": 0.0, "answer": "no"}], "agreement": 0.5, "usage": USAGE}
     )
     price = Price(input=2.0, output=8.0)
-    verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, ""), "run it": Verdict(1.0, "")}
+    person = JudgeRecord(author="Ada", date="2026-02-02")
+    verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, "", person), "run it": Verdict(1.0, "")}
     output = graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2)
     markup = grade_page(output, "x")
     text = checked(markup).text
@@ -92,23 +84,15 @@ def test_votes_price_and_prompts_are_told():
     assert "about 0.02 US dollars" in text
     assert "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%" in text
     assert kinds(markup, "node-a") == ["failed", "in part", "votes differ"]
+    assert kinds(markup, "node-b") == ["failed", "by a person"]
+    assert "Ada, 2026-02-02" in text
 
 
 @pytest.mark.needs_sandbox
 def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
     attempt, out = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json"
-    words = [
-        "--paper",
-        "block-letters",
-        "--set",
-        f"rubric.papers_dir={JUDGED.parents[1]}",
-        "--judge",
-        "checks",
-        "--reproduce",
-        "--max-invalid",
-        "9",
-    ]
-    assert main(["grade", str(attempt), *words, "--out", str(out), "--html", str(tmp_path / "grade.html")]) == 0
+    words = [*PAPER, "--judge", "checks", "--reproduce", "--max-invalid", "9", "--out", str(out)]
+    assert main(["grade", str(attempt), *words, "--html", str(tmp_path / "grade.html")]) == 0
     page = checked((tmp_path / "grade.html").read_text())
     for text in (page.text, capsys.readouterr().err):
         assert re.search(r"reproduce\.sh ended with exit code 0 after [0-9.]+ s", text)
@@ -123,7 +107,7 @@ def test_a_guess_and_warnings_stand_before_all():
     assert "Not graded" in page.text
     assert "Score 0.5" not in page.text
     assert page.text.index("only a guess") < page.text.index("Criteria")
-    assert "3 × " in page.text
+    assert "3 ×" in page.text
 
 
 @settings(deadline=None, max_examples=25)
@@ -132,7 +116,6 @@ def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
     output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
     page = checked(grade_page(output, "x"))
     assert page.text.count("% of all") == max(1, len([each for each in page.all("class") if each in ("leaf", "node")]))
-    checked(compared(("", output, output)))
 
 
 def test_the_deepest_tree_makes_a_page():
@@ -141,7 +124,6 @@ def test_the_deepest_tree_makes_a_page():
         task = node(f"n{level}", 1, task)
     output = JudgeOutput("dummy", grade_tree(rubric(task), lambda _: Verdict(1.0, "")))
     assert checked(grade_page(output, "x")).all("id")[-1] == "node-x"
-    assert checked(compared(("", output, output))).all("id")[-1] == "node-x"
 
 
 ATTACK = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00\ud800"
@@ -172,13 +154,15 @@ def attacked(text):
 @pytest.mark.parametrize("text", [ATTACK, '" onload="alert(1)', "&lt;b&gt;", "{{ 7 * 7 }}", "javascript:alert(1)"])
 def test_nothing_in_a_grade_becomes_markup(text):
     output, plain = attacked(text), attacked("plain")
-    for make in (lambda each: grade_page(each, text), lambda each: compared(("", each, scores(1.0, None, 0.0)))):
-        found, usual = checked(make(output)), checked(make(plain))
-        assert [(tag, set(names)) for tag, names in found.elements] == [
-            (tag, set(names)) for tag, names in usual.elements
-        ]
-        assert not {"\u202e", "\x1b", "\x00", "\ud800"} & set(found.text)
-        assert "49" not in found.text
+    found, usual = checked(grade_page(output, text)), checked(grade_page(plain, text))
+    assert [(tag, set(names)) for tag, names in found.elements] == [(tag, set(names)) for tag, names in usual.elements]
+    assert not {"\u202e", "\x1b", "\x00", "\ud800"} & set(found.text)
+    assert "49" not in found.text
+
+
+@pytest.mark.parametrize("metadata", [3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}])
+def test_metadata_of_any_other_form_makes_a_page_all_the_same(metadata):
+    checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
 
 
 def test_long_texts_are_cut_and_say_so(monkeypatch):
@@ -193,54 +177,15 @@ def test_long_texts_are_cut_and_say_so(monkeypatch):
     assert "w" * 101 not in markup
 
 
-def test_two_gradings_stand_side_by_side():
-    markup = compared(("", scores(1.0, 0.0, 1.0), scores(1.0, 1.0, None)))
-    page = checked(markup)
-    assert "The same verdict on 50\u00a0% of the leaves" in page.text
-    assert "A: one.json" in page.text
-    assert "Compared 2 of 3 leaves: 1 not graded in B" in page.text
-    assert kinds(markup, "node-a") == ["same score"]
-    assert kinds(markup, "node-b") == ["other score", "passed in B alone"]
-    assert "differs" in part(markup, "node-b")
-    assert "differs" not in part(markup, "node-a")
-    (third,) = set(page.all("id")) - {"node-a", "node-b", "node-code", "agreement", "grades"}
-    assert kinds(markup, third) == ["not graded in B"]
-    assert re.findall(r'grade-score \w+"[^>]*>([^<]+)<', part(markup, "node-b")) == ["0", "1.00"]
-
-
-def test_trees_that_are_not_the_same_are_shown_all_the_same():
-    other = rubric(node("root", 1, leaf("code"), leaf("new")))
-    second = graded({"code": Verdict(1.0, "as a whole"), "new": Verdict(0.0, "more")}, other)
-    markup = compared(("", scores(1.0, 1.0, 1.0), second))
-    page = checked(markup)
-    assert "Nothing to compare" in page.text
-    assert kinds(markup, "node-a") == ["only in A"]
-    assert kinds(markup, "node-new") == ["only in B"]
-    assert "as a whole" in page.text
-
-
-def test_several_pairs_stand_one_after_the_other():
-    page = checked(
-        compared(("first", scores(1.0, 1.0, 1.0), scores(1.0, 1.0, 0.5)), ("second", *[scores(0.0, 0.0, 0.0)] * 2))
-    )
-    assert page.all("id").count("node-a") == page.all("id").count("node1-a") == 1
-    assert page.text.index("first") < page.text.index("second")
-
-
-def test_the_commands_write_the_pages(tmp_path, capsys):
-    half, other, page = JUDGED / "half.json", JUDGED / "reproduces.json", tmp_path / "out" / "page.html"
+def test_the_commands_write_the_page(tmp_path, capsys):
+    half, page = JUDGED / "half.json", tmp_path / "out" / "page.html"
     assert main(["rubric", "show", str(half), "--html", str(page)]) == 0
     assert "Score 0.45" in checked(page.read_text()).text
     before = page.read_bytes()
     assert main(["rubric", "show", str(half), "--html", str(page)]) == 0
     assert page.read_bytes() == before
-    assert main(["rubric", "agreement", str(half), str(other), "--html", str(page)]) == 0
-    text = checked(page.read_text()).text
-    assert "The same verdict on 71\u00a0%" in text
-    assert re.search(r"A: .*half\.json, by the judge simple with the model qwen2.5-coder:1.5b", text)
     attempt = JUDGED.parent / "submissions" / "half"
-    paper = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]
-    assert main(["grade", str(attempt), *paper, "--judge", "dummy", "--html", str(page)]) == 0
+    assert main(["grade", str(attempt), *PAPER, "--judge", "dummy", "--html", str(page)]) == 0
     assert "Score 1.00" in checked(page.read_text()).text
     write_json(tmp_path / "bad.json", {"judge_type": "x"})
     assert main(["rubric", "show", str(tmp_path / "bad.json"), "--html", str(tmp_path / "none.html")]) == 2

@@ -1,11 +1,13 @@
-"""The ranking as CSV, LaTeX and Markdown."""
+"""The ranking as CSV, LaTeX and Markdown, and with pseudonyms."""
 
 import csv
 import io
+import json
 from decimal import Decimal
 
 import pytest
 
+from pcgeval.cli.main import main
 from pcgeval.core.stage_files import RankedTeam, RankingFile, RankingRules, ScoreInterval, TeamModelScore
 from pcgeval.report.tables import ranking_table
 
@@ -62,3 +64,19 @@ def test_markdown_keeps_a_team_on_its_line(name, shown):
     assert len(lines) == 3
     assert lines[1] == "| --- | --- |" + " ---: |" * 7
     assert lines[2].startswith(f"| {shown} | winner | 1 | 64.401 |")
+
+
+def test_an_anonymous_ranking_names_no_participant(workspace, monkeypatch, capsys):
+    monkeypatch.chdir(workspace)
+    (workspace / "data/submissions/cheats/submission.yaml").write_text("disqualified: copied The Builders\n")
+    main(["ranking", "--anonymous", "--json"])
+    said = capsys.readouterr()
+    first, second, third = json.loads(said.out)["teams"]
+    assert second["team"] == "zero-shot"
+    assert json.loads(said.out)["result"] is None
+    for name in ("builders", "The Builders", "cheats"):
+        assert name not in said.out
+    for row, name in ((first, "builders"), (third, "cheats")):
+        assert f"{row['team']} is {name}" in said.err
+    main(["ranking", "--anonymous", "--format", "csv"])
+    assert first["team"] in capsys.readouterr().out  # the key stays

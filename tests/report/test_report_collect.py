@@ -1,3 +1,5 @@
+"""What the report reads: values of the stages' files, and files that are missing, broken or of another round."""
+
 import json
 import re
 import shutil
@@ -66,15 +68,13 @@ def test_values_are_those_of_the_stages_files(evaluated):
     stability = json.loads((evaluated / STABILITY / "T.json").read_text())["raws"][1]
     similarity = json.loads((evaluated / SIMILARITY / "T.json").read_text())
     best = max(similarity["similarities"][1]["raws"], key=lambda each: each["softmax_prob"])
-    row = re.search(
-        r'^"builders","T",2,"([0-9.]+)"', (evaluated / OFFICIAL / "trial_scores.csv").read_text(), re.MULTILINE
-    )
+    table = (evaluated / OFFICIAL / "trial_scores.csv").read_text()
     assert found.stability == stability["score"]
     assert len(found.level.types) == stability["startingObjects"]
     assert sum(found.level.moved) == stability["movingObjects"]
     assert found.similarity == similarity["trials"][1]["similarity"]
     assert (found.top_label.label, found.top_label.probability) == (best["label"], best["softmax_prob"])
-    assert found.score == Decimal(row[1])
+    assert found.score == Decimal(re.search(r'^"builders","T",2,"([0-9.]+)"', table, re.MULTILINE)[1])
 
 
 def test_failed_trials_keep_the_stage_and_reason_and_have_no_measurements(evaluated):
@@ -88,7 +88,7 @@ def test_failed_trials_keep_the_stage_and_reason_and_have_no_measurements(evalua
 
 def test_a_disqualified_team_is_shown_without_scores(evaluated):
     cheats = team(collect(PARAMS, evaluated), "cheats")
-    assert cheats.disqualified
+    assert cheats.is_disqualified
     assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
     assert {each.score for each in cheats.trials} == {None}
     assert any(each.level for each in cheats.trials)
@@ -125,41 +125,28 @@ def test_a_missing_or_broken_file_is_named(repaired, path):
         file.write_bytes(before)
 
 
-def test_broken_summaries_of_the_trials_are_named(workspace):
-    path = workspace / summaries_file("large", "builders")
-    assert trial(collect(PARAMS, workspace), "large", "builders", "I", 1).usage.calls == 1
-    path.write_text("[{}]")
-    with pytest.raises(FileError, match=r"data/trials/large/builders\.json.*dvc repro"):
+def test_a_missing_submission_and_a_missing_reply_are_named(workspace):
+    shutil.rmtree(workspace / SUBMISSIONS / "cheats")
+    with pytest.raises(SubmissionError, match="cheats"):
         collect(PARAMS, workspace)
-
-
-def test_a_missing_reply_is_named(workspace):
     (workspace / RAW / "T" / "builders_T_1.txt").unlink()
     with pytest.raises(FileError, match=r"builders_T_1.*dvc repro"):
         collect(PARAMS, workspace)
 
 
-def test_a_missing_submission_is_named(workspace):
-    shutil.rmtree(workspace / SUBMISSIONS / "cheats")
-    with pytest.raises(SubmissionError, match="cheats"):
-        collect(PARAMS, workspace)
-
-
-def test_numbers_that_cannot_be_are_refused(workspace):
-    edit(workspace / STABILITY / "I.json", lambda value: value["raws"][0].update(score=1.5))
-    with pytest.raises(FileError, match=r"raws\.0\.score"):
-        collect(PARAMS, workspace)
-
-
-def test_huge_exponents_are_refused(workspace):
-    edit(workspace / RANKING_JSON, lambda value: value["teams"][0].update(total="1e999999999"))
-    with pytest.raises(FileError, match="total"):
-        collect(PARAMS, workspace)
-
-
-def test_blocks_without_positions_are_refused(workspace):
-    edit(workspace / STABILITY / "simulations.json", lambda value: value["trials"][0]["positions"].pop())
-    with pytest.raises(FileError, match="different lengths"):
+@pytest.mark.parametrize(
+    ("path", "change", "named"),
+    [
+        (STABILITY / "I.json", lambda value: value["raws"][0].update(score=1.5), r"raws\.0\.score"),
+        (RANKING_JSON, lambda value: value["teams"][0].update(total="1e999999999"), "total"),
+        (STABILITY / "simulations.json", lambda value: value["trials"][0]["positions"].pop(), "different lengths"),
+        (SIMILARITY / "I.json", lambda value: value["trials"].pop(), "letter I, trial 2 did not fail"),
+        (summaries_file("large", "builders"), lambda value: value.append({}), r"builders\.json.*dvc repro"),
+    ],
+)
+def test_values_that_cannot_be_are_refused(workspace, path, change, named):
+    edit(workspace / path, change)
+    with pytest.raises(FileError, match=named):
         collect(PARAMS, workspace)
 
 
@@ -167,17 +154,11 @@ def test_results_of_other_teams_models_letters_and_trials_are_refused(evaluated)
     def changed(**competition):
         return PARAMS.model_copy(update={"competition": PARAMS.competition.model_copy(update=competition)})
 
-    with pytest.raises(FileError, match="the teams are"):
-        collect(PARAMS.model_copy(update={"teams": ("zero-shot", "builders")}), evaluated)
-    with pytest.raises(FileError, match="the models of team"):
-        collect(PARAMS.model_copy(update={"models": {"large": PARAMS.models["large"]}}), evaluated)
-    with pytest.raises(FileError, match=r"A\.json"):
-        collect(changed(characters="AIT"), evaluated)
-    with pytest.raises(FileError, match="letter I, trial 3"):
-        collect(changed(trials=3), evaluated)
-
-
-def test_a_trial_that_did_not_fail_must_have_results(workspace):
-    edit(workspace / SIMILARITY / "I.json", lambda value: value["trials"].pop())
-    with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
-        collect(PARAMS, workspace)
+    for params, named in (
+        (PARAMS.model_copy(update={"teams": ("zero-shot", "builders")}), "the teams are"),
+        (PARAMS.model_copy(update={"models": {"large": PARAMS.models["large"]}}), "the models of team"),
+        (changed(characters="AIT"), r"A\.json"),
+        (changed(trials=3), "letter I, trial 3"),
+    ):
+        with pytest.raises(FileError, match=named):
+            collect(params, evaluated)

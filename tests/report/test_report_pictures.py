@@ -1,3 +1,5 @@
+"""Pictures of levels and bars, drawn as the evaluator and the numbers have it."""
+
 import math
 import re
 from decimal import Decimal
@@ -12,7 +14,6 @@ from pcgeval.core.stage_files import BlockPath, SimulatedTrial
 from pcgeval.evaluator.drawing import VIEW, motion, outlines
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stability import Stability
-from pcgeval.report.formats import shade
 from pcgeval.report.markup import environment
 
 MACROS = environment().get_template("macros.html.j2").module
@@ -112,19 +113,6 @@ def test_a_level_of_which_nothing_is_left_is_an_empty_picture():
     assert 'aria-label="0 blocks, 0 moved, 0 broke"' in MACROS.picture(level())
 
 
-@pytest.mark.parametrize(
-    ("value", "most", "class_"),
-    [(0, 1, "h0"), (1e-9, 1, "h1"), (0.01, 1, "h1"), (0.05, 1, "h3"), (0.25, 1, "h5"), (1, 1, "h9"), (1.01, 1, "h9")],
-)
-def test_shades_are_equal_steps_of_the_square_root_and_zero_has_its_own(value, most, class_):
-    assert shade(value, most) == class_
-    assert shade(Decimal(str(value)), Decimal(most)) == class_
-
-
-def test_shades_of_nothing_at_all():
-    assert shade(0, 0) == "h0"
-
-
 def widths(markup):
     return [(float(x or 0), float(width)) for x, width in re.findall(r'(?:x="([0-9.]+)" )?width="([0-9.]+)"', markup)]
 
@@ -139,4 +127,3 @@ def test_bars_end_at_their_values():
     assert 'width="50.0"' in bar
     assert 'd="M25.0,3v8M25.0,7H75.0M75.0,3v8"' in bar
     assert "path" not in MACROS.interval_bar(0.0, None, 0)
-    assert 'y="75.0" width="84" height="25.0"' in MACROS.column(Decimal("0.1"), Decimal("0.4"))

@@ -9,7 +9,6 @@ import time
 import pytest
 from competition_folder import PROMPT, STAGE, competition_folder
 from evaluated_round import PARAMS
-from page_for_tests import Page
 from slow_ollama import SlowOllama
 from waiting import wait_until
 
@@ -19,7 +18,7 @@ from pcgeval.core.params import load_params, parse_params
 from pcgeval.core.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.report.status import run_status, write_status_page
+from pcgeval.report.status import run_status
 
 ASKED = {name: model.model_dump(mode="json") | {"backend": "ollama"} for name, model in PARAMS.models.items()}
 LIVE = parse_params(PARAMS.model_dump(mode="json") | {"models": ASKED}, "params.yaml")
@@ -38,13 +37,6 @@ def logged(model, team, *seconds, key="k"):
     replies = enumerate(ChatReply("x", 1, 1, "stop", each) for each in seconds)
     trial = {"model": model, "team": team, "letter": "I"}
     return [LoggedCall(key=f"{key}{number}", reply=reply, trial=number, **trial) for number, reply in replies]
-
-
-def test_after_a_run_everything_is_evaluated():
-    found = run_status(PARAMS)
-    assert found.done
-    assert (found.total("done"), found.total("trials"), found.seconds_left) == (24, 24, 0)
-    assert {team.state for team in found.teams} == {"evaluated"}
 
 
 def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
@@ -73,12 +65,8 @@ def test_several_calls_a_trial_and_several_trials_at_once_count(workspace):
     write_recording(workspace / "data/recordings/small/builders/calls.jsonl", calls)
     assert row(run_status(LIVE), "small", "builders").seconds_left == 4 * 3.0
     two = LIVE.models["small"].model_copy(update={"concurrency": 2})
-    assert (
-        row(
-            run_status(LIVE.model_copy(update={"models": LIVE.models | {"small": two}})), "small", "builders"
-        ).seconds_left
-        == 6.0
-    )
+    at_once = run_status(LIVE.model_copy(update={"models": LIVE.models | {"small": two}}))
+    assert row(at_once, "small", "builders").seconds_left == 6.0
 
 
 def hold_lock(model, holder, since=None):
@@ -165,22 +153,13 @@ def test_trials_of_another_submission_or_other_params_are_still_to_be_done(works
     assert sum("another submission" in note for note in found.notes) == 2
 
 
-def test_the_page_loads_itself_again(tmp_path):
-    write_status_page(PARAMS, run_status(PARAMS), tmp_path / "page.html", 7)
-    page = Page((tmp_path / "page.html").read_text())
-    assert ("meta", {"http-equiv": "refresh", "content": "7"}) in page.elements
-    assert all(word in page.text for word in ("24 of 24 trials", "builders", "7 seconds"))
-
-
-def test_the_command_prints_a_table_or_json(capsys, workspace):
-    assert main(["status", "--watch", "--html", "page.html"]) == 0  # all is done, so it ends
-    said = capsys.readouterr().out
-    assert "24 of 24 trials are done" in said
-    assert 'http-equiv="refresh"' not in (workspace / "page.html").read_text()
+def test_the_command_prints_a_table_or_json(capsys):
+    assert main(["status", "--watch"]) == 0  # all is done, so it ends
+    assert "24 of 24 trials are done" in capsys.readouterr().out
     assert main(["status", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["done"]
-    assert len(found["teams"]) == 6
+    assert (found["done"], found["trials_done"], found["trials"], found["seconds_left"]) == (True, 24, 24, 0)
+    assert [team["state"] for team in found["teams"]] == ["evaluated"] * 6
 
 
 def test_it_watches_until_all_is_evaluated(capsys, tmp_path):

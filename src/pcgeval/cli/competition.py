@@ -29,6 +29,9 @@ def ranking(
     ] = None,
     anonymous: Anonymous = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    single_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as one page, to mail it.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print the ranking of the last run, or open its report.
@@ -46,6 +49,12 @@ def ranking(
             raise FileError(f"{index}: is missing. Run `make report` to make it.")
         if not webbrowser.open(index.resolve().as_uri()):
             print_stderr(f"no browser could be started; open {index} in one")
+    if single_file:
+        from pcgeval.core.files import write_text
+        from pcgeval.core.params import load_params
+        from pcgeval.report.render import single_page
+
+        write_text(single_file, single_page(load_params(), Path()))
     show_ranking(form, anonymous=anonymous, json=json)
 
 
@@ -67,11 +76,9 @@ def show_ranking(
     shown = RankingFile.read(RANKING_JSON)
     doubts = result_doubts(params, shown)
     if anonymous:
-        from pcgeval.report.pseudonyms import anonymous_ranking, read_pseudonyms
+        from pcgeval.report.pseudonyms import anonymous_ranking
 
-        names = read_pseudonyms(team.team for team in shown.teams)
-        shown = anonymous_ranking(shown, names)
-        names.print_mapping()
+        shown = anonymous_ranking(shown)
     if json:
         print_json(shown.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
     elif form:

@@ -117,7 +117,6 @@ def agreement(
         int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
     ] = 1000,
     seed: Annotated[int, typer.Option(metavar="N", callback=within(0, 2**63), help="Of the resamples.")] = 0,
-    page: Html = None,
     form: Annotated[
         bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
     ] = False,
@@ -130,23 +129,10 @@ def agreement(
     if form and len(pairs) != 1:
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
     result = agreement(pairs, bootstrap=bootstrap, seed=seed)
-    if page:
-        from pcgeval.core.files import write_text
-        from pcgeval.report.gradings import compared_page
-
-        write_text(page, compared_page(pairs, result, (_with_judge(a), _with_judge(b))))
     if form:
         sys.stdout.write("".join(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b)))
         return
     sys.stdout.write((to_json(result.to_json()) if json else "\n".join(agreement_lines(result))) + "\n")
-
-
-def _with_judge(path: Path) -> str:
-    """Return the name of a file or folder, and of a file the judge."""
-    from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.text import judge_words
-
-    return f"{path}, by {judge_words(read_grade(path))}" if path.is_file() else str(path)
 
 
 def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Html, Json, group, print_json, print_table, within
+from pcgeval.cli.options import Json, group, print_json, print_table, within
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ def status(
     every: Annotated[
         int, typer.Option(metavar="SECONDS", callback=within(1, 86_400), help="The time between two looks.")
     ] = 10,
-    page: Html = None,
     json: Json = False,
 ) -> None:
     """Show a run: trials done, failed and left, and the time left.
@@ -30,14 +29,12 @@ def status(
     calls to the same models.
     """
     from pcgeval.core.params import load_params
-    from pcgeval.report.status import run_status, write_status_page
+    from pcgeval.report.status import run_status
 
     while True:
         params = load_params()
         run = run_status(params)
         goes_on = watch and not run.done
-        if page:
-            write_status_page(params, run, page, every if goes_on else None)
         if json:
             print_json(run.to_json())
         else:

@@ -61,7 +61,7 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.seal import read_seal, seal_differences
-from pcgeval.submissions.load import Program, load_submission, submission_sha256
+from pcgeval.submissions.load import Program, Submission, load_submission, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
@@ -90,8 +90,8 @@ class _OfficialResults:
         return cls(
             folder,
             {weight.letter: weight for weight in ConstantsFile.read(folder / CONSTANTS).weights},
-            {(each.team, each.letter): each for each in read_csv(LetterRow, folder / CHARACTER_SCORES)},
-            {(each.team, each.letter, each.trial): each for each in read_csv(TrialRow, folder / TRIAL_SCORES)},
+            {(row.team, row.letter): row for row in read_csv(LetterRow, folder / CHARACTER_SCORES)},
+            {(row.team, row.letter, row.trial): row for row in read_csv(TrialRow, folder / TRIAL_SCORES)},
         )
 
 
@@ -110,35 +110,16 @@ def collect(params: Params, root: Path) -> Evaluation:
             _check_same(path, f"models of team {team.team!r}", team.models, params.models)
     official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
     teams = tuple(_team(params, root, row, official) for row in ranking.teams)
-    seal, differences = read_seal(root), tuple(seal_differences(params, root))
-    evaluation = Evaluation(params, ranking, teams, seal=seal, seal_differences=differences)
-    return replace(evaluation, conversations=dict(_conversations(root, evaluation)))
+    return Evaluation(params, ranking, teams, read_seal(root), tuple(seal_differences(params, root)))
 
 
-def _conversations(
-    root: Path, evaluation: Evaluation
-) -> Iterator[tuple[tuple[str, str, Trial], tuple[ConversationMessage, ...]]]:
-    """Yield the conversations of the flagged trials that the page names."""
-    for flag in evaluation.flagged:
-        team, model = flag.team, flag.model.name
-        for detail in flag.details.values():
-            record = read_record(record_path(root / stage_dir("raw", model, team.name), team.name, detail.trial))
-            messages = conversation(team.submission, detail.trial, record, MOST_MESSAGES)
-            yield (team.name, model, detail.trial), tuple(messages)
-
-
-def _check_same(path: Path, what: str, found: Iterable[str], wanted: Iterable[str]) -> None:
-    if sorted(found) != sorted(wanted):
-        names = ", ".join(found)[:400] or "none"
+def _check_same(path: Path, what: str, present: Iterable[str], expected: Iterable[str]) -> None:
+    if sorted(present) != sorted(expected):
+        names = ", ".join(present)[:400] or "none"
         raise FileError(f"{path}: the {what} are {names}, in params.yaml they are others. Run `dvc repro`.")
 
 
-def _team(
-    params: Params,
-    root: Path,
-    row: RankedTeam,
-    official: Mapping[str, _OfficialResults],
-) -> TeamResult:
+def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _OfficialResults]) -> TeamResult:
     folder = root / SUBMISSIONS / row.team
     submission = load_submission(folder)
     try:
@@ -147,7 +128,7 @@ def _team(
         raise FileError(f"{error} {_AGAIN}") from error
     if grade.rubric is None:
         raise FileError(f"the grade of {row.team} has no 'rubric'. {_AGAIN}")
-    return TeamResult(
+    team = TeamResult(
         row=row,
         submission=submission,
         submission_sha256=submission_sha256(folder),
@@ -155,6 +136,19 @@ def _team(
         grade=grade,
         models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
     )
+    return replace(team, conversations=dict(_conversations(root, team, submission)))
+
+
+def _conversations(
+    root: Path, team: TeamResult, submission: Submission
+) -> Iterator[tuple[tuple[str, Trial], tuple[ConversationMessage, ...]]]:
+    """Yield the conversations of the flagged trials that the page names."""
+    for flag in team.flags:
+        for result in flag.details.values():
+            folder = root / stage_dir("raw", flag.model, team.name)
+            record = read_record(record_path(folder, team.name, result.trial))
+            messages = conversation(submission, result.trial, record, MOST_MESSAGES)
+            yield (flag.model, result.trial), tuple(messages)
 
 
 def read_program(program: Program) -> ProgramSource:
@@ -186,10 +180,10 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     )
     outcomes, summaries = read_outcomes(stability_dir), read_summaries(root / summaries_file(model, row.team))
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
-    levels = {Trial(each.letter, each.trial): each for each in simulations.trials}
+    levels = {Trial(level.letter, level.trial): level for level in simulations.trials}
     path = root / replays_file(model, row.team)
-    paths = {Trial(each.letter, each.trial): each.paths for each in ReplaysFile.read(path).trials}
-    competition, scored = params.competition, row.status != "disqualified"
+    paths = {Trial(replay.letter, replay.trial): replay.paths for replay in ReplaysFile.read(path).trials}
+    competition, is_scored = params.competition, row.status != "disqualified"
     replies = len(params.models) * len(competition.characters) * competition.trials
     letters = []
     for letter in competition.characters:
@@ -200,8 +194,11 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         for number in range(1, competition.trials + 1):
             trial, key = Trial(letter, number), (row.team, letter, number)
             what = f"team {row.team}, letter {letter}, trial {number}"
-            outcome = _found(outcomes, trial, stability_dir / TRIALS_FILE, what)
+            outcome = _entry(outcomes, trial, stability_dir / TRIALS_FILE, what)
             stability, similarity = stabilities.get(number), similarities.get(number)
+            score = _entry(official.trials, key, official.folder / TRIAL_SCORES, what).score if is_scored else None
+            has_code = outcome.failed_stage not in {"generate", "extract"}
+            code = trial_file(code_dir, "intermediate", row.team, trial)
             result = TrialResult(
                 trial=trial,
                 failure=failure(outcome) if outcome.failed_stage else None,
@@ -210,9 +207,9 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                 stability=stability.score if stability else None,
                 similarity=similarity.similarity if similarity else None,
                 probabilities=predictions[number].likeliest if number in predictions else (),
-                score=_found(official.trials, key, official.folder / TRIAL_SCORES, what).score if scored else None,
+                score=score,
                 reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
-                code=_code(trial_file(code_dir, "intermediate", row.team, trial), outcome),
+                code=_start_of(code, LONGEST_CODE) if has_code else "",
                 usage=summaries[trial].usage if trial in summaries else None,
             )
             if not result.failure and None in (result.level, stability, similarity, result.top_label):
@@ -221,25 +218,24 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                     f"similarity. {_AGAIN}"
                 )
             blocks = len(result.level.types) if result.level else 0
-            if any(each.block >= blocks for each in result.paths):
+            if any(replay.block >= blocks for replay in result.paths):
                 raise FileError(f"{path}: {what} has a replay of more blocks than its level. {_AGAIN}")
             trials.append(result)
-        what, path = f"team {row.team}, letter {letter}", official.folder / CHARACTER_SCORES
-        scores = _found(official.letters, (row.team, letter), path, what) if scored else None
-        weight = _found(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
+        what, table = f"team {row.team}, letter {letter}", official.folder / CHARACTER_SCORES
+        scores = _entry(official.letters, (row.team, letter), table, what) if is_scored else None
+        weight = _entry(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
         letters.append(LetterResult(letter, weight, scores, tuple(trials)))
-    engine = engine_sha256(simulations.engine, simulations.packages, simulations.physics)
     made_by = similarity_dir / CLASSIFIER_FILE
-    classifier = ClassifierFile.read(made_by).sha256 if made_by.exists() else None
-    return ModelResult(model, tuple(letters), engine, classifier)
+    return ModelResult(
+        name=model,
+        score=row.models[model].score if is_scored else None,
+        letters=tuple(letters),
+        engine_sha256=engine_sha256(simulations.engine, simulations.packages, simulations.physics),
+        classifier_sha256=ClassifierFile.read(made_by).sha256 if made_by.exists() else None,
+    )
 
 
-def _code(path: Path, outcome: TrialOutcome) -> str:
-    """Return the calls that were extracted; none where the trial failed before."""
-    return "" if outcome.failed_stage in {"generate", "extract"} else _start_of(path, LONGEST_CODE)
-
-
-def _found(rows: Mapping[_Key, _Row], key: _Key, path: Path, what: str) -> _Row:
+def _entry(rows: Mapping[_Key, _Row], key: _Key, path: Path, what: str) -> _Row:
     if key not in rows:
         raise FileError(f"{path}: has nothing about {what}. {_AGAIN}")
     return rows[key]

@@ -15,9 +15,11 @@ from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_text, sha256_file
 from pcgeval.core.layout import (
     CLASSIFIER_FILE,
+    EXTENSIONS,
     OFFICIAL_RESULTS,
     RANKING_JSON,
     SIMULATIONS_FILE,
+    STAGE_DIRS,
     SUBMISSIONS,
     Trial,
     letter_file,
@@ -52,6 +54,7 @@ from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.shares import TrialShare, trial_share
 from pcgeval.scoring.stages import read_measured, rules_of
 from pcgeval.submissions.load import (
+    PROMPT_FILE,
     Program,
     Submission,
     load_submission,
@@ -184,16 +187,19 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         SubmissionError: The team's submission cannot be read.
     """
     submission = load_submission(SUBMISSIONS / team)
-    raw = stage_dir("raw", model, team)
-    path = record_path(raw, team, trial)
+    path = record_path(stage_dir("raw", model, team), team, trial)
     record = read_record(path) if path.exists() else None
-    explained = _trial(submission, model, trial, record)
+    explained, probabilities = _trial(submission, model, trial, record)
     simulations = _if_written(SimulationsFile.read, stage_dir("stability", model, team) / SIMULATIONS_FILE)
-    simulated = next(
-        (each for each in (simulations.trials if simulations else ()) if Trial(each.letter, each.trial) == trial), None
-    )
-    row, ranking_fault = _ranked(team)
+    levels = {Trial(level.letter, level.trial): level for level in (simulations.trials if simulations else ())}
+    simulated = levels.get(trial)
     share, unscored = _share(params, team, model, trial)
+    row, differences = None, []
+    if RANKING_JSON.exists():
+        row = next((line for line in RankingFile.read(RANKING_JSON).teams if line.team == team), None)
+        differences = list(_differences(share, row, explained))
+        if row is None:
+            differences = [f"{RANKING_JSON}: has no team {team}; it is the ranking of an earlier run"]
     is_running = dvc_is_running(Path())
     return Explanation(
         team=team,
@@ -205,37 +211,39 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         trial=explained,
         blocks=tuple(_blocks(model, team, trial, simulated)),
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
-        probabilities=_probabilities(model, team, trial),
+        probabilities=probabilities,
         row=row,
         share=share,
         unscored=unscored,
         is_running=is_running,
-        differences=()
-        if is_running
-        else tuple([ranking_fault] if ranking_fault else _differences(share, row, explained)),
+        differences=() if is_running else tuple(differences),
         files=tuple(_files(submission, model, trial)),
     )
 
 
-def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord | None) -> ExplainedTrial:
-    """Read what the stages wrote of a trial; a file that is not there yet, or only half, counts as not written."""
+def _trial(
+    submission: Submission, model: str, trial: Trial, record: TrialRecord | None
+) -> tuple[ExplainedTrial, tuple[LabelProbability, ...]]:
+    """Read what the stages wrote of a trial, and what the classifier saw in it."""
     team = submission.team
-    answer = trial_file(stage_dir("raw", model, team), "raw", team, trial)
+    folders = {name: stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "images")}
+    answer = trial_file(folders["raw"], "raw", team, trial)
     if not answer.is_file():
         raise FileError(f"{answer}: there is no reply yet. Run `make final-eval`; `pcgeval status` says how far it is.")
     response = read_text(answer)
-    outcome = _if_written(read_outcomes, stage_dir("stability", model, team)) or {}
-    failed_stage, reason = (outcome[trial].failed_stage, outcome[trial].reason) if trial in outcome else (None, None)
+    outcomes = _if_written(read_outcomes, folders["stability"]) or {}
+    failed_stage, reason = (outcomes[trial].failed_stage, outcomes[trial].reason) if trial in outcomes else (None, None)
     if record and record.reason is not None:
         failed_stage, reason = "generate", record.reason
-    stability = _if_written(StabilityFile.read, letter_file(stage_dir("stability", model, team), trial.letter))
-    similarity = _if_written(SimilarityFile.read, letter_file(stage_dir("similarity", model, team), trial.letter))
+    stability = _if_written(StabilityFile.read, letter_file(folders["stability"], trial.letter))
+    similarity = _if_written(SimilarityFile.read, letter_file(folders["similarity"], trial.letter))
     level = by_trial(stability.levels).get(trial.number) if stability else None
     classified = by_trial(similarity.trials).get(trial.number) if similarity else None
+    prediction = by_trial(similarity.predictions).get(trial.number) if similarity else None
     rows = _if_written(partial(read_csv, TrialRow), OFFICIAL_RESULTS / model / TRIAL_SCORES) or ()
     place = (team, trial.letter, trial.number)
-    picture = trial_file(stage_dir("images", model, team), "images", team, trial)
-    return ExplainedTrial(
+    picture = trial_file(folders["images"], "images", team, trial)
+    explained = ExplainedTrial(
         trial=trial,
         failed_stage=failed_stage,
         reason=reason,
@@ -252,6 +260,7 @@ def _trial(submission: Submission, model: str, trial: Trial, record: TrialRecord
         score=next((row.score for row in rows if (row.team, row.letter, row.trial) == place), None),
         picture=picture if picture.is_file() else None,
     )
+    return explained, prediction.likeliest if prediction else ()
 
 
 def _if_written(read: Callable[[Path], _Content], path: Path) -> _Content | None:
@@ -260,14 +269,6 @@ def _if_written(read: Callable[[Path], _Content], path: Path) -> _Content | None
         return read(path)
     except FileError:
         return None
-
-
-def _ranked(team: str) -> tuple[RankedTeam | None, str | None]:
-    """Return a team's line of the ranking, or why there is none; before the first ranking neither."""
-    if not RANKING_JSON.exists():
-        return None, None
-    row = next((each for each in RankingFile.read(RANKING_JSON).teams if each.team == team), None)
-    return row, None if row else f"{RANKING_JSON}: has no team {team}; it is the ranking of an earlier run"
 
 
 def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialShare | None, str | None]:
@@ -319,40 +320,31 @@ def _blocks(model: str, team: str, trial: Trial, simulated: SimulatedTrial | Non
     yield from called_blocks([call.text for call in calls], blocks, simulated)
 
 
-def _probabilities(model: str, team: str, trial: Trial) -> tuple[LabelProbability, ...]:
-    file = _if_written(SimilarityFile.read, letter_file(stage_dir("similarity", model, team), trial.letter))
-    found = by_trial(file.predictions).get(trial.number) if file else None
-    return found.likeliest if found else ()
-
-
 def _files(submission: Submission, model: str, trial: Trial) -> Iterator[StepFile]:
     """Yield the files that decide a trial's score, by the step that wrote them."""
-    team, work = submission.team, submission.work
-    if isinstance(work, Program):
+    team, letter = submission.team, trial.letter
+    if isinstance(submission.work, Program):
         yield StepFile("submission", (SUBMISSIONS / team).as_posix(), submission_sha256(SUBMISSIONS / team))
-    else:
-        yield _file("submission", SUBMISSIONS / team / "prompt.txt")
-    folder = {
-        name: stage_dir(name, model, team)
-        for name in ("raw", "intermediate", "levels", "stability", "images", "similarity", "diversity")
-    }
-    yield _file("generate", record_path(folder["raw"], team, trial))
-    yield _file("generate", trial_file(folder["raw"], "raw", team, trial))
-    yield _file("extract", trial_file(folder["intermediate"], "intermediate", team, trial))
-    yield _file("convert", trial_file(folder["levels"], "levels", team, trial))
-    yield _file("simulate", folder["stability"] / SIMULATIONS_FILE)
-    yield _file("simulate", letter_file(folder["stability"], trial.letter))
-    yield _file("simulate", trial_file(folder["images"], "images", team, trial))
-    yield _file("classify", folder["similarity"] / CLASSIFIER_FILE)
-    yield _file("classify", letter_file(folder["similarity"], trial.letter))
-    yield _file("diversity", letter_file(folder["diversity"], trial.letter))
-    yield _file("score", OFFICIAL_RESULTS / model / CONSTANTS)
-    yield _file("score", OFFICIAL_RESULTS / model / TRIAL_SCORES)
-    yield _file("rank", RANKING_JSON)
-
-
-def _file(step: str, path: Path) -> StepFile:
-    return StepFile(step, path.as_posix(), sha256_file(path) if path.is_file() else None)
+    folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
+    files = {name: trial_file(folders[name], name, team, trial) for name in EXTENSIONS}
+    for step, path in (
+        ("submission", SUBMISSIONS / team / PROMPT_FILE),
+        ("generate", record_path(folders["raw"], team, trial)),
+        ("generate", files["raw"]),
+        ("extract", files["intermediate"]),
+        ("convert", files["levels"]),
+        ("simulate", folders["stability"] / SIMULATIONS_FILE),
+        ("simulate", letter_file(folders["stability"], letter)),
+        ("simulate", files["images"]),
+        ("classify", folders["similarity"] / CLASSIFIER_FILE),
+        ("classify", letter_file(folders["similarity"], letter)),
+        ("diversity", letter_file(folders["diversity"], letter)),
+        ("score", OFFICIAL_RESULTS / model / CONSTANTS),
+        ("score", OFFICIAL_RESULTS / model / TRIAL_SCORES),
+        ("rank", RANKING_JSON),
+    ):
+        if step != "submission" or not isinstance(submission.work, Program):
+            yield StepFile(step, path.as_posix(), sha256_file(path) if path.is_file() else None)
 
 
 def _figures(share: TrialShare) -> dict[str, Any]:

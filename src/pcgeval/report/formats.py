@@ -1,60 +1,24 @@
 """The filters of the page's templates: numbers, texts and pictures of levels."""
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from decimal import Decimal
 
 from pcgeval.core.stage_files import SimulatedTrial
 
 SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
-_TINY = 0.001  # below it four decimals leave a single digit
 
 Figure = float | Decimal
 
 
-def figure(value: Figure, digits: int = 3) -> str:
-    """Return a number with so many decimals; nothing above 0 is shown as 0, and only 0 is."""
+def figure(value: Figure | None, digits: int = 3) -> str:
+    """Return a number with so many decimals, a dash for none; only 0 is shown as 0."""
+    if value is None:
+        return "–"
     if value <= 0:
         return "0"
     least = 10.0**-digits
     return f"{value:.{digits}f}" if value >= least else f"<{least:.{digits}f}"
-
-
-def score(value: Figure) -> str:
-    """Return a score with four decimals, or as `3.1e-5` where those would say little."""
-    if value <= 0 or value >= _TINY:
-        return figure(value, 4)
-    mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The notation that all values of a column share: so many decimals after a multiplication by a power of ten."""
-
-    exponent: int
-    digits: int
-
-    @classmethod
-    def of(cls, values: Iterable[Figure], whole: int, digits: int) -> "Scale":
-        """Return the scale by which the largest value has at least `whole` digits before its point."""
-        largest = Decimal(max(values, default=0))
-        return cls(max(0, whole - 1 - largest.adjusted()) if largest else 0, digits)
-
-    @property
-    def times(self) -> str:
-        """The factor for a heading, such as ` × 1,000`; nothing if it is 1."""
-        return f" × {10**self.exponent:,}" if self.exponent else ""
-
-    def show(self, value: Figure) -> str:
-        """Return a value in this notation."""
-        return figure(Decimal(value).scaleb(self.exponent), self.digits)
-
-
-def grade(value: float | None) -> str:
-    """Return a rubric score with two decimals."""
-    return "not graded" if value is None else figure(value, 2)
 
 
 def share(value: float | None) -> str:

@@ -1,15 +1,14 @@
-"""Pages of a grading, and of two gradings by the same rubric beside each other; also the tree on a team's page."""
+"""The page of a grading, and the tree of a rubric that a team's page shows too."""
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pcgeval.core.files import sha256_text
 from pcgeval.report.markup import render_template
-from pcgeval.rubric.agreement import LEVEL, UNCOMPARED_WORDS, Agreement, Pair, agreement_notes
 from pcgeval.rubric.explanation import NodeShare
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import record_of
 
 ANSWERS = 3_000_000  # characters of all the judge's answers on a page together
@@ -36,20 +35,20 @@ class ShownTree:
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
         """Return what a leaf's grade is, in words by which a reader may look for leaves."""
-        noted = record_of(leaf.judge_metadata)
-        found = [{"invalid": "not graded"}.get(leaf.outcome, leaf.outcome)]
-        found += ["in part"] if 0 < (leaf.graded_score or 0) < 1 else []
-        found += ["by a check"] if noted.check else ["by a person"] if noted.author else []
-        found += ["votes differ"] if noted.agreement is not None and noted.agreement < 1 else []
-        return tuple(found)
+        record = record_of(leaf.judge_metadata)
+        kinds: list[str] = ["not graded" if leaf.outcome == "invalid" else leaf.outcome]
+        kinds += ["in part"] if 0 < (leaf.graded_score or 0) < 1 else []
+        kinds += ["by a check"] if record.check else ["by a person"] if record.author else []
+        kinds += ["votes differ"] if record.agreement is not None and record.agreement < 1 else []
+        return tuple(kinds)
 
 
-def anchors(trees: Sequence[GradedTaskNode], prefix: str = "node") -> dict[str, str]:
+def anchors(tree: GradedTaskNode, prefix: str = "") -> dict[str, str]:
     """Return an id for each path: `node-` and the id in the rubric, or a hash of the path where that is not unique."""
-    ids = {each.node.path: each.node.id for tree in trees for each in NodeShare(tree).walk()}
+    ids = {share.node.path: share.node.id for share in NodeShare(tree, 1.0).walk()}
     times = Counter(ids.values())
     return {
-        path: f"{prefix}-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
+        path: f"{prefix}node-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
         for path, name in ids.items()
     }
 
@@ -57,76 +56,7 @@ def anchors(trees: Sequence[GradedTaskNode], prefix: str = "node") -> dict[str, 
 def grade_page(grade: JudgeOutput, title: str) -> str:
     """Return a grading as a page that needs nothing beside it; `title` says what was graded."""
     root = grade.graded_task_tree
-    tree = ShownTree(grade, anchors([root]), _longest_answer([root]), is_open=len(root.leaves) <= MOST_OPEN)
+    answers = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
+    longest = min(LONGEST_ANSWER, ANSWERS // max(1, answers))
+    tree = ShownTree(grade, anchors(root), longest, is_open=len(root.leaves) <= MOST_OPEN)
     return render_template("graded.html.j2", tree=tree, grade=grade, title=title)
-
-
-def _longest_answer(trees: Sequence[GradedTaskNode]) -> int:
-    answers = sum(len(record_of(leaf.judge_metadata).votes) for tree in trees for leaf in tree.leaves)
-    return min(LONGEST_ANSWER, ANSWERS // max(1, answers))
-
-
-def compared_page(pairs: Sequence[Pair], found: Agreement, names: Sequence[str]) -> str:
-    """Return two gradings, or two groups of gradings, as a page that needs nothing beside it.
-
-    Args:
-        pairs: The gradings, at least one pair.
-        found: How far they agree.
-        names: What A and B are.
-    """
-    trees = [
-        (
-            pair.name,
-            ComparedNode(NodeShare(pair.a), NodeShare(pair.b)),
-            anchors([pair.a, pair.b], f"node{number or ''}"),
-        )
-        for number, pair in enumerate(pairs)
-    ]
-    graded = [tree for pair in pairs for tree in (pair.a, pair.b)]
-    return render_template(
-        "graded_twice.html.j2",
-        trees=trees,
-        found=found,
-        names=names,
-        level=LEVEL,
-        pass_at=PASSED,
-        left_out=[(UNCOMPARED_WORDS[why], paths) for why, paths in found.uncompared.items()],
-        notes=agreement_notes(found),
-        longest_answer=_longest_answer(graded),
-        is_open=sum(len(tree.leaves) for tree in graded) <= 2 * MOST_OPEN,
-    )
-
-
-@dataclass(frozen=True)
-class ComparedNode:
-    """A criterion in two gradings; a side is None where that grading does not have it."""
-
-    a: NodeShare | None
-    b: NodeShare | None
-
-    @property
-    def node(self) -> GradedTaskNode:
-        """The criterion as A has it, or else B."""
-        found = self.a or self.b
-        assert found is not None  # noqa: S101 - one of them has it
-        return found.node
-
-    @property
-    def below(self) -> tuple["ComparedNode", ...]:
-        """The sub-tasks of both: those of A in its order, and then those that only B has."""
-        in_a, in_b = ({each.node.path: each for each in side.below} if side else {} for side in (self.a, self.b))
-        return tuple(ComparedNode(in_a.get(path), in_b.get(path)) for path in {**in_a, **in_b})
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """Return how the sides of a leaf differ, in words by which a reader may look for leaves."""
-        if self.a is None or self.b is None:
-            return ("only in A" if self.a else "only in B",)
-        a, b = self.a.node, self.b.node
-        found = ["another criterion"] if a.requirements != b.requirements else []
-        found += [f"not graded in {name}" for name, side in (("A", a), ("B", b)) if side.graded_score is None]
-        if a.graded_score is not None and b.graded_score is not None:
-            found.append("same score" if a.graded_score == b.graded_score else "other score")
-            if a.outcome != b.outcome:
-                found.append("passed in A alone" if a.outcome == "passed" else "passed in B alone")
-        return tuple(found)

@@ -1,93 +1,66 @@
-"""Pseudonyms of teams, for results that are published before the teams are named.
+"""A ranking with pseudonyms, to publish before the teams are named.
 
-A pseudonym follows from the team's name and a key that only the organiser has, so that it stays the same in every
-letter and table, whatever other teams there are.
+A pseudonym follows from the team's name and a key that only the organiser has, so that it is the same in every table,
+whatever other teams there are.
 """
 
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Iterable
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.submissions.load import Submission, load_submission
+from pcgeval.submissions.load import load_submission
 
 KEY_FILE = STATE / "pseudonyms.key"  # outside git; with another key all pseudonyms are others
 SHORTEST = 3  # characters of a name that is looked for in the texts of strangers: a team may be called `I`
 _DIGITS = 8
 
 
-class Pseudonyms:
-    """The pseudonyms of all participants; baselines keep their names."""
+def anonymous_ranking(ranking: RankingFile) -> RankingFile:
+    """Return a ranking of the competition in the working directory with pseudonyms, and print who is who on stderr.
 
-    def __init__(self, submissions: Iterable[Submission], key: bytes) -> None:
-        """Derive them; a team's title stands for the same pseudonym as its name."""
-        self.of_team: dict[str, str] = {}
-        self._hidden: dict[str, str] = {}
-        for submission in submissions:
-            code = hmac.new(key, submission.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
-            self.of_team[submission.team] = (
-                f"team-{code}" if submission.notes.role == "participant" else submission.team
-            )
-            for name in (submission.team, submission.title):
-                self._hidden.setdefault(name.casefold(), self.of_team[submission.team])
-        names = sorted(map(re.escape, filter(None, self._hidden)), key=len, reverse=True)
-        self._names = re.compile(f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])", re.IGNORECASE)
-
-    def hide(self, text: str, shortest: int = SHORTEST) -> str:
-        """Return a text with pseudonyms for the teams' names and titles in it that are not shorter than `shortest`."""
-
-        def pseudonym(found: re.Match[str]) -> str:
-            is_name = len(found[0]) >= shortest
-            return self._hidden.get(found[0].casefold(), found[0]) if is_name else found[0]
-
-        return self._names.sub(pseudonym, text)
-
-    def print_mapping(self) -> None:
-        """Print on stderr who is who, for the organiser alone."""
-        print_stderr(f"do not publish these lines, nor {KEY_FILE}, from which they follow:")
-        for team, pseudonym in self.of_team.items():
-            if pseudonym != team:  # a baseline keeps its name
-                print_stderr(f"  {pseudonym} is {team}")
-
-
-def read_pseudonyms(teams: Iterable[str]) -> Pseudonyms:
-    """Return the pseudonyms of the competition in the working directory; their key is made if there is none yet.
+    Baselines keep their names. The result hash is left out: guessed names could be tried by it.
 
     Raises:
-        FileError: The key cannot be read or made.
+        FileError: The key, which is made if there is none yet, cannot be read or made.
         SubmissionError: A team's submission cannot be read.
     """
-    return Pseudonyms([load_submission(SUBMISSIONS / team) for team in teams], read_key())
+    key = _read_key(KEY_FILE)
+    pseudonyms: dict[str, str] = {}
+    hidden: dict[str, str] = {}  # names and titles in lower case
+    for row in ranking.teams:
+        submission = load_submission(SUBMISSIONS / row.team)
+        code = hmac.new(key, row.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
+        pseudonyms[row.team] = f"team-{code}" if submission.notes.role == "participant" else row.team
+        for name in (row.team, submission.title):
+            hidden.setdefault(name.casefold(), pseudonyms[row.team])
+    longest_first = sorted(map(re.escape, filter(None, hidden)), key=len, reverse=True)
+    names = re.compile(f"(?<![a-z0-9])(?:{'|'.join(longest_first)})(?![a-z0-9])", re.IGNORECASE)
 
-
-def anonymous_ranking(ranking: RankingFile, names: Pseudonyms) -> RankingFile:
-    """Return a ranking with the teams' pseudonyms, without its result hash, by which guessed names could be tried."""
-    rows = [
-        team.model_copy(
-            update={
-                "team": names.of_team[team.team],
-                "disqualified": team.disqualified and names.hide(team.disqualified),
-            }
+    def hide(text: str, shortest: int) -> str:
+        return names.sub(
+            lambda match: hidden.get(match[0].casefold(), match[0]) if len(match[0]) >= shortest else match[0], text
         )
-        for team in ranking.teams
-    ]
-    winners = tuple(names.of_team[team] for team in ranking.winners)
-    reason = names.hide(ranking.reason, shortest=1)  # a sentence of ours
+
+    print_stderr(f"do not publish these lines, nor {KEY_FILE}, from which they follow:")
+    for team, pseudonym in pseudonyms.items():
+        if pseudonym != team:
+            print_stderr(f"  {pseudonym} is {team}")
+    rows = []
+    for row in ranking.teams:
+        reason = row.disqualified and hide(row.disqualified, SHORTEST)
+        rows.append(row.model_copy(update={"team": pseudonyms[row.team], "disqualified": reason}))
+    winners = tuple(pseudonyms[team] for team in ranking.winners)
+    reason = hide(ranking.reason, 1)  # a sentence of ours
     return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": reason, "result": None})
 
 
-def read_key(path: Path = KEY_FILE) -> bytes:
-    """Return the key of the pseudonyms; it is made if there is none yet.
-
-    Raises:
-        FileError: It cannot be read or made.
-    """
+def _read_key(path: Path) -> bytes:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -1,43 +1,40 @@
-"""Write the report: `results/report`, with an index, a page per team and a page per letter, which need no network."""
+"""Write the report: `results/report`, with an index and a page per team, which need no network."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from pcgeval.core.files import write_bytes
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
 from pcgeval.report.collect import collect
-from pcgeval.report.formats import Scale
 from pcgeval.report.gradings import ShownTree, anchors
-from pcgeval.report.markup import environment, render_template
-from pcgeval.report.plots import write_plots
-from pcgeval.report.results import Evaluation
-from pcgeval.report.standing import compared_letters, standings
+from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template
+from pcgeval.report.results import Evaluation, LetterResult, TeamResult
+from pcgeval.report.standing import Standing, standing_of
 from pcgeval.report.tables import levels_parquet
 from pcgeval.scoring.official_files import OFFICIAL_NAMES
 
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages
-LETTERS = "letters"  # the folder of the pages that compare a letter
-_GENERATOR = b'<meta name="generator" content="pcgeval">'  # of base.html.j2
-_HEAD = 2_000  # bytes of a page in which it stands
 TABLES = "tables"  # the folder of what the index links to
 LEVELS = "levels.parquet"  # there: all trials, a row each
 ANSWERS = 400_000  # characters of all judges' answers on a page together: a large rubric shows less of each
 LONGEST_ANSWER = 2_000  # characters
 MESSAGES = 400_000  # the same for the conversations of flagged trials
 LONGEST_MESSAGE = 1_000
+_GENERATOR = b'<meta name="generator" content="pcgeval">'  # of base.html.j2
+_HEAD = 2_000  # bytes of a page in which it stands
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
-    """Write the report of an evaluated round, with plots for DVC beside it, and return its index.
+    """Write the report of an evaluated round and return its index.
 
     Beside the pages lie the tables that they link to. The same arguments and files give the same bytes: nothing is
-    said of when or where the report was made. Pages and tables that an earlier report left there of teams, letters and
-    models that are not in this round are removed.
+    said of when or where the report was made. Pages and tables of an earlier report of other teams and models are
+    removed.
 
     Args:
         params: The competition, as in its params.yaml.
@@ -54,112 +51,97 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
     written[out / TABLES / LEVELS] = levels_parquet(evaluation)
+    written |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}
     written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
     for path, content in written.items():
         write_bytes(path, content)
-    for folder in (TEAMS, LETTERS, TABLES):
-        for path in (out / folder).rglob("*"):
-            if path.is_file() and path not in written and _is_of_a_report(path):
-                path.unlink()
-    write_plots(evaluation, out / "plots", environment())
+    for path in out.rglob("*"):
+        if path not in written and path.is_file() and _is_of_a_report(path):
+            path.unlink()
     return out / INDEX
 
 
 def _is_of_a_report(path: Path) -> bool:
     """Tell whether a file below a report's folder was written by `write_report`, as far as its name or start tell."""
-    return path.name in OFFICIAL_NAMES or _GENERATOR in path.read_bytes()[:_HEAD]
+    return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 
 def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
-    letters = [letter for team in evaluation.teams for model in team.models for letter in model.letters]
-    scales = {
-        "totals": Scale.of((team.row.total for team in evaluation.scored_teams if team.row.total), 1, 3),
-        "letters": Scale.of((letter.scores.score for letter in letters if letter.scores), 3, 1),
-        "trials": Scale.of((trial.score for trial in evaluation.trials if trial.score), 3, 1),
-    }
-    standing = standings(evaluation)
-    common = {
+    common = _common(evaluation, {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams})
+    yield INDEX, render_template("index.html.j2", beside="", views=(), **common)
+    for team in evaluation.teams:
+        yield (
+            f"{TEAMS}/{team.name}.html",
+            render_template("team.html.j2", beside="../", view=_team_view(evaluation, team), **common),
+        )
+
+
+def single_page(params: Params, root: Path) -> str:
+    """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below.
+
+    Raises:
+        FileError: As for `write_report`.
+        SubmissionError: As for `write_report`.
+    """
+    evaluation = collect(params, root)
+    views = [_team_view(evaluation, team) for team in evaluation.teams]
+    return render_template("index.html.j2", views=views, **_common(evaluation, {}))
+
+
+def _common(evaluation: Evaluation, pages: dict[str, str]) -> dict[str, Any]:
+    """Return the values of all pages; `pages` has the address of each team's page, none where they are one."""
+    return {
         "evaluation": evaluation,
         "params": evaluation.params,
         "competition": evaluation.params.competition,
-        "scales": scales,
-        "rows": {},  # of trials: a team's page and a letter's page show the same
+        "heat_maps": [(name, legend, heat_map(evaluation, name)) for name, legend in HEAT_MAPS.items()],
+        "pages": pages,
     }
-    yield (
-        INDEX,
-        render_template(
-            "index.html.j2",
-            heat_maps=list(heat_maps(evaluation, scales["letters"])),
-            **common,
-        ),
-    )
-    for team in evaluation.teams:
-        answers = len(team.leaves) * team.grade.votes
-        messages = sum(
-            len(conversation) for key, conversation in evaluation.conversations.items() if key[0] == team.name
-        )
-        yield (
-            f"{TEAMS}/{team.name}.html",
-            render_template(
-                "team.html.j2",
-                team=team,
-                standing=standing.get(team.name),
-                tree=ShownTree(
-                    team.grade,
-                    anchors([team.grade.graded_task_tree]),
-                    min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
-                ),
-                longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
-                **common,
-            ),
-        )
-    for place, letter in enumerate(evaluation.params.competition.characters):
-        letters_by_model = [(model, compared_letters(evaluation, model, place)) for model in evaluation.params.models]
-        yield (
-            f"{LETTERS}/{letter}.html",
-            render_template("compared_letter.html.j2", letter=letter, letters=letters_by_model, **common),
-        )
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """One of the measures by which the letters are coloured, and its scale in all models alike.
+class TeamView:
+    """What a team's page shows besides the team; `standing` is None for a disqualified team."""
 
-    Attributes:
-        measure: The measure's name in a `LetterRow`.
-        weight: The name in an `OfficialWeight` of what goes into a letter's weight because of it.
-        darkest: The value with the darkest colour.
-        highest: The weight with the highest bar.
-        scale: The notation of the cells.
-    """
-
-    measure: str
-    title: str
-    weight: str
-    weight_title: str
-    legend: str
-    darkest: Decimal
-    highest: Decimal
-    scale: Scale
+    team: TeamResult
+    standing: Standing | None
+    tree: ShownTree
+    longest_message: int
 
 
-def heat_maps(evaluation: Evaluation, scale: Scale) -> Iterator[HeatMap]:
-    """Yield the heat maps of the letters' scores and of the three measures behind them."""
-    letters = [letter for team in evaluation.scored_teams for model in team.models for letter in model.letters]
+def _team_view(evaluation: Evaluation, team: TeamResult) -> TeamView:
+    answers = len(team.leaves) * team.grade.votes
+    messages = sum(map(len, team.conversations.values()))
+    return TeamView(
+        team=team,
+        standing=None if team.is_disqualified else standing_of(evaluation, team),
+        tree=ShownTree(
+            team.grade,
+            anchors(team.grade.graded_task_tree, f"{team.name}:"),
+            min(LONGEST_ANSWER, ANSWERS // max(1, answers)),
+        ),
+        longest_message=min(LONGEST_MESSAGE, MESSAGES // max(1, messages)),
+    )
 
-    def highest(weight: str) -> Decimal:
-        return max((getattr(letter.weight, weight) for letter in letters), default=Decimal(1))
 
-    best = max((letter.scores.score for letter in letters if letter.scores), default=Decimal(0))
-    legend = f"Letter score{scale.times}. Bars: the weight of each letter"
-    yield HeatMap("score", "Letter score", "weight", "letter weight", legend, best, highest("weight"), scale)
-    for measure, words in (
-        ("stability", "Mean stability of the trials"),
-        ("similarity", "Mean similarity of the trials"),
-        ("diversity", "Diversity of the trials"),
-    ):
-        legend = f"{words}. Bars: its factor in the weight of each letter"
-        darkest = max((getattr(letter.scores, measure) for letter in letters if letter.scores), default=Decimal(0))
-        title = measure.capitalize()
-        yield HeatMap(measure, title, measure, "weight factor", legend, darkest, highest(measure), Scale(0, 2))
+HEAT_MAPS = {  # by the name of a figure, what it is
+    "points": "parts of a team's points",
+    "stability": "mean of the trials, from 0 to 1",
+    "similarity": "mean of the trials, from 0 to 1",
+    "diversity": "how much the trials of a letter differ, from 0 to 1",
+}
+
+
+def heat_map(evaluation: Evaluation, name: str) -> dict[tuple[str, str], list[float]]:
+    """Return one figure of all letters by scored team and model."""
+
+    def value(letter: LetterResult) -> float:
+        is_points = name == "points"
+        return (evaluation.letter_points(letter) or 0.0) if is_points else float(getattr(letter.scores, name))
+
+    return {
+        (team.name, model.name): [value(letter) for letter in model.letters]
+        for team in evaluation.scored_teams
+        for model in team.models
+    }

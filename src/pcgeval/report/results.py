@@ -1,4 +1,8 @@
-"""Everything that the page shows, as one tree: evaluation, team, model, letter, trial."""
+"""Everything that the page shows, as one tree: evaluation, team, model, letter, trial.
+
+A score stands on the page in points: 100 points are the totals of all teams together, so that the points of a team's
+trials add up to those of a letter, of a model, and to the team's normalised total.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,6 +30,7 @@ from pcgeval.submissions.load import Submission
 
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 MOST_REASONS = 10
+SHOWCASE = 3  # levels on the first screen
 FAILURE_WORDS = {  # by the stage in which a trial failed
     "generate": "reply failed",
     "extract": "no code",
@@ -58,7 +63,8 @@ class TrialResult:
     Attributes:
         level: The blocks at the end of the simulation.
         paths: The ways of the blocks that moved visibly or broke in it.
-        probabilities: What the classifier gives the letters, the most likely first.
+        probabilities: The letters by the classifier, the most likely first.
+        score: The official trial score.
         reply: The start of the response.
         code: The calls that were extracted from it, a line each; empty if there are none.
         usage: The cost and the flags of the trial; None without a record.
@@ -78,8 +84,13 @@ class TrialResult:
 
     @property
     def top_label(self) -> LabelProbability | None:
-        """The letter that the classifier found most likely."""
+        """The most likely letter by the classifier."""
         return self.probabilities[0] if self.probabilities else None
+
+    @property
+    def likeness(self) -> float:
+        """Stability times similarity, by which levels of different models compare: their weights differ."""
+        return (self.stability or 0) * (self.similarity or 0)
 
     @cached_property
     def flag_kinds(self) -> tuple[FlagKind, ...]:
@@ -113,11 +124,22 @@ class LetterResult:
     trials: tuple[TrialResult, ...]
 
     @property
+    def best(self) -> TrialResult | None:
+        """The trial with the highest stability times similarity; None if all failed."""
+        levels = (trial for trial in self.trials if not trial.failure)
+        return max(levels, key=lambda trial: trial.likeness, default=None)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(trial.failure is not None for trial in self.trials)
+
+    @property
     def why_zero(self) -> str | None:
         """Why a letter with scoring trials scores 0 all the same, or None."""
         if self.scores is None or self.scores.diversity or not any(trial.score for trial in self.trials):
             return None
-        if sum(trial.failure is None for trial in self.trials) < 2:
+        if len(self.trials) - self.failed < 2:
             return "zero: one level alone has no diversity"
         return "zero: to the classifier all levels are alike"
 
@@ -128,12 +150,14 @@ class ModelResult:
 
     Attributes:
         name: The model's key in params.yaml.
+        score: The official prompt score; None for a disqualified team.
         letters: Letter by letter.
         engine_sha256: The hash of what simulated its levels, see `core.level_table`.
         classifier_sha256: That of the classifier's files; None if it is not known.
     """
 
     name: str
+    score: Decimal | None
     letters: tuple[LetterResult, ...]
     engine_sha256: str
     classifier_sha256: str | None
@@ -146,13 +170,13 @@ class ModelResult:
     @property
     def failed(self) -> int:
         """The number of failed trials."""
-        return sum(trial.failure is not None for trial in self.trials)
+        return sum(letter.failed for letter in self.letters)
 
     @property
     def fates(self) -> dict[str, int]:
-        """The number of trials that became a level (`made`) and that each stage lost (`lost-STAGE`)."""
+        """The number of trials that became a level (`level`) and that each stage lost (`lost-STAGE`)."""
         lost = Counter(trial.failure.stage for trial in self.trials if trial.failure)
-        return {"made": len(self.trials) - self.failed} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
+        return {"level": len(self.trials) - self.failed} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
 
 
 @dataclass(frozen=True)
@@ -182,8 +206,21 @@ class ProgramSource:
 
 
 @dataclass(frozen=True)
+class FlaggedTrials:
+    """The trials of a team and model with one kind of flag; `details` maps the first ones to where they came first."""
+
+    model: str
+    kind: FlagKind
+    trials: int
+    details: Mapping[str, TrialResult]
+
+
+@dataclass(frozen=True)
 class TeamResult:
-    """All that is known of one team; `program` is None for a prompt."""
+    """All that is known of one team; `program` is None for a prompt.
+
+    `conversations` has those of the trials that `flags` names, by model and trial.
+    """
 
     row: RankedTeam
     submission: Submission
@@ -191,6 +228,7 @@ class TeamResult:
     program: ProgramSource | None
     grade: JudgeOutput
     models: tuple[ModelResult, ...]
+    conversations: Mapping[tuple[str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -203,7 +241,7 @@ class TeamResult:
         return shortened(self.submission.title, 100)
 
     @property
-    def disqualified(self) -> bool:
+    def is_disqualified(self) -> bool:
         """Whether the team is named without being scored."""
         return self.row.status == "disqualified"
 
@@ -211,6 +249,11 @@ class TeamResult:
     def trials(self) -> tuple[TrialResult, ...]:
         """All trials with all models."""
         return tuple(trial for model in self.models for trial in model.trials)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(model.failed for model in self.models)
 
     @property
     def flagged(self) -> int:
@@ -224,8 +267,42 @@ class TeamResult:
 
     @property
     def upper_end(self) -> float:
-        """The upper end of the interval of the normalised total, or that total."""
+        """The upper end of the interval of the team's points, or the points."""
         return max(float(self.row.normalised or 0), self.row.interval[1] if self.row.interval else 0)
+
+    @cached_property
+    def best_levels(self) -> dict[str, tuple[ModelResult, TrialResult]]:
+        """The model and trial with the highest stability times similarity by letter; only letters with a level."""
+        best: dict[str, tuple[ModelResult, TrialResult]] = {}
+        for model in self.models:
+            for letter in model.letters:
+                level = letter.best
+                before = best.get(letter.letter)
+                if level and (before is None or level.likeness > before[1].likeness):
+                    best[letter.letter] = (model, level)
+        return best
+
+    @property
+    def showcase(self) -> list[tuple[ModelResult, TrialResult]]:
+        """The team's best levels of different letters, the best first."""
+        scoring = [level for level in self.best_levels.values() if level[1].likeness]
+        return sorted(scoring, key=lambda level: -level[1].likeness)[:SHOWCASE]
+
+    @cached_property
+    def flags(self) -> tuple[FlaggedTrials, ...]:
+        """The flagged trials by model and kind of flag."""
+        rows = []
+        for model in self.models:
+            for kind in FLAG_KINDS:
+                details: dict[str, TrialResult] = {}
+                flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
+                for trial in flagged:
+                    for flag in trial.usage.flags if trial.usage else ():
+                        if flag.kind == kind and len(details) < MOST_DETAILS:
+                            details.setdefault(flag.detail, trial)
+                if flagged:
+                    rows.append(FlaggedTrials(model.name, kind, len(flagged), details))
+        return tuple(rows)
 
     @cached_property
     def leaves(self) -> tuple[GradedTaskNode, ...]:
@@ -234,35 +311,22 @@ class TeamResult:
 
 
 @dataclass(frozen=True)
-class FlaggedTrials:
-    """The trials of a team and model with one kind of flag; `details` maps the first ones to where they came first."""
-
-    team: TeamResult
-    model: ModelResult
-    kind: FlagKind
-    trials: int
-    details: Mapping[str, TrialResult]
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `conversations` has those of the trials that `flagged` names, by team, model and trial. `seal_differences` are
-    sentences about what was changed since the `seal`.
+    `seal_differences` are sentences about what was changed since the `seal`.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
-    conversations: Mapping[tuple[str, str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
     seal: Seal | None = None
     seal_differences: tuple[str, ...] = ()
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
         """The teams that are not disqualified."""
-        return tuple(team for team in self.teams if not team.disqualified)
+        return tuple(team for team in self.teams if not team.is_disqualified)
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:
@@ -270,47 +334,56 @@ class Evaluation:
         return tuple(trial for team in self.teams for trial in team.trials)
 
     @property
-    def best_levels(self) -> dict[str, tuple[TeamResult, ModelResult, TrialResult] | None]:
-        """The team, model and trial with the highest stability x similarity by letter; None where no trial scored.
+    def leader(self) -> TeamResult | None:
+        """The winner or, without one, the team with the highest total; None without a scored team."""
+        return next((team for team in self.teams if team.row.winner), next(iter(self.scored_teams), None))
 
-        Trial scores of different models are weighted differently, so they are not compared.
-        """
-        scored = [
-            (team, model, trial)
-            for team in self.scored_teams
-            for model in team.models
-            for trial in model.trials
-            if trial.score
-        ]
-        return {
-            letter: max(
-                (each for each in scored if each[2].trial.letter == letter),
-                key=lambda each: (each[2].stability or 0) * (each[2].similarity or 0),
-                default=None,
-            )
-            for letter in self.params.competition.characters
-        }
+    def best_levels(self, letter: str) -> list[tuple[TeamResult, ModelResult, TrialResult]]:
+        """Return the best level of a letter of each scored team that has one which scores, the best first."""
+        levels = [(team, *team.best_levels[letter]) for team in self.scored_teams if letter in team.best_levels]
+        return sorted((level for level in levels if level[2].likeness), key=lambda level: -level[2].likeness)
+
+    @property
+    def verdict(self) -> str:
+        """Who won by how much, in one sentence."""
+        winners = [team for team in self.scored_teams if team.row.winner]
+        ranked = [team for team in self.scored_teams if team.row.status == "ranked"]
+        baseline = next((team for team in self.scored_teams if team.name == self.ranking.baseline), None)
+        if len(winners) == 1:
+            winner = winners[0]
+            others = [team for team in self.scored_teams if team is not winner]
+            gap = (winner.row.normalised or 0) - (others[0].row.normalised or 0) if others else 0
+            more = f", {gap:.2f} more than {others[0].title}" if gap > 0 else ""
+            return f"{winner.title} wins with {winner.row.normalised:.2f} of 100 points{more}."
+        if not winners and ranked and baseline:
+            best = f"{ranked[0].title} has {ranked[0].row.normalised:.2f} of 100 points"
+            return f"No team beats the baseline: {best}, {baseline.title} {baseline.row.normalised:.2f}."
+        return self.ranking.reason
 
     @cached_property
-    def flagged(self) -> tuple[FlaggedTrials, ...]:
-        """The flagged trials by team, model and kind of flag."""
-        found = []
-        for team in self.teams:
-            for model in team.models:
-                for kind in FLAG_KINDS:
-                    details: dict[str, TrialResult] = {}
-                    flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
-                    for trial in flagged:
-                        for flag in trial.usage.flags if trial.usage else ():
-                            if flag.kind == kind and len(details) < MOST_DETAILS:
-                                details.setdefault(flag.detail, trial)
-                    if flagged:
-                        found.append(FlaggedTrials(team, model, kind, len(flagged), details))
-        return tuple(found)
+    def _totals(self) -> Decimal:
+        return sum((team.row.total for team in self.scored_teams if team.row.total), Decimal(0)) or Decimal(1)
+
+    def points(self, score: Decimal | None) -> float | None:
+        """Return a model's score, which is a part of its team's total, in points."""
+        return None if score is None else float(100 * score / self._totals)
+
+    def letter_points(self, letter: LetterResult) -> float | None:
+        """Return the points that a letter with one model gives its team."""
+        if letter.scores is None:
+            return None
+        return self.points(letter.scores.score / len(self.params.competition.characters))
+
+    def trial_points(self, letter: LetterResult, trial: TrialResult) -> float | None:
+        """Return the points that a trial of a letter gives its team: none without diversity."""
+        if letter.scores is None or trial.score is None:
+            return None
+        shares = len(letter.trials) * len(self.params.competition.characters)
+        return self.points(trial.score * letter.scores.diversity / shares)
 
 
 def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
     """Return the commonest failures: words of the stage, reason without the place in brackets after it, number."""
-    found = Counter((trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in trials if trial.failure)
-    ordered = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    reasons = Counter((trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in trials if trial.failure)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]

@@ -1,32 +1,31 @@
 """Why a team stands where it stands: its figures beside those of the others."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
 from statistics import fmean, median
 
-from pcgeval.report.results import Evaluation, LetterResult, ModelResult, TeamResult
+from pcgeval.report.results import Evaluation, LetterResult, TeamResult
 
 MOST_LETTERS = 5
+MEASURES = ("stability", "similarity", "diversity")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One figure of a team beside the median of all scored teams and the best other team; shares from 0 to 1."""
+    """One figure of a team, from 0 to 1, beside the median of all scored teams and the best other team."""
 
     name: str
-    own: float
+    value: float
     median: float
     other: float | None
 
 
 @dataclass(frozen=True)
-class LetterShare:
-    """One letter with one model: what it gave a team and the best other team, in points of the normalised total."""
+class LostLetter:
+    """One letter with one model by a team and by the best other team, and the points of both."""
 
     model: str
-    own: LetterResult
-    other: LetterResult | None
+    letter: LetterResult
+    other: LetterResult
     points: float
     other_points: float
 
@@ -37,72 +36,43 @@ class Standing:
 
     Attributes:
         other: The team with the highest total but this one; None if it is alone.
-        best: The letters that brought it most.
-        lost: The letters that brought the other team most more.
+        comparisons: The means over all models and letters, and the share of failed trials.
+        lost: The letters in which the other team is furthest ahead, the furthest first.
     """
 
     other: TeamResult | None
     comparisons: tuple[Comparison, ...]
-    best: tuple[LetterShare, ...]
-    lost: tuple[LetterShare, ...]
+    lost: tuple[LostLetter, ...]
 
 
-def standings(evaluation: Evaluation) -> dict[str, Standing]:
-    """Return the standing of each scored team by its name."""
-    teams = evaluation.scored_teams
-    figures = {team.name: _figures(team) for team in teams}
-    whole = sum((team.row.total for team in teams if team.row.total), Decimal(0)) or Decimal(1)
-    standing = {}
-    for team in teams:
-        other = next((each for each in teams if each is not team), None)
-        shares = list(_shares(team, other, whole))
-        standing[team.name] = Standing(
-            other=other,
-            comparisons=tuple(
-                Comparison(
-                    name,
-                    own,
-                    median(figure[name] for figure in figures.values()),
-                    figures[other.name][name] if other else None,
-                )
-                for name, own in figures[team.name].items()
-            ),
-            best=_first(shares, lambda share: share.points),
-            lost=_first(shares, lambda share: share.other_points - share.points),
+def standing_of(evaluation: Evaluation, team: TeamResult) -> Standing:
+    """Return the standing of a scored team."""
+    figures = {scored.name: _figures(scored) for scored in evaluation.scored_teams}
+    other = next((scored for scored in evaluation.scored_teams if scored is not team), None)
+    comparisons = tuple(
+        Comparison(
+            name,
+            value,
+            median(values[name] for values in figures.values()),
+            figures[other.name][name] if other else None,
         )
-    return standing
-
-
-def compared_letters(
-    evaluation: Evaluation, model: str, place: int
-) -> list[tuple[TeamResult, ModelResult, LetterResult]]:
-    """Return the letter at a place in the alphabet of the round as each team made it with a model, the best first."""
-    found = [
-        (team, each, each.letters[place]) for team in evaluation.teams for each in team.models if each.name == model
-    ]
-    return sorted(found, key=lambda each: each[2].scores.score if each[2].scores else Decimal(-1), reverse=True)
+        for name, value in figures[team.name].items()
+    )
+    lost = sorted(_lost_letters(evaluation, team, other), key=lambda row: row.points - row.other_points)
+    return Standing(other, comparisons, tuple(lost[:MOST_LETTERS]))
 
 
 def _figures(team: TeamResult) -> dict[str, float]:
-    """Return the means over all models and letters of what a team's scores are made of, and its share of failures."""
     rows = [letter.scores for model in team.models for letter in model.letters if letter.scores]
-    means = {
-        name: fmean(float(getattr(row, name)) for row in rows) for name in ("stability", "similarity", "diversity")
-    }
-    return means | {"failed trials": sum(trial.failure is not None for trial in team.trials) / len(team.trials)}
+    means = {name: fmean(float(getattr(row, name)) for row in rows) for name in MEASURES}
+    return {**means, "failed trials": team.failed / len(team.trials)}
 
 
-def _shares(team: TeamResult, other: TeamResult | None, whole: Decimal) -> Iterator[LetterShare]:
-    for place, model in enumerate(team.models):
-        for number, letter in enumerate(model.letters):
-            beside = other.models[place].letters[number] if other else None
-            points, other_points = (
-                float(100 * each.scores.score / len(model.letters) / whole) if each and each.scores else 0.0
-                for each in (letter, beside)
-            )
-            yield LetterShare(model.name, letter, beside, points, other_points)
-
-
-def _first(shares: list[LetterShare], key: Callable[[LetterShare], float]) -> tuple[LetterShare, ...]:
-    """Return the letters with the highest figures above 0."""
-    return tuple(share for share in sorted(shares, key=key, reverse=True)[:MOST_LETTERS] if key(share) > 0)
+def _lost_letters(evaluation: Evaluation, team: TeamResult, other: TeamResult | None) -> list[LostLetter]:
+    rows = []
+    for model, other_model in zip(team.models, other.models if other else (), strict=False):
+        for letter, other_letter in zip(model.letters, other_model.letters, strict=True):
+            points, other_points = (evaluation.letter_points(result) or 0 for result in (letter, other_letter))
+            if other_points > points:
+                rows.append(LostLetter(model.name, letter, other_letter, points, other_points))
+    return rows

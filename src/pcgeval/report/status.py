@@ -8,15 +8,13 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from pcgeval.core.console import duration
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import write_text
 from pcgeval.core.layout import (
     CALLS,
     SUBMISSIONS,
@@ -29,15 +27,13 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.locks import dvc_is_running, lock_holder
 from pcgeval.core.params import Params
-from pcgeval.core.trials import read_record, record_path
+from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.llm.call_log import LoggedCall
-from pcgeval.report.markup import render_template
 from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
-_MINUTE = 60
 
 
 @dataclass(frozen=True)
@@ -131,8 +127,9 @@ class RunStatus:
         if self.seconds_left:
             least = "at least " if self.unknown else "about "
             parts.append(f"{least}{duration(self.seconds_left)} left")
-        of = listed(self.unknown, 5)
-        return f"{', '.join(parts)}.{f' Nothing is known yet of how long {of} will take.' if of else ''}"
+        teams = listed(self.unknown, 5)
+        unknown = f" Nothing is known yet of how long {teams} will take." if teams else ""
+        return f"{', '.join(parts)}.{unknown}"
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON."""
@@ -151,27 +148,15 @@ class RunStatus:
         }
 
 
-@dataclass(frozen=True)
-class _KnownTrial:
-    """The part of a trial's record that the status needs; `seconds` is the time its calls took the model.
+class _Written(NamedTuple):
+    """A trial's record, and when it was written in seconds since 1970."""
 
-    `fault` is why it failed if that was not the submission's fault.
-    """
-
-    fingerprint: str
-    digest: str
-    written: float
-    fault: str | None
-    failed: bool
-    flagged: bool
-    calls: int
-    tokens: int
-    seconds: float
+    record: TrialRecord
+    at: float
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """Trials of a team with a model, and their calls: the basis of an estimate."""
+class _Cost(NamedTuple):
+    """Trials of a team with a model, their calls, and the seconds that these took the model."""
 
     trials: int
     calls: int
@@ -193,48 +178,83 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             submissions[team] = load_submission(SUBMISSIONS / team)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
-    finished = {(model, team): _read_trials(params, model, team) for model in params.models for team in params.teams}
+    written = {(model, team): _read_records(params, model, team) for model in params.models for team in params.teams}
+    costs = _known_costs(params, written)
     is_running = dvc_is_running(Path())
-    costs = _known_costs(params, finished)
     rows = []
-    for (model, team), found in finished.items():
-        every = len(params.competition.characters) * params.competition.trials
-        final = _final(params, model, submissions.get(team), found)
-        done = len(final)
-        if again := [each for trial, each in found.items() if trial not in final]:
-            last = max(again, key=lambda each: each.written)
-            why = last.fault or "it was made from another submission, model, seed or limits"
+    for (model, team), records in written.items():
+        settings, submission = params.models[model], submissions.get(team)
+        final = _final(params, model, submission, records)
+        if again := [entry for trial, entry in records.items() if trial not in final]:
+            last = max(again, key=lambda entry: entry.at).record
+            changed = "it was made from another submission, model, seed or limits"
+            why = changed if last.is_final else printable_line(last.reason or "")
             notes.append(f"{model}, {team}: {len(again)} trials are done again in the next run; the last one: {why}")
         _, since = lock_holder(generation_lock(model)) or (None, None)
-        per_minute = None if since is None else _per_minute(found.values(), since, now)
-        of_model = (each for (name, _), of_team in finished.items() if name == model for each in of_team.values())
-        model_per_minute = None if since is None else _per_minute(of_model, since, now)  # the teams take turns
-        seconds = _trial_seconds(costs, model, team, submissions.get(team))
-        if every == done or params.models[model].backend == "recorded":
+        per_minute, model_per_minute = (
+            None if since is None else _per_minute(entries, since, now)
+            for entries in (records.values(), _of_model(written, model))
+        )
+        seconds = _trial_seconds(costs, model, team, submission)
+        to_do = len(list(trials(params))) - len(final)
+        if not to_do or settings.backend == "recorded":
             left: float | None = 0.0
-        elif model_per_minute:
-            left = _MINUTE * (every - done) / model_per_minute
+        elif model_per_minute:  # the teams take turns
+            left = 60 * to_do / model_per_minute
         else:
-            left = None if seconds is None else (every - done) * seconds / params.models[model].concurrency
+            left = None if seconds is None else to_do * seconds / settings.concurrency
         rows.append(
             TeamProgress(
                 model=model,
                 team=team,
-                trials=every,
-                done=done,
-                failed=sum(each.failed for each in final.values()),
-                repeated=len(found) - done,
-                flagged=sum(each.flagged for each in found.values()),
-                calls=sum(each.calls for each in found.values()),
-                tokens=sum(each.tokens for each in found.values()),
+                trials=to_do + len(final),
+                done=len(final),
+                failed=sum(record.reason is not None for record in final.values()),
+                repeated=len(again),
+                flagged=sum(bool(entry.record.flags) for entry in records.values()),
+                calls=sum(len(entry.record.exchanges) for entry in records.values()),
+                tokens=sum(entry.record.tokens for entry in records.values()),
                 trial_seconds=seconds,
                 per_minute=per_minute,
                 seconds_left=left,
-                running=since is not None and done < every,
+                running=since is not None and to_do > 0,
                 measured=not is_running and _is_measured(params, model, team),
             )
         )
     return RunStatus(tuple(rows), tuple(notes))
+
+
+def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written]:
+    """Read the records of a team with a model; one that is torn is passed over."""
+    records = {}
+    for trial in trials(params):
+        path = record_path(stage_dir("raw", model, team), team, trial)
+        try:
+            records[trial] = _Written(read_record(path), path.stat().st_mtime)
+        except (OSError, FileError):
+            continue
+    return records
+
+
+def _of_model(written: Mapping[tuple[str, str], Mapping[Trial, _Written]], model: str) -> list[_Written]:
+    return [entry for (name, _), records in written.items() if name == model for entry in records.values()]
+
+
+def _final(
+    params: Params, model: str, submission: Submission | None, records: Mapping[Trial, _Written]
+) -> dict[Trial, TrialRecord]:
+    """Return the trials that the stage will keep, by the rule of the stage."""
+    final = {trial: entry.record for trial, entry in records.items() if entry.record.is_final}
+    if submission is None:
+        return final
+    fingerprint = present_fingerprint(params, model, submission)
+    return {trial: record for trial, record in final.items() if fingerprint(trial, record.digest) == record.fingerprint}
+
+
+def _per_minute(entries: Iterable[_Written], since: float, now: float) -> float | None:
+    """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
+    new = sum(entry.at >= since for entry in entries)
+    return 60 * new / max(now - since, 1.0) if new else None
 
 
 def _is_measured(params: Params, model: str, team: str) -> bool:
@@ -243,83 +263,25 @@ def _is_measured(params: Params, model: str, team: str) -> bool:
     return all(letter_file(folder, letter).is_file() for letter in params.competition.characters)
 
 
-def _per_minute(trials: Iterable[_KnownTrial], since: float, now: float) -> float | None:
-    """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
-    new = sum(trial.written >= since for trial in trials)
-    return _MINUTE * new / max(now - since, 1.0) if new else None
-
-
-def write_status_page(params: Params, status: RunStatus, path: Path, refresh: int | None = None) -> None:
-    """Write a page that shows where a run stands; a browser loads it again after `refresh` seconds."""
-    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    competition = params.competition
-    page = render_template("status.html.j2", status=status, competition=competition, at=at, refresh=refresh)
-    write_text(path, page)
-
-
-def _read_trials(params: Params, model: str, team: str) -> dict[Trial, _KnownTrial]:
-    found = {}
-    for trial in trials(params):
-        path = record_path(stage_dir("raw", model, team), team, trial)
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if each := _read_trial(path, status.st_mtime, status.st_size):
-            found[trial] = each
-    return found
-
-
-def _final(
-    params: Params, model: str, submission: Submission | None, found: Mapping[Trial, _KnownTrial]
-) -> dict[Trial, _KnownTrial]:
-    """Return the trials that the stage will keep, by the rule of the stage."""
-    finished = {trial: each for trial, each in found.items() if each.fault is None}
-    if submission is None:
-        return finished
-    fingerprint = present_fingerprint(params, model, submission)
-    return {trial: each for trial, each in finished.items() if fingerprint(trial, each.digest) == each.fingerprint}
-
-
-@cache
-def _read_trial(path: Path, written: float, size: int) -> _KnownTrial | None:  # noqa: ARG001 - part of the key
-    """Read a record once as long as it stays the same; None if it is torn or no record."""
-    try:
-        record = read_record(path)
-    except FileError:
-        return None
-    seconds = math.fsum(exchange.reply.seconds for exchange in record.exchanges)
-    return _KnownTrial(
-        fingerprint=record.fingerprint,
-        digest=record.digest,
-        written=written,
-        fault=None if record.is_final else printable_line(record.reason or ""),
-        failed=record.reason is not None,
-        flagged=bool(record.flags),
-        calls=len(record.exchanges),
-        tokens=record.tokens,
-        seconds=seconds,
-    )
-
-
 def _known_costs(
-    params: Params, finished: Mapping[tuple[str, str], Mapping[Trial, _KnownTrial]]
-) -> dict[tuple[str, str], _Costs]:
+    params: Params, written: Mapping[tuple[str, str], Mapping[Trial, _Written]]
+) -> dict[tuple[str, str], _Cost]:
     """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
-    costs = {
-        key: _Costs(len(found), sum(each.calls for each in found), math.fsum(each.seconds for each in found))
-        for key, found in ((key, list(by_trial.values())) for key, by_trial in finished.items())
-        if any(each.calls for each in found)
-    }
-    if len(costs) < len(finished):
-        logged = list(_logged_calls(CALLS.glob("*.jsonl")))
-        for model, team in finished:
-            asked = (params.models[model].name, team)  # by its name: several entries may ask one model
-            calls = [call for call in logged if (call.model, call.team) == asked]
-            calls = calls or list(_logged_calls([recording_file(model, team)]))
+    costs = {}
+    logged: list[LoggedCall] | None = None
+    for (model, team), records in written.items():
+        exchanges = [exchange for entry in records.values() for exchange in entry.record.exchanges]
+        if exchanges:
+            seconds = math.fsum(exchange.reply.seconds for exchange in exchanges)
+            costs[model, team] = _Cost(len(records), len(exchanges), seconds)
+            continue
+        logged = list(_logged_calls(CALLS.glob("*.jsonl"))) if logged is None else logged
+        asked = (params.models[model].name, team)  # by its name: several entries may ask one model
+        calls = [call for call in logged if (call.model, call.team) == asked]
+        calls = calls or list(_logged_calls([recording_file(model, team)]))
+        if calls:
             seconds = math.fsum(call.reply.seconds for call in calls if call.reply)
-            if calls and (model, team) not in costs:
-                costs[model, team] = _Costs(len({(call.letter, call.trial) for call in calls}), len(calls), seconds)
+            costs[model, team] = _Cost(len({(call.letter, call.trial) for call in calls}), len(calls), seconds)
     return costs
 
 
@@ -342,14 +304,14 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
 
 
 def _trial_seconds(
-    costs: Mapping[tuple[str, str], _Costs], model: str, team: str, submission: Submission | None
+    costs: Mapping[tuple[str, str], _Cost], model: str, team: str, submission: Submission | None
 ) -> float | None:
-    """Return what a trial takes: as the team's own did, else the model's mean call times the calls that it makes."""
-    if own := costs.get((model, team)):
-        return own.seconds / own.trials
+    """Return what a trial takes: as the team's others did, else the model's mean call times the calls that it makes."""
+    if cost := costs.get((model, team)):
+        return cost.seconds / cost.trials
     of_model = [cost for (name, _), cost in costs.items() if name == model]
     of_team = [cost for (_, name), cost in costs.items() if name == team]
     if not of_model or not (of_team or (submission and isinstance(submission.work, Prompt))):
         return None
-    calls = sum(each.calls for each in of_team) / sum(each.trials for each in of_team) if of_team else 1.0
-    return calls * math.fsum(each.seconds for each in of_model) / sum(each.calls for each in of_model)
+    calls = sum(cost.calls for cost in of_team) / sum(cost.trials for cost in of_team) if of_team else 1.0
+    return calls * math.fsum(cost.seconds for cost in of_model) / sum(cost.calls for cost in of_model)

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
@@ -55,14 +56,12 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
             )
             usages = [trial.usage for trial in model.trials]
+            scores = [None if trial.score is None else float(trial.score) for trial in model.trials]
             columns: dict[str, tuple[Any, list[Any]]] = {
-                "model": (text, [model.name for _ in model.trials]),
-                "team": (text, [team.name for _ in model.trials]),
+                "model": (text, [model.name] * len(usages)),
+                "team": (text, [team.name] * len(usages)),
                 "trial": (count, [trial.trial.number for trial in model.trials]),
-                "score": (
-                    pa.float64(),
-                    [None if trial.score is None else float(trial.score) for trial in model.trials],
-                ),
+                "score": (pa.float64(), scores),
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
@@ -92,26 +91,19 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
 
 
 def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
-    low, high = team.interval or (None, None)
-    normalised, total = team.normalised, team.total
-    scores = [team.models[model].score if model in team.models else None for model in models]
-    if exact:
-        figures = ["" if each is None else plain(each) for each in (normalised, total, *scores)]
-        ends = ["" if each is None else f"{each:g}" for each in (low, high)]
-    else:
-        figures = [
-            "" if normalised is None else rounded(normalised, 3),
-            *("" if each is None else rounded(each) for each in (total, *scores)),
-        ]
-        ends = ["" if each is None else f"{each:.1f}" for each in (low, high)]
+    def figure(value: Decimal | None, digits: int = 6) -> str:
+        return "" if value is None else plain(value) if exact else rounded(value, digits)
+
+    failed = sum(model.failed_trials for model in team.models.values())
     return [
         team.team,
         "winner" if team.winner else team.status,
         "" if team.rank is None else str(team.rank),
-        figures[0],
-        *ends,
-        *figures[1:],
-        str(sum(model.failed_trials for model in team.models.values())) if team.models else "",
+        figure(team.normalised, 3),
+        *("" if end is None else f"{end:g}" if exact else f"{end:.1f}" for end in team.interval or (None, None)),
+        figure(team.total),
+        *(figure(team.models[model].score if model in team.models else None) for model in models),
+        str(failed) if team.models else "",
     ]
 
 
