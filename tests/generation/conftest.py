@@ -24,7 +24,9 @@ def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Sandbox:
-    most = ResourceLimits(memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000)
+    most = ResourceLimits(
+        memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, output_bytes=4_000_000
+    )
     return open_sandbox(most, trust_programs=True)
 
 

@@ -51,20 +51,21 @@ def evaluate(
     def step(row: "LevelRow") -> None:
         progress.step(failed=row.reason is not None)
 
-    summary = evaluate_rows(
-        inputs,
-        out,
-        similarity=params.similarity,
-        classify=not no_classifier,
-        physics=params.physics,
-        embeddings=embeddings,
-        read_as=None if any_text else "response",
-        rows_per_part=rows_per_part,
-        processes=processes,
-        scheduler=scheduler or chosen_scheduler(params),
-        begin=begin,
-        report=step,
-    )
+    with progress:
+        summary = evaluate_rows(
+            inputs,
+            out,
+            similarity=params.similarity,
+            classify=not no_classifier,
+            physics=params.physics,
+            embeddings=embeddings,
+            read_as=None if any_text else "response",
+            rows_per_part=rows_per_part,
+            processes=processes,
+            scheduler=scheduler or chosen_scheduler(params),
+            begin=begin,
+            report=step,
+        )
     if json:
         print_json(summary.model_dump())
     else:

@@ -235,7 +235,7 @@ class Progress:
         self.failed += failed
         self._repeated += kept
         if self._show is not None:
-            self._show(completed=self.done, note=self._figures(note))
+            self._show(total=self.total, completed=self.done, note=self._figures(note))
             return
         now, is_last = time.monotonic(), self.done == self.total
         if is_last or now - self._printed >= self.every:

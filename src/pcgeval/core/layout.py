@@ -124,10 +124,9 @@ def rubric_file(rubric: str) -> Path:
     return RUBRICS / rubric / "rubric.json"
 
 
-def human_grades_files(rubric: str, team: str) -> tuple[Path, Path]:
-    """Return where a person's grades of a team may lie: a YAML file, or a CSV file."""
-    folder = RUBRICS / rubric / "human"
-    return folder / f"{team}.yaml", folder / f"{team}.csv"
+def human_grades_file(rubric: str, team: str) -> Path:
+    """Return where a person's grades of a team lie."""
+    return RUBRICS / rubric / "human" / f"{team}.yaml"
 
 
 def judge_recording_file(team: str) -> Path:

@@ -43,8 +43,6 @@ class ModelProfile(BaseModel):
         limit_field: The name of the field that bounds the answer.
         structured_output: How an answer in JSON is asked for.
         price: Its price.
-        tokenizer: A tiktoken encoding, or the path of a `tokenizer.json`. Else the tokens are learned from the
-            endpoint's usage.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -57,15 +55,10 @@ class ModelProfile(BaseModel):
     limit_field: Literal["max_tokens", "max_completion_tokens", "max_output_tokens"] | None = "max_tokens"
     structured_output: Literal["json_schema", "json_object"] | None = "json_schema"
     price: Price | None = None
-    tokenizer: str | None = None
 
 
 def _hosted(context: int, price: tuple[float, float, float], **more: Any) -> ModelProfile:
-    return ModelProfile(
-        context=context,
-        price=Price(input=price[0], output=price[1], cached=price[2]),
-        **{"tokenizer": "o200k_base", **more},
-    )
+    return ModelProfile(context=context, price=Price(input=price[0], output=price[1], cached=price[2]), **more)
 
 
 _REASONING: dict[str, Any] = {
@@ -90,7 +83,7 @@ _KNOWN = {
     "gpt-5-mini": _hosted(400_000, (0.25, 2.0, 0.025), **_REASONING),
     "gpt-5": _hosted(400_000, (1.25, 10.0, 0.125), **_REASONING),
     # open weights: the price is the server's
-    "gpt-oss": ModelProfile(context=131_072, answer_tokens=10_000, temperature=1.0, tokenizer="o200k_base"),
+    "gpt-oss": ModelProfile(context=131_072, answer_tokens=10_000, temperature=1.0),
     "deepseek-reasoner": ModelProfile(
         context=131_072,
         answer_tokens=10_000,
@@ -108,11 +101,34 @@ _KNOWN = {
 _OPENAI_ONLY = ("o1", "o3", "o4-mini", "gpt-3.5", "gpt-4", "gpt-4o", "gpt-5", "chatgpt-4o")
 
 
+# The snapshots that cost what `_KNOWN` says, as the names themselves do. Other names that begin alike, such as o1-pro or
+# gpt-4o-2024-05-13, have other prices, and the price of a name that is not here is unknown.
+_SNAPSHOTS = {
+    "o1": ("2024-12-17",),
+    "o3": ("2025-04-16",),
+    "o3-mini": ("2025-01-31",),
+    "o4-mini": ("2025-04-16",),
+    "gpt-4o": ("2024-08-06", "2024-11-20"),
+    "gpt-4o-mini": ("2024-07-18",),
+    "gpt-4.1": ("2025-04-14",),
+    "gpt-4.1-mini": ("2025-04-14",),
+    "gpt-4.1-nano": ("2025-04-14",),
+    "gpt-5": ("2025-08-07",),
+    "gpt-5-mini": ("2025-08-07",),
+    "gpt-5-nano": ("2025-08-07",),
+    "deepseek-reasoner": (),
+}
+_PRICED = {*_SNAPSHOTS, *(f"{name}-{date}" for name, dates in _SNAPSHOTS.items() for date in dates)}
+
+
 def known_profile(name: str, *, is_hosted: bool = True) -> ModelProfile:
-    """Return what is known of a model by its name; of an unknown one, the usual values of its kind of server."""
+    """Return what is known of a model by its name; of an unknown one, the usual values of its kind of server.
+
+    The price is that of the exact name, else None.
+    """
     for known, profile in _KNOWN.items():
         if _begins(name, known):
-            return profile
+            return profile if name in _PRICED else profile.model_copy(update={"price": None})
     return ModelProfile(context=USUAL_CONTEXT if is_hosted else _OWN_CONTEXT)
 
 

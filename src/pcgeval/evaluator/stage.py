@@ -124,13 +124,14 @@ def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, process
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
     work = partial(_simulate, physics=params.physics)
     batches = ([level] for level in new.values())
-    progress = Progress("simulate", len(new))
-    for path, (answer,) in zip(new, map_batches(work, batches, processes, chosen_scheduler(params)), strict=True):
-        progress.step()
-        if answer is not None:
-            simulation, picture = answer
-            write_bytes(path.with_suffix(".png"), picture)
-            simulation.write(path)  # last: it vouches for the picture
+    answers = map_batches(work, batches, processes, chosen_scheduler(params))
+    with Progress("simulate", len(new)) as progress:
+        for path, (answer,) in zip(new, answers, strict=True):
+            progress.step()
+            if answer is not None:
+                simulation, picture = answer
+                write_bytes(path.with_suffix(".png"), picture)
+                simulation.write(path)  # last: it vouches for the picture
 
 
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:

@@ -135,7 +135,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         )
 
     folder, state = root / DATA / "raw" / model, root / STATE
-    with lock_folder(folder, generation_lock(model, state)):
+    with lock_folder(folder, generation_lock(model, state)), progress:
         if not is_recorded:
             for submission in submissions.values():
                 if isinstance(submission.work, Program):

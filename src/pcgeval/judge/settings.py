@@ -21,18 +21,6 @@ GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is na
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
 _HOSTED_CONCURRENCY = 8  # calls at once where nobody set a number
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not listened to
-# Names that cost exactly what the table of profiles says. Others that begin alike, such as o1-pro or
-# gpt-4o-2024-05-13, have prices of their own, and the price of a name that is not here is unknown.
-_PRICED = frozenset(
-    [
-        *("o1", "o1-2024-12-17", "o3", "o3-2025-04-16", "o3-mini", "o3-mini-2025-01-31"),
-        *("o4-mini", "o4-mini-2025-04-16", "gpt-4o", "gpt-4o-2024-08-06", "gpt-4o-2024-11-20"),
-        *("gpt-4o-mini", "gpt-4o-mini-2024-07-18", "gpt-4.1", "gpt-4.1-2025-04-14"),
-        *("gpt-4.1-mini", "gpt-4.1-mini-2025-04-14", "gpt-4.1-nano", "gpt-4.1-nano-2025-04-14"),
-        *("gpt-5", "gpt-5-2025-08-07", "gpt-5-mini", "gpt-5-mini-2025-08-07"),
-        *("gpt-5-nano", "gpt-5-nano-2025-08-07", "deepseek-reasoner"),
-    ]
-)
 
 
 class GradingError(PcgevalError):
@@ -76,9 +64,7 @@ class JudgeSettings(RubricParams):
         """The model's price: the one in its own profile, else the known one of exactly this name; None if unknown."""
         if self.model is None:
             return None
-        if self.model.profile is not None and "price" in self.model.profile.model_fields_set:
-            return self.model.profile.price
-        return self.model.known_profile.price if self.model.name in _PRICED else None
+        return self.model.known_profile.price
 
     @property
     def concurrency(self) -> int:
@@ -87,11 +73,9 @@ class JudgeSettings(RubricParams):
             return 1
         host = urlsplit(self.model.base_url or "").hostname
         is_hosted = host is not None and host not in _LOCAL_HOSTS
-        return (
-            _HOSTED_CONCURRENCY
-            if is_hosted and "concurrency" not in self.model.model_fields_set
-            else (self.model.concurrency)
-        )
+        if is_hosted and "concurrency" not in self.model.model_fields_set:
+            return _HOSTED_CONCURRENCY
+        return self.model.concurrency
 
     @property
     def temperature(self) -> float | None:
