@@ -101,8 +101,8 @@ _KNOWN = {
 _OPENAI_ONLY = ("o1", "o3", "o4-mini", "gpt-3.5", "gpt-4", "gpt-4o", "gpt-5", "chatgpt-4o")
 
 
-# The snapshots that cost what `_KNOWN` says, as the names themselves do. Other names that begin alike, such as o1-pro or
-# gpt-4o-2024-05-13, have other prices, and the price of a name that is not here is unknown.
+# The snapshots that cost what `_KNOWN` says, as the names themselves do. Names that begin alike, such as o1-pro or
+# gpt-4o-2024-05-13, have other prices; the price of a name that is not here is unknown.
 _SNAPSHOTS = {
     "o1": ("2024-12-17",),
     "o3": ("2025-04-16",),
