@@ -121,8 +121,10 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
     found = re.findall(r"`(await run_judge\(.*?\))`", text.replace("\n", " "))
     assert found, "the README calls run_judge"
     python.append(f"import asyncio\nfrom pcgeval import run_judge\nasync def f():\n    {found[0]}\nasyncio.run(f())")
-    participant = text.split("## Participant")[1]
-    lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", participant, re.MULTILINE)
+    anywhere = (
+        text.partition("## Take part")[2].partition("## Run a competition")[0] + text.partition("## Grade papers")[2]
+    )
+    lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", anywhere, re.MULTILINE)
     words = [shlex.split(block or inline, comments=True) for block, inline in lines]
     if why_no_sandbox():
         words = [word for word in words if "--reproduce" not in word]
