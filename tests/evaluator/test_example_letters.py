@@ -1,0 +1,28 @@
+"""The hand-made letters in data/examples/letters: all of them stand, also when jittered, and are recognised."""
+
+from pathlib import Path
+
+import pytest
+
+from pcgeval import Classifier, score_level
+from pcgeval.core.params import PhysicsParams
+
+LETTERS = sorted((Path(__file__).parents[2] / "data/examples/letters").glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Classifier:
+    return Classifier.load()
+
+
+def test_there_is_one_for_each_letter() -> None:
+    assert "".join(path.stem for path in LETTERS) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@pytest.mark.parametrize("path", LETTERS, ids=lambda path: path.stem)
+def test_an_example_letter_stands_and_is_recognised(path: Path, classifier: Classifier) -> None:
+    level = score_level(path.read_text("utf-8"), path.stem, classifier, PhysicsParams(starts=4))
+    assert level.stability == 1
+    assert level.to_dict()["starts"] == [1.0] * 4
+    assert level.likeliest[0][0] == path.stem
+    assert level.similarity > 0.85
