@@ -329,7 +329,7 @@ def test_five_failures_in_a_row_end_the_grading(attempt, tmp_path, concurrency):
 
     backend = ScriptedModel(fails=fails)
     output = grade(attempt, backend, model)
-    assert 4 + 5 <= len(backend.requests) < 4 + 5 + concurrency
+    assert 4 + 5 <= len(backend.requests) < 4 + 5 + 2 * concurrency  # a success of another thread ends a row
     assert "5 calls in a row failed" in output.partial
     assert "500: no choices" in output.partial
     assert len(asked_again(attempt)) == 26  # and all others can be asked again

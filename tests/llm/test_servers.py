@@ -279,7 +279,7 @@ def test_a_compressed_answer_is_never_unfolded(api):
 def test_no_server_says_how_to_start_one(api, stream):
     address = unused_address()
     asked = api.open(address, stream=stream)
-    for call in (asked.digest, lambda: asked.chat(api.request, 0.5)):
+    for call in (asked.digest, lambda: asked.chat(api.request, 20)):
         with pytest.raises(LlmError, match=rf"no .* server answers at {address}.*\(.+\).*params\.yaml"):
             call()
 
