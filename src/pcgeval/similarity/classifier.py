@@ -135,7 +135,7 @@ def loaded_classifier(
 ) -> Classifier:
     """Return what `Classifier.load` does, loaded once in a process and shared by its threads."""
     with _loading:
-        return _loaded(None if source is None else str(source), revision, device, precision)
+        return _loaded(source, revision, device, precision)
 
 
 _loaded = functools.cache(Classifier.load)
