@@ -33,7 +33,8 @@ from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.stability import Stability
-from pcgeval.levels.xml import LevelError, level_xml
+from pcgeval.levels.errors import LevelError
+from pcgeval.levels.xml import level_xml
 from settings import DATA, LETTERS, STORED_PIXELS, Blocks, load_settings
 
 Pictures = npt.NDArray[np.uint8]

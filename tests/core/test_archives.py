@@ -115,6 +115,13 @@ def test_a_name_after_a_nul_is_seen(tmp_path):
     refused(archive, "outside")
 
 
+def test_a_second_name_of_an_entry_leads_nowhere(tmp_path, monkeypatch):
+    """Newer versions of Python take the name that an entry's extra field may hold beside the usual one."""
+    archive = write_zip(tmp_path / "x.zip", {"a.txt": b"1"})
+    monkeypatch.setattr(zipfile.ZipInfo, "_decodeExtra", lambda info, *_: setattr(info, "filename", "../../out"))
+    refused(archive, "outside")
+
+
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @settings(max_examples=200, deadline=None)
 @given(names=st.lists(NAMES, min_size=1, max_size=4))

@@ -35,7 +35,7 @@ def test_rate_time_left_tokens_and_failures(monkeypatch: pytest.MonkeyPatch, clo
     text = spoken(monkeypatch)
     progress = Progress("generate alpha", 100)
     for _ in range(10):
-        progress.step("kept", tokens=5, kept=True)
+        progress.step("kept", tokens=5, repeated=True)
     assert text.getvalue() == ""  # nothing twice within five seconds
     clock[0] += 10
     for at in range(10):

@@ -40,8 +40,8 @@ def test_results_come_in_order_and_batches_are_drawn_as_needed(processes):
 @SLOW
 @pytest.mark.parametrize("processes", [1, 2])
 def test_an_item_that_ends_its_process_costs_that_item_only(processes):
-    found = list(map_batches(squares, [[1], [2, 13, 3], [4], [], [5]], processes))
-    assert [list(each) for each in found] == [[1], [4, None, 9], [16], [], [25]]
+    results = map_batches(squares, [[1], [2, 13, 3], [4], [], [5]], processes)
+    assert [list(batch) for batch in results] == [[1], [4, None, 9], [16], [], [25]]
     assert list(map_batches(squares, [[13]], processes)) == [[None]]
 
 

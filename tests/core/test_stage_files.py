@@ -85,9 +85,9 @@ def test_exact_numbers_keep_every_digit_in_plain_notation(value: Decimal) -> Non
 def test_outcomes_name_the_stage_under_the_key_of_the_file(tmp_path: Path) -> None:
     write_outcomes(tmp_path, [failed(Trial("B", 1), "extract", "no code"), succeeded(Trial("A", 2))])
     assert '"failed_step": "extract"' in (tmp_path / "trials.json").read_text()
-    found = read_outcomes(tmp_path)
-    assert list(found) == [Trial("A", 2), Trial("B", 1)]
-    assert (found[Trial("B", 1)].failed_stage, found[Trial("A", 2)].failed_stage) == ("extract", None)
+    outcomes = read_outcomes(tmp_path)
+    assert list(outcomes) == [Trial("A", 2), Trial("B", 1)]
+    assert (outcomes[Trial("B", 1)].failed_stage, outcomes[Trial("A", 2)].failed_stage) == ("extract", None)
 
 
 def test_the_first_entry_of_a_trial_counts() -> None:
@@ -125,13 +125,13 @@ def test_a_refused_value_is_named(tmp_path: Path, kind: type[stage_files.StageFi
     assert message.isprintable()
 
 
-def test_a_pipe_is_not_waited_for_and_a_large_file_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_not_waited_for_and_a_large_file_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FileError, match="not a regular file"):
         StabilityFile.read(tmp_path / "pipe")
-    monkeypatch.setattr(stage_files, "MAX_FILE_BYTES", 10)
     (tmp_path / "large").write_text('{"raws": []}')
-    with pytest.raises(FileError, match="10 bytes"):
+    os.truncate(tmp_path / "large", stage_files.MAX_FILE_BYTES + 1)
+    with pytest.raises(FileError, match=f"larger than {stage_files.MAX_FILE_BYTES} bytes"):
         StabilityFile.read(tmp_path / "large")
 
 

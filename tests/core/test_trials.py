@@ -85,8 +85,8 @@ def test_a_record_without_anything_unusual_has_no_keys_for_it(tmp_path: Path):
 def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
     record = record_of(Exchange("k", reply("answer")), response="answer")
     write_trial(tmp_path, "alpha", TRIAL, "answer", record)
-    response, own = trial_file(tmp_path, "raw", "alpha", TRIAL), record_path(tmp_path, "alpha", TRIAL)
-    path = response if which == "response" else own
+    files = {"response": trial_file(tmp_path, "raw", "alpha", TRIAL), "record": record_path(tmp_path, "alpha", TRIAL)}
+    path = files[which]
     content = path.read_bytes()
     # the record's last byte is a line end, which carries nothing
     for size in range(len(content) - (which == "record")):
@@ -97,7 +97,7 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
     path.write_bytes(content)
     assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) == record
     assert finished_trial(tmp_path, "alpha", TRIAL, "0" * 64) is None
-    assert not [each for each in tmp_path.rglob("*") if each.name.endswith(".part")]
+    assert not list(tmp_path.rglob("*.part"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b'[{"letter": "A"}]', b"\xff", b"[" * 100_000])

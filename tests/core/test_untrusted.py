@@ -155,8 +155,8 @@ def test_a_walk_goes_level_by_level_in_byte_order_and_follows_no_link(tmp_path: 
 
 def test_folders_that_are_not_entered_are_yielded(tmp_path: Path):
     tree(tmp_path, ".git/config", "a/.git/config", "a/x")
-    found = list(walk(tmp_path, enter=lambda name: not name.endswith(".git")))
-    assert [(entry.name, entry.is_folder) for entry in found] == [(".git", True), ("a/.git", True), ("a/x", False)]
+    entries = walk(tmp_path, enter=lambda name: not name.endswith(".git"))
+    assert [(entry.name, entry.is_folder) for entry in entries] == [(".git", True), ("a/.git", True), ("a/x", False)]
 
 
 def test_a_walk_is_bounded_in_entries_and_depth(tmp_path: Path):

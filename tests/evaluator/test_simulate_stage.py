@@ -62,7 +62,7 @@ def stability_of(root, letter):
     return json.loads((root / STABILITY / f"{letter}.json").read_text())
 
 
-def kept(root):
+def simulations(root):
     """Return the state of each simulation that is kept."""
     states = file_states(root / ".cache" / "simulations")
     return {name: state for name, state in states.items() if name.endswith(".json")}
@@ -125,7 +125,7 @@ def test_pictures_the_end_of_each_level_and_replays_of_those_in_which_something_
 def test_neither_the_number_of_processes_nor_what_is_kept_changes_a_byte(root):
     run(root)
     before = outputs(root)
-    assert len(kept(root)) == len(LEVELS)
+    assert len(simulations(root)) == len(LEVELS)
     shutil.rmtree(root / DATA / "images")
     shutil.rmtree(root / DATA / "stability")
     run(root)
@@ -133,7 +133,7 @@ def test_neither_the_number_of_processes_nor_what_is_kept_changes_a_byte(root):
     shutil.rmtree(root / ".cache")
     run(root, processes=2)
     assert outputs(root) == before
-    assert len(kept(root)) == len(LEVELS)
+    assert len(simulations(root)) == len(LEVELS)
 
 
 def test_equal_levels_are_simulated_once_and_a_second_run_simulates_nothing(root):
@@ -143,34 +143,34 @@ def test_equal_levels_are_simulated_once_and_a_second_run_simulates_nothing(root
         for model in params.models:
             put(root, dict.fromkeys((FIRST, SECOND, Trial("B", 1)), SHAKY), team, model)
     run(root, params)
-    before, states = outputs(root), kept(root)
+    before, states = outputs(root), simulations(root)
     assert len(states) == 1
     assert len([name for name in before["images"] if name.endswith(".png")]) == 12
     run(root, params)
-    assert (kept(root), outputs(root)) == (states, before)
+    assert (simulations(root), outputs(root)) == (states, before)
     put(root, {Trial("B", 2): STABLE})
     run(root, params)
-    assert states.items() < kept(root).items()
-    assert len(kept(root)) == 2
+    assert states.items() < simulations(root).items()
+    assert len(simulations(root)) == 2
 
 
 def test_other_physics_packages_or_code_share_nothing(root, monkeypatch):
     run(root)
     run(root, PARAMS.model_copy(update={"physics": PhysicsParams(life=1e-3)}))
     assert stability_of(root, "A")["raws"][0]["score"] == 0
-    assert len(kept(root)) == 2 * len(LEVELS)
+    assert len(simulations(root)) == 2 * len(LEVELS)
     with monkeypatch.context() as patched:
         patched.setattr(stage, "installed_versions", lambda *_: {"numpy": "0.1"})
         run(root)
-    assert len(kept(root)) == 3 * len(LEVELS)
+    assert len(simulations(root)) == 3 * len(LEVELS)
     monkeypatch.setattr(stage, "source_sha256", lambda *packages: f"other code of {packages}")
     run(root)
-    assert len(kept(root)) == 4 * len(LEVELS)
+    assert len(simulations(root)) == 4 * len(LEVELS)
 
 
 def test_a_damaged_simulation_is_named_with_the_remedy(root):
     run(root)
-    for name in kept(root):
+    for name in simulations(root):
         (root / ".cache" / "simulations" / name).write_text("{")
     with pytest.raises(FileError, match=r"\.cache/simulations/.*delete .*\.cache/simulations\."):
         run(root)

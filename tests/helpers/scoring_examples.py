@@ -24,8 +24,8 @@ def golden_text(case, name):
 def measured(stability, similarity, diversity):
     """Results from floats: trial number to score, trial number to probability, and the diversity; None where absent."""
     values = [
-        None if each is None else tuple(Entry(trial, from_float(value)) for trial, value in each.items())
-        for each in (stability, similarity)
+        None if by_trial is None else tuple(Entry(trial, from_float(value)) for trial, value in by_trial.items())
+        for by_trial in (stability, similarity)
     ]
     return LetterResults(*values, None if diversity is None else from_float(diversity))
 
@@ -37,8 +37,8 @@ def one_model(**teams):
 
 def uniform(stability, similarity, diversity, letters="A", trials=SMALL_TRIALS):
     numbers = range(1, trials + 1)
-    each = measured(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)
-    return TeamResults(dict.fromkeys(letters, each))
+    letter = measured(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)
+    return TeamResults(dict.fromkeys(letters, letter))
 
 
 def write_official(source, inputs):

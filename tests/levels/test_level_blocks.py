@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.levels.xml import Block, LevelError, level_blocks, level_xml
+from pcgeval import LevelError, level_xml
+from pcgeval.levels.blocks import Block, level_blocks
 
 BLOCK = '<Block type="RectSmall" material="wood" x="2.5" y="-3.4" rotation="90" />'
 

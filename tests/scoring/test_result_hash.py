@@ -94,6 +94,15 @@ def test_a_param_that_decides_changes_it_and_neither_servers_nor_speed_nor_the_r
     assert changed_parts(root, hash_of(root), parse_params(values, "")) == parts
 
 
+def test_a_classifier_that_lies_elsewhere_is_covered(root, tmp_path):
+    values = PARAMS.model_dump(mode="json")
+    values["similarity"]["model"] = str(shutil.copytree(root / "data/classifier", tmp_path / "classifier"))
+    params = parse_params(values, "")
+    before = hash_of(root, params)
+    (tmp_path / "classifier" / "config.json").write_text("{}")
+    assert changed_parts(root, before, params) == ["classifier"]
+
+
 def doubts_of(root, params=PARAMS):
     return result_doubts(params, RankingFile.read(root / RANKING_JSON), root)
 

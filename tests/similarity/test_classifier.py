@@ -224,6 +224,13 @@ def test_refuses_weights_that_lack_a_part_or_are_no_numbers(change, complaint, c
         Classifier.load(copy).predict([picture(1)])
 
 
+@pytest.mark.usefixtures("network")
+def test_pictures_of_another_size_than_the_networks_are_refused(copy):
+    change_json(copy / "preprocessor_config.json", size={"height": 40, "width": 40})
+    with pytest.raises(PcgevalError, match=r"preprocessor_config\.json"):
+        Classifier.load(copy).predict([picture(1)])
+
+
 @pytest.mark.parametrize("revision", [None, "main", "0123abc", "0" * 39, "0" * 40 + "\n"])
 def test_a_hub_id_needs_a_commit_and_a_folder_must_be_there(revision, tmp_path):
     with pytest.raises(PcgevalError, match="revision"):

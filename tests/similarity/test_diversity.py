@@ -158,10 +158,13 @@ def test_the_stage_writes_the_official_format_with_7_decimals(tmp_path):
         (similarity_file(("t_A_1", {"A": math.nan}, [])), r"softmax_prob.*finite"),
         (similarity_file(("t_A_1", {"A": "x"}, [])), r"softmax_prob.*number"),
         (similarity_file(ONE, ("t_A_2", {"A": 1.0, "B": 0.0}, [1.0])), "team t, letter A: .*one length"),
+        # as the tools of 2024 write it: an unknown diversity is not 0
+        (similarity_file(("t_A_1", {"A": 1.0}, []), ("t_A_2", {"B": 1.0}, [])), "t_A_1' has no cls vector"),
+        (similarity_file(("t_A_1", {}, [])), "t_A_1' has no softmax vector"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
     with pytest.raises(PcgevalError, match=complaint) as caught:
-        run_stage(tmp_path, value, kind="cls" if "one length" in complaint else "softmax")
+        run_stage(tmp_path, value, kind="cls" if "one length" in complaint or "cls" in complaint else "softmax")
     assert str(tmp_path / "data/similarity/m/t/A.json") in str(caught.value)
     assert not contents(tmp_path / DATA / "diversity")

@@ -10,7 +10,7 @@ from pcgeval.core.console import count
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
-from pcgeval.scoring.shares import TrialShare
+from pcgeval.scoring.formulas import TrialShare
 
 NARROWEST = 60  # columns that the text is made for at least
 MOST_LINES = 5  # of a message

@@ -23,8 +23,15 @@ _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
 _DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
 _DRIVE = re.compile(r"[A-Za-z]:")
 _DAMAGED = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile),
-    *(EOFError, ValueError, OverflowError, RuntimeError),  # of zipfile: a wrong size, an unknown method, a password
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    gzip.BadGzipFile,
+    EOFError,
+    # of zipfile: a wrong size, an unknown method, a password
+    ValueError,
+    OverflowError,
+    RuntimeError,
 )
 
 
@@ -67,7 +74,8 @@ def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
 def _unpack_zip(path: Path, file: io.BufferedReader, folder: Path, max_files: int, max_bytes: int) -> None:
     with zipfile.ZipFile(file, metadata_encoding="utf-8") as archive:
         for entry in archive.infolist():
-            _check_name(path, entry.orig_filename)
+            _check_name(path, entry.orig_filename)  # with what follows a NUL
+            _check_name(path, entry.filename)  # newer versions of Python take another name from the entry's extra field
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         _check_amount(path, len(entries), sum(entry.file_size for entry in entries), max_files, max_bytes)
         for entry in entries:

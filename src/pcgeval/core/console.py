@@ -27,6 +27,7 @@ EXIT_BAD_INPUT = 2
 SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
 INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` starts: it says itself that it was stopped
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
+LINE_SECONDS = 5.0  # the shortest time between plain lines about the same activity
 _PARENT_SECONDS = 0.5  # between two looks whether DVC is still there
 _GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
@@ -120,7 +121,7 @@ def check_package() -> None:
 
 def _end_with_dvc() -> None:
     """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with contextlib.suppress(psutil.NoSuchProcess, StopIteration):  # the latter where only a shell is left
         parents = psutil.Process().parents()
         # most shells make way for what they start
         dvc = next(parent for parent in parents if parent.name() not in _SHELLS)
@@ -136,7 +137,7 @@ class StatusLine:
     no more.
     """
 
-    def __init__(self, *, every: float = 5.0) -> None:
+    def __init__(self, *, every: float = LINE_SECONDS) -> None:
         """Show no activity yet; `every` is the shortest time between lines about the same activity, in seconds."""
         self.every = every
         self._activity, self._printed, self._has_ended = "", 0.0, False
@@ -187,16 +188,15 @@ class Progress:
     It is a context manager; the bar ends with it.
     """
 
-    def __init__(self, title: str, total: int | None, *, every: float = 5.0, failed_as: str = "failed") -> None:
+    def __init__(self, title: str, total: int | None, *, failed_as: str = "failed") -> None:
         """Start counting to `total`, if that is known.
 
         Args:
             title: What is counted.
             total: How many items there are.
-            every: The shortest time between plain lines, in seconds.
             failed_as: The word for items that failed.
         """
-        self.title, self.total, self.every, self.failed_as = printable_line(title), total, every, failed_as
+        self.title, self.total, self.failed_as = printable_line(title), total, failed_as
         self.done = self.failed = self.tokens = self._repeated = 0
         self._started = self._printed = time.monotonic()
         self._show: Callable[..., None] | None = None  # changes the bar, while there is one
@@ -221,24 +221,24 @@ class Progress:
         """End the bar."""
         self._end()
 
-    def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, kept: bool = False) -> None:
+    def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
         """Count one finished item.
 
         Args:
             note: Which item it was, or what happened to it.
             tokens: Tokens that a model read and wrote for it.
             failed: Whether it failed.
-            kept: Whether an earlier run did it; it is then left out of the rate.
+            repeated: Whether an earlier run did it; it is then left out of the rate.
         """
         self.done += 1
         self.tokens += tokens
         self.failed += failed
-        self._repeated += kept
+        self._repeated += repeated
         if self._show is not None:
             self._show(total=self.total, completed=self.done, note=self._figures(note))
             return
         now, is_last = time.monotonic(), self.done == self.total
-        if is_last or now - self._printed >= self.every:
+        if is_last or now - self._printed >= LINE_SECONDS:
             self._printed = now
             goal = "" if self.total is None else f"/{self.total}"
             figures = self._figures(note)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -92,7 +92,7 @@ def map_batches(
         ClusterError: The cluster cannot be used.
         PcgevalError: `work` raised it.
     """
-    with _cluster(scheduler, folders) if scheduler else _processes(processes) as workers:
+    with _cluster(scheduler, folders) if scheduler else closing(_Processes(processes)) as workers:
         waiting = iter(batches)
         under_way: deque[tuple[Sequence[Item], Any]] = deque()
         while True:
@@ -128,15 +128,6 @@ def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextMana
     return open_cluster(scheduler, folders)
 
 
-@contextmanager
-def _processes(number: int) -> Iterator[Workers]:
-    workers = _Processes(number)
-    try:
-        yield workers
-    finally:
-        workers.pool.shutdown(cancel_futures=True)
-
-
 class _Processes:
     """Worker processes of this machine."""
 
@@ -158,6 +149,9 @@ class _Processes:
 
     def result(self, future: Future[Sequence[Result]]) -> Sequence[Result]:
         return future.result()
+
+    def close(self) -> None:
+        self.pool.shutdown(cancel_futures=True)
 
     def restart(self) -> None:
         """Start other processes.

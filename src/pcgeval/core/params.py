@@ -106,7 +106,7 @@ class Model(_Section):
     @model_validator(mode="after")
     def _place(self) -> "Model":
         places = ("host", "base_url", "keep_alive")
-        given = {field for field in places if getattr(self, field) not in {None, ()}}
+        given = {field for field in places if getattr(self, field) is not None}
         if foreign := sorted(given & _FOREIGN[self.backend]):
             raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; remove it")
         if "@" in (self.host or ""):

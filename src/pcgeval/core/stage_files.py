@@ -75,14 +75,14 @@ class StageFile(_Part):
         write_json(path, self.model_dump(by_alias=True), indent=self.indent)
 
 
-def read_stage_file(path: Path, max_bytes: int | None = None) -> bytes:
+def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Read a file that a stage wrote.
 
     Raises:
-        FileError: The file is missing, no regular file, unreadable or larger than `max_bytes` (`MAX_FILE_BYTES`).
+        FileError: The file is missing, no regular file, unreadable or larger than `max_bytes`.
     """
     try:
-        return read_bounded(path, max_bytes or MAX_FILE_BYTES, follow_link=True)  # DVC may link its cache
+        return read_bounded(path, max_bytes, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
         raise FileError(f"{path}: {error.reason}. Run `dvc repro` to make it again.") from error
 

@@ -279,17 +279,8 @@ def read_record(path: Path) -> TrialRecord:
     Raises:
         FileError: The file is missing or is not a record.
     """
-    return parse_record(path, read_stage_file(path, MAX_RECORD_BYTES))
-
-
-def parse_record(path: Path, content: bytes) -> TrialRecord:
-    """Parse the content of a record.
-
-    Raises:
-        FileError: It is not a record.
-    """
     try:
-        return _RECORD.validate_json(content)
+        return _RECORD.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
     except ValidationError as error:
         raise refusal(path, error) from error
 
@@ -337,7 +328,7 @@ def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
             try:
                 recorded = _RECORDED.validate_json(line)
             except ValidationError as error:
-                raise refusal(Path(f"{path}:{number}"), error) from error
+                raise refusal(f"{path}:{number}", error) from error
             if recorded.record.response_sha256 != sha256_bytes(well_formed(recorded.response).encode()):
                 raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
             trials[Trial(recorded.letter, recorded.trial)] = recorded

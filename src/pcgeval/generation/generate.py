@@ -131,7 +131,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
             f"{trial.letter}{trial.number}: {record.reason or ('new' if is_new else 'kept')}",
             tokens=record.tokens,
             failed=record.reason is not None,
-            kept=not is_new,
+            repeated=not is_new,
         )
 
     folder, state = root / DATA / "raw" / model, root / STATE

@@ -66,14 +66,17 @@ class GradingProgress:
             if self._is_one:
                 self._progress.total = judged.total
             self._progress.step(
-                f"{judged.leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, kept=not judged.is_new
+                f"{judged.leaf.id}: {shown}{cost}",
+                tokens=usage.tokens,
+                failed=score is None,
+                repeated=not judged.is_new,
             )
 
     def skip(self, leaves: int) -> None:
         """Count leaves that were judged before."""
         with self._lock:
             for _ in range(leaves):
-                self._progress.step("graded before", kept=True)
+                self._progress.step("graded before", repeated=True)
 
 
 def grade(

@@ -4,12 +4,9 @@ from decimal import Decimal
 from functools import cache
 from typing import Final
 
-from pcgeval.levels.blocks import Block, BlockType, level_blocks
+from pcgeval.levels.blocks import BlockType
 from pcgeval.levels.calls import Kind, read_calls
-from pcgeval.levels.errors import LevelError
 from pcgeval.levels.grid import SHAPES, drop
-
-__all__ = ["Block", "LevelError", "level_blocks", "level_xml"]
 
 CELL = Decimal("0.2401")  # metres; this and the next two are the official converter's
 LEFT, GROUND = Decimal(2), Decimal("-3.5")

@@ -49,9 +49,8 @@ from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import Call, read_calls
 from pcgeval.report.conversation import LONGEST_MESSAGE, ConversationMessage, conversation
 from pcgeval.report.formats import shortened
-from pcgeval.scoring.formulas import score_competition
+from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
-from pcgeval.scoring.shares import TrialShare, trial_share
 from pcgeval.scoring.stages import read_measured, rules_of
 from pcgeval.submissions.load import (
     PROMPT_FILE,

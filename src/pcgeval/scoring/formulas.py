@@ -108,6 +108,34 @@ class CompetitionScores:
     totals: tuple[TeamTotal, ...]
 
 
+@dataclass(frozen=True)
+class TrialShare:
+    """The figures between one trial and its team's total, as `score_competition` computed them.
+
+    Attributes:
+        mean: The mean score of the letter's trials, before its diversity.
+        prompts: The team's score with each model; their sum is the total.
+        all_totals: The sum of all teams' totals.
+        teams: The number of teams that are scored.
+        share: What of the total comes from this trial. The shares of all trials sum up to the total, but for the
+            rounding of the means at the 20th decimal place.
+        percent: The share in percent of the total; 0 if that is 0.
+    """
+
+    model: str
+    weight: LetterWeight
+    trial: TrialScore
+    letter: LetterScore
+    mean: Decimal
+    prompt: PromptScore
+    prompts: Mapping[str, Decimal]
+    total: TeamTotal
+    all_totals: Decimal
+    teams: int
+    share: Decimal
+    percent: Decimal
+
+
 def score_competition(results: CompetitionResults, rules: ScoringRules) -> CompetitionScores:
     """Score every program with every model, in exact decimal arithmetic.
 
@@ -123,6 +151,38 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
     provenances = [team.provenance for teams in results.models.values() for team in teams.values()]
     packages = frozenset[tuple[str, str]]().union(*(provenance.packages for provenance in provenances))
     return CompetitionScores(rules, replace(provenances[0], packages=packages), models, totals)
+
+
+def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
+    """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
+    scored = next(scored for scored in scores.models if scored.model == model)
+    weight = next(weight for weight in scored.weights if weight.letter == letter)
+    prompt = next(prompt for prompt in scored.prompts if prompt.team == team)
+    letter_score = next(score for score in prompt.letters if score.letter == letter)
+    trial_score = next(score for score in letter_score.trials if score.trial == trial)
+    total = next(total for total in scores.totals if total.team == team)
+    trials = len(letter_score.trials)
+    with exact_arithmetic():
+        share = divide(divide(trial_score.score, trials) * letter_score.diversity, len(prompt.letters))
+        return TrialShare(
+            model=model,
+            weight=weight,
+            trial=trial_score,
+            letter=letter_score,
+            mean=divide(_sum(score.score for score in letter_score.trials), trials),
+            prompt=prompt,
+            prompts={
+                scored.model: prompt.score
+                for scored in scores.models
+                for prompt in scored.prompts
+                if prompt.team == team
+            },
+            total=total,
+            all_totals=_sum(total.total for total in scores.totals),
+            teams=len(scores.totals),
+            share=share,
+            percent=divide(share, total.total or ONE) * 100,
+        )
 
 
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:

@@ -63,7 +63,7 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
     )
 
 
-def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> tuple[PromptRow, ...]:
+def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str]) -> tuple[PromptRow, ...]:
     """Rank the programs of one model, the best first and equals in byte order of their names.
 
     By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script counts 1, 2, 3, 4

@@ -100,9 +100,11 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
 def files_at(root: Path, path: Path) -> Iterator[str]:
     """Yield a file's name, or those of all files below a folder, without what DVC ignores; links count as files.
 
+    The names begin as `path` does.
+
     Args:
         root: The competition's folder.
-        path: The file or folder relative to it; nothing comes where there is neither.
+        path: The file or folder, relative to it or absolute; nothing comes where there is neither.
 
     Raises:
         OSError: A folder cannot be read.
@@ -112,7 +114,7 @@ def files_at(root: Path, path: Path) -> Iterator[str]:
     elif (root / path).is_dir():
         for place, folders, names in os.walk(root / path, onerror=_fail):
             folders[:] = [name for name in folders if not is_ignored(name)]
-            above = Path(place).relative_to(root).as_posix()
+            above = (path / Path(place).relative_to(root / path)).as_posix()
             for name in names:
                 if not is_ignored(name) and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
                     yield f"{above}/{name}"

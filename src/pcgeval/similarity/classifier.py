@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from pcgeval.core.untrusted import printable_line
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
@@ -100,11 +101,18 @@ class Classifier:
         """Classify pictures of any mode and size; one picture's result does not depend on the others.
 
         Raises:
-            ClassifierError: The network answers with something else than numbers, or has no CLS token.
+            ClassifierError: The network takes pictures of another size, answers with something else than numbers, or
+                has no CLS token.
         """
         if not images:
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
-        probabilities, embeddings = self._network(self._network.pixels(images))
+        try:
+            probabilities, embeddings = self._network(self._network.pixels(images))
+        except ValueError as error:
+            raise ClassifierError(
+                f"classifier {self.name}: takes no pictures as its preprocessor_config.json prepares them "
+                f"({printable_line(str(error))}). Save model and image processor with one size of pictures."
+            ) from error
         if embeddings.ndim != 2 or not (np.isfinite(probabilities).all() and np.isfinite(embeddings).all()):
             raise ClassifierError(
                 f"classifier {self.name}: its answers are not finite numbers, or it is no vision transformer with a "
@@ -135,7 +143,7 @@ def loaded_classifier(
 ) -> Classifier:
     """Return what `Classifier.load` does, loaded once in a process and shared by its threads."""
     with _loading:
-        return _loaded(None if source is None else str(source), revision, device, precision)
+        return _loaded(source, revision, device, precision)
 
 
 _loaded = functools.cache(Classifier.load)

@@ -147,6 +147,11 @@ def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[Trial
         labels.add(tuple(probability.label for probability in ordered))
         softmax = tuple(probability.probability for probability in ordered)
         vector = softmax if vectors == "softmax" else prediction.embedding
+        if not vector:
+            raise FileError(
+                f"{path}: {prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors "
+                "to what the file has."
+            )
         rows.append(TrialVector(trial=prediction.name.split(".", 1)[0], vector=vector))
     if vectors == "softmax" and len(labels) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")

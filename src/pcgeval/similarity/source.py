@@ -4,6 +4,7 @@ import re
 import string
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ class Source:
     revision: str | None
     folder: Path
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """One hash over weights, configuration and preprocessing; the same wherever the files lie."""
         return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
