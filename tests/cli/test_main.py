@@ -99,7 +99,7 @@ def test_elsewhere_than_in_a_competition_nothing_is_left_and_it_is_said_what_one
     assert main(words) == 2
     message = capsys.readouterr().err
     assert message.count("params.yaml") == 1
-    assert "a clone of pcgeval's repository" in message
+    assert "pcgeval init" in message
     assert not list(tmp_path.iterdir())
 
 

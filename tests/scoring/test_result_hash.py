@@ -58,6 +58,7 @@ def changed_parts(root, before, params=PARAMS):
         ("data/diversity/small/cheats/I.json", "measurements"),
         ("data/classifier/model.safetensors", "classifier"),
         ("src/pcgeval/pipeline.py", "source"),
+        ("pcgeval.json", "source"),
         ("src/pcgeval/generation/guest/b.py", "source"),
         ("stages/rank.py", "source"),
     ],
