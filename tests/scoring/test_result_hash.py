@@ -27,7 +27,8 @@ def evaluated(tmp_path_factory):
     write_text(root / RECORDING, "{}\n")
     for name in ("pipeline.py", "core/a.py", "generation/guest/b.py", "report/c.py"):
         write_text(root / "src/pcgeval" / name, "")
-    write_text(root / "stages/rank.py", "")
+    for name in ("stages/rank.py", "pcgeval.json"):
+        write_text(root / name, "")
     write_round(root)
     return root
 
