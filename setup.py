@@ -1,4 +1,4 @@
-"""Put the default classifier, the rubric, the example paper and the pipeline into the package.
+"""Put the default classifier, the rubric, the example paper and what `pcgeval init` writes into the package.
 
 They lie in data/, stages/ and dvc.yaml for the DVC stages. A checkout, also an editable installation, reads them there;
 `pcgeval.core.layout` names the places. The rest is in pyproject.toml.
@@ -9,15 +9,19 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-FOLDERS = ("data/classifier", "data/papers/block-letters", "data/rubrics/competition")
-PIPELINE = Path("data", "pipeline")  # where stages/ and dvc.yaml go, which an audit compares
+FOLDERS = (
+    *("data/classifier", "data/papers/block-letters", "data/rubrics/competition"),
+    *("data/competitions", "data/submissions/zero-shot"),
+)
+CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
+PIPELINE = Path("data", "pipeline")  # where stages/, dvc.yaml and CONFIG go, for audits and `pcgeval init`
 
 
 def data_files() -> dict[Path, Path]:
     """Return the files and their places in the package, without what Python has compiled."""
     found = (path for folder in FOLDERS for path in Path(folder).rglob("*"))
     data = sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
-    pipeline = [Path("dvc.yaml"), *sorted(Path("stages").glob("*.py"))]
+    pipeline = [Path("dvc.yaml"), *map(Path, CONFIG), *sorted(Path("stages").glob("*.py"))]
     return {path: path for path in data} | {path: PIPELINE / path for path in pipeline}
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
+from dvc_command import with_this_python
 from packaging.requirements import Requirement
 from sandbox_here import why_no_sandbox
 from scripted_judge import SlowJudgeServer
@@ -19,7 +21,12 @@ from pcgeval.core.packages import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-DATA = ("data/classifier", "data/papers/block-letters", "data/rubrics/competition")
+DATA = (
+    *("data/classifier", "data/papers/block-letters", "data/rubrics/competition"),
+    *("data/competitions", "data/submissions/zero-shot"),
+)
+PIPELINE = ("dvc.yaml", "stages", ".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
+MODEL = "qwen-coder-1b5"
 BLOCK = """
 import sys
 class Blocked:
@@ -46,7 +53,7 @@ def blocked(names: Iterable[str], code: str) -> list[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that pip builds from a source distribution of the checkout, without any download."""
     folder = tmp_path_factory.mktemp("build")
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "dvc.yaml", "stages", "src", *DATA):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", *PIPELINE, *DATA):
         leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
         source, copy = ROOT / name, folder / "checkout" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -76,9 +83,9 @@ def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path
             if path.is_file() and "__pycache__" not in path.parts:
                 place = Path("pcgeval") / path.relative_to(ROOT) if folder in DATA else path.relative_to(ROOT / "src")
                 assert (installed / place).read_bytes() == path.read_bytes()
-    for path in [ROOT / "dvc.yaml", *(ROOT / "stages").glob("*.py")]:
-        place = installed / "pcgeval/data/pipeline" / path.relative_to(ROOT)
-        assert place.read_bytes() == path.read_bytes()
+    for name in (*PIPELINE, *(f"stages/{path.name}" for path in (ROOT / "stages").glob("*.py"))):
+        if name != "stages":
+            assert (installed / "pcgeval/data/pipeline" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
@@ -130,6 +137,76 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
         words = [word for word in words if "--reproduce" not in word]
     asking = [word for word in words if word[0] in {"models", "try"} or ("--model" in word and "--dry-run" not in word)]
     return python, [word for word in words if word not in asking]
+
+
+def run_in(folder: Path, installed: Path, *words: str, code: int = 0) -> str:
+    """Run a command in a folder with the installed package; return what it printed."""
+    names = {"HOME": str(folder.parent), "PYTHONPATH": str(installed), "PATH": with_this_python(), "PYTHONUTF8": "1"}
+    done = subprocess.run(words, cwd=folder, env=names, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A competition that the installed package made, with two teams and replies of the demo, evaluated."""
+    pcgeval = (sys.executable, "-m", "pcgeval")
+    place = tmp_path_factory.mktemp("place")
+    run_in(place, installed, *pcgeval, "init", "mine")
+    assert [path.name for path in place.iterdir()] == ["mine"]
+    folder = place / "mine"
+    run_in(folder, installed, *pcgeval, "submit", str(ROOT / "data/submissions/one-example"))
+    params = yaml.safe_load((folder / "params.yaml").read_text("utf-8"))
+    assert params["teams"] == ["zero-shot", "one-example"]
+    params["competition"] |= {"characters": "IL", "trials": 2}
+    params["rounds"] = {"midterm": {"characters": "I", "trials": 2, "seed": params["competition"]["seed"]}}
+    params["models"] = {MODEL: {**params["models"][MODEL], "backend": "recorded"}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    recordings = Path("data/recordings", MODEL)
+    shutil.copytree(ROOT / recordings, folder / recordings, dirs_exist_ok=True)
+    run_in(folder, installed, sys.executable, "-m", "dvc", "repro")
+    run_in(folder, installed, "git", "add", ".")
+    author = ("-c", "user.name=organiser", "-c", "user.email=organiser@example.org")
+    run_in(folder, installed, "git", *author, "commit", "--quiet", "--message", "The final")
+    return folder
+
+
+def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_source(
+    competition: Path, installed: Path, tmp_path: Path
+) -> None:
+    pcgeval = (sys.executable, "-m", "pcgeval")
+    shown = run_in(competition, installed, *pcgeval, "run")
+    assert "one-example" in shown
+    assert "Running stage" not in shown
+    assert run_in(competition, installed, *pcgeval, "audit", "--strict").startswith("PASSED")
+    run_in(competition, installed, *pcgeval, "bundle", "--out", str(tmp_path / "b.zip"))
+    assert run_in(tmp_path, installed, *pcgeval, "verify", "b.zip", "--strict").startswith("PASSED")
+    copy = shutil.copytree(competition, tmp_path / "copy")
+    (copy / "stages/sitecustomize.py").write_text("")
+    assert "installed release's: stages/sitecustomize.py" in run_in(copy, installed, *pcgeval, "audit", code=1)
+
+
+def test_such_a_competition_has_rounds(competition: Path, installed: Path) -> None:
+    run_in(competition, installed, sys.executable, "-m", "pcgeval", "run", "--round", "midterm")
+    assert (competition / "rounds/midterm/results/ranking.json").is_file()
+
+
+def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upgraded(
+    competition: Path, installed: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(competition, tmp_path / "copy")
+    other = shutil.copytree(installed, tmp_path / "other")
+    with (other / "pcgeval/judge/prompts/pcgeval.md").open("a") as prompt:
+        prompt.write("Be kind.\n")
+    pcgeval = (sys.executable, "-m", "pcgeval")
+    for words in ((sys.executable, "stages/rank.py"), (*pcgeval, "run")):
+        assert "pcgeval init . --upgrade" in run_in(copy, other, *words, code=2)
+    assert "installed release's: pcgeval.json" in run_in(copy, other, *pcgeval, "audit", code=1)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    run_in(copy, other, *pcgeval, "init", ".", "--upgrade")
+    changed = [path for path in copy.rglob("*") if path.is_file() and path.read_bytes() != before.get(path)]
+    assert changed == [copy / "pcgeval.json"]
+    run_in(copy, other, sys.executable, "stages/rank.py")
 
 
 def test_the_evaluator_alone_needs_no_extra(tmp_path: Path) -> None:

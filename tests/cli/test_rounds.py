@@ -21,7 +21,7 @@ def with_rounds(competition: CompetitionFolder, **rounds: dict[str, object]) -> 
     """Add rounds and the inputs that the stage generate has no need of; return params.yaml."""
     path = competition.folder / "params.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "rounds": rounds}))
-    for name in INPUTS:
+    for name in (*INPUTS, "src"):
         if not (competition.folder / name).exists():
             (competition.folder / name).mkdir(parents=True)
     return path

@@ -50,6 +50,8 @@ def test_the_published_competition_has_the_published_rules():
     params = load_params(Path(__file__).parents[2] / "data" / "competitions" / "llms4pcg-2025.yaml")
     assert (params.competition.trials, len(params.competition.characters), params.competition.seed) == (10, 26, 6280)
     assert (params.limits.tokens, params.limits.seconds, params.limits.prompt_words) == (25_000, 500, 900)
+    assert (params.physics.engine, params.physics.iterations) == ("box2d", 100)
+    assert {model.backend for model in params.models.values()} == {"ollama"}
 
 
 @pytest.mark.parametrize("section", ["competition", "teams", "models", "limits", "physics", "scoring", "rubric"])

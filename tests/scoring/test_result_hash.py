@@ -27,7 +27,8 @@ def evaluated(tmp_path_factory):
     write_text(root / RECORDING, "{}\n")
     for name in ("pipeline.py", "core/a.py", "generation/guest/b.py", "report/c.py"):
         write_text(root / "src/pcgeval" / name, "")
-    write_text(root / "stages/rank.py", "")
+    for name in ("stages/rank.py", "pcgeval.json"):
+        write_text(root / name, "")
     write_round(root)
     return root
 
@@ -58,6 +59,7 @@ def changed_parts(root, before, params=PARAMS):
         ("data/diversity/small/cheats/I.json", "measurements"),
         ("data/classifier/model.safetensors", "classifier"),
         ("src/pcgeval/pipeline.py", "source"),
+        ("pcgeval.json", "source"),
         ("src/pcgeval/generation/guest/b.py", "source"),
         ("stages/rank.py", "source"),
     ],

@@ -11,12 +11,25 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pcgeval.cli import check, competition, evaluate, grade, levels, models, proof, rubric, run, status, submissions
+from pcgeval.cli import (
+    check,
+    competition,
+    evaluate,
+    grade,
+    init,
+    levels,
+    models,
+    proof,
+    rubric,
+    run,
+    status,
+    submissions,
+)
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
-    "Run a competition": ("submit", "check", "run", "status", "record"),
+    "Run a competition": ("init", "submit", "check", "run", "status", "record"),
     "Look at its results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "evaluate"),
@@ -51,7 +64,7 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (check, run, competition, proof, status, submissions, levels, evaluate, grade, models):
+for module in (init, check, run, competition, proof, status, submissions, levels, evaluate, grade, models):
     app.add_typer(module.app)
 app.add_typer(rubric.app, name="rubric", help="Explain grades, compare them, and measure judges.")
 

@@ -16,7 +16,7 @@ import yaml
 from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS, DVC_IGNORED, STATE, SUBMISSIONS, state_name
+from pcgeval.core.layout import CALLS, DVC_IGNORED, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
@@ -26,7 +26,6 @@ INPUTS = (
     ".dvcignore",
     "dvc.yaml",
     "stages",
-    "src",
     "data/submissions",
     "data/recordings",
     "data/rubrics",
@@ -46,7 +45,9 @@ def run_round(name: str, scheduler: str | None) -> None:
         with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
-        environment = {**os.environ, "PYTHONPATH": str((workspace / "src").resolve()), INSIDE_RUN: "1"}
+        environment = {**os.environ, INSIDE_RUN: "1"}
+        if (workspace / "src").is_dir():
+            environment["PYTHONPATH"] = str((workspace / "src").resolve())
         words = [sys.executable, "-m", "pcgeval", "run", *(["--scheduler", scheduler] if scheduler else [])]
         if subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
             print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
@@ -80,7 +81,8 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
         raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
     core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
     write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
-    for path in INPUTS:
+    code = str(PACKAGE_FILE) if (root / PACKAGE_FILE).is_file() else "src"
+    for path in (*INPUTS, code):
         source, target = root / path, workspace / path
         if not source.exists():
             raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import psutil
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import unsynced
+from pcgeval.core.files import read_json, unsynced
+from pcgeval.core.layout import PACKAGE_FILE
 from pcgeval.core.packages import missing_package
+from pcgeval.core.release import installed_release
 from pcgeval.core.untrusted import printable_line, printable_text
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def stage_exit_code(stage: Callable[..., None], *words: str) -> int:
 
 
 def check_package() -> None:
-    """Check that the code that runs is the code in `src/pcgeval` of this folder, which DVC hashes.
+    """Check that the code that runs is that in `src/pcgeval` of this folder, or in pcgeval.json, which DVC hashes.
 
     Raises:
         FileError: Python imports another one.
@@ -116,6 +118,11 @@ def check_package() -> None:
         raise FileError(
             f"{package}: Python imports this pcgeval, but the folder {Path.cwd()} has another one in {beside}, which "
             "its results are hashed with. Run `make setup` here and use its .venv, or set PYTHONPATH=src."
+        )
+    if PACKAGE_FILE.is_file() and (named := read_json(PACKAGE_FILE)) != installed_release():
+        raise FileError(
+            f"{PACKAGE_FILE}: this competition is run with {named}, but Python imports {installed_release()} from "
+            f"{package}. Install that version, or run `pcgeval init . --upgrade` to evaluate it again with this one."
         )
 
 

@@ -42,6 +42,7 @@ SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
 RUN_LOCK = STATE / "run.lock"  # held while `pcgeval run` evaluates the competition
 DVC_LOCK = Path("dvc.lock")
+PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # every reply of a model that was paid for; a round's workspace links to its parent's
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words

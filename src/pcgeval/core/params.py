@@ -321,7 +321,7 @@ def _load(path: Path, *, allow_aliases: bool) -> Params:
         text = read_bounded_text(path, _MAX_BYTES, follow_link=True)
     except UntrustedFileError as error:
         raise ParamsError(
-            f"{path}: {error.reason}. Run this in a competition's folder, which is a clone of pcgeval's repository."
+            f"{path}: {error.reason}. Run this in a competition's folder; `pcgeval init` makes one."
         ) from error
     try:
         values = parse_yaml(text, allow_aliases=allow_aliases)

@@ -9,13 +9,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from pcgeval.core.files import sha256_file
-from pcgeval.core.layout import DVC_LOCK, RELEASED_PIPELINE, is_ignored
+from pcgeval.core.files import sha256_bytes, sha256_file
+from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored
+from pcgeval.core.release import pipeline_files
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 
 CLASSIFIER = Path("data", "classifier")
-CODE = ("src", "stages", "dvc.yaml", "params.yaml", ".dvcignore", "data", "results")  # that belongs into git
+# what belongs into git
+CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "params.yaml", ".dvcignore", "data", "results")
 # a finding of an audit beside differences of files: a fault; what was not run again, or not committed, which only a
 # strict audit fails for; or what a reader should know
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
@@ -31,21 +33,31 @@ def check_release(root: Path) -> Iterator[Finding]:
     if source.is_dir() and source.samefile(package):
         remedy = "to compare it with a release, run the installed release's `pcgeval audit` here"
         yield "notes", f"the audit ran the code of this folder: {remedy}."
-    else:
-        names = [
-            (folder / name).relative_to(root).as_posix()
-            for folder, released in ((source, package), (root / "stages", RELEASED_PIPELINE / "stages"))
-            if folder.is_dir()
-            for name in sorted(_modules(folder) | _modules(released))
-            if _sha256(folder / name) != _sha256(released / name)
-        ]
-        if _sha256(root / "dvc.yaml") != _sha256(RELEASED_PIPELINE / "dvc.yaml"):
-            names.append("dvc.yaml")
-        if names:
-            yield "faults", f"other code than the installed release's: {listed(names, _MOST)}."
+    elif names := _without_source(root) if (root / PACKAGE_FILE).is_file() else _with_source(root, package):
+        yield "faults", f"other code than the installed release's: {listed(names, _MOST)}."
     if (root / CLASSIFIER).is_dir() and (sha256 := Source("", None, root / CLASSIFIER).sha256) != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
         yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
+
+
+def _without_source(root: Path) -> list[str]:
+    """Return the files that differ from those that `pcgeval init` writes."""
+    released = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
+    names = {*released, *(f"stages/{name.as_posix()}" for name in _modules(root / "stages"))}
+    return [name for name in sorted(names) if _sha256(root / name) != released.get(name)]
+
+
+def _with_source(root: Path, package: Path) -> list[str]:
+    """Return the files that differ from the package and from the repository's pipeline."""
+    names = [
+        (folder / name).relative_to(root).as_posix()
+        for folder, released in ((root / "src" / "pcgeval", package), (root / "stages", RELEASED_PIPELINE / "stages"))
+        if folder.is_dir()
+        for name in sorted(_modules(folder) | _modules(released))
+        if _sha256(folder / name) != _sha256(released / name)
+    ]
+    differs = _sha256(root / "dvc.yaml") != _sha256(RELEASED_PIPELINE / "dvc.yaml")
+    return [*names, "dvc.yaml"] if differs else names
 
 
 def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:

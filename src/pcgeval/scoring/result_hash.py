@@ -13,7 +13,7 @@ from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
+from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, ResultHash
 
@@ -62,6 +62,7 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
             stage_dir(stage, *pair) for stage in ("stability", "similarity", "diversity") for pair in pairs
         ],
         "source": [
+            PACKAGE_FILE,  # in place of the source where pcgeval is installed; nothing comes where there is none
             source / "__init__.py",
             source / "pipeline.py",
             *(source / package for package in PACKAGES),

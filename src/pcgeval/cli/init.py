@@ -1,0 +1,117 @@
+"""The command `init`: a competition's folder from the installed package alone."""
+
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pcgeval.cli.options import group
+from pcgeval.core.console import print_stderr
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import remove_others, write_bytes, write_text
+from pcgeval.core.layout import (
+    DATA,
+    DVC_IGNORED,
+    JUDGE_RECORDINGS,
+    PACKAGE_FILE,
+    PACKAGED_DATA,
+    RECORDINGS,
+    RELEASED_PIPELINE,
+    RUBRICS,
+    SUBMISSIONS,
+)
+
+app = group()
+_PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
+_CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
+_INPUTS = (DATA / "classifier", RUBRICS / "competition", SUBMISSIONS / "zero-shot")
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An empty folder, or one to be made.")],
+    edition: Annotated[
+        Literal["2025"] | None,
+        typer.Option(help="The final of this year as published; default: three small models on this machine."),
+    ] = None,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="Let a folder of `init` run the pcgeval that is installed now."),
+    ] = False,
+) -> None:
+    """Make a folder for a competition.
+
+    It holds settings, stages, a baseline, the rubric and the classifier, and needs no checkout of pcgeval: its stages
+    run the installed version, which pcgeval.json names. A git repository is made if DIR is in none.
+    """
+    if upgrade:
+        if edition:
+            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps params.yaml.")
+        if not (folder / PACKAGE_FILE).is_file():
+            raise FileError(f"{folder / PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
+        _write_pipeline(folder)
+        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
+        return
+    _make_folder(folder)
+    _write_pipeline(folder)
+    _copy_inputs(folder, PACKAGED_DATA / "competitions" / _PARAMS[edition])
+    _make_repository(folder)
+    print_stderr(
+        f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
+        "find problems with `pcgeval check`, and run `make final-eval`."
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder if there is none.
+
+    Raises:
+        FileError: It holds something but a repository, or lies in no folder.
+    """
+    if not folder.parent.is_dir():
+        raise FileError(f"{folder.parent}: is no folder. Make it first, or name another place.")
+    folder.mkdir(exist_ok=True)
+    if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
+        raise FileError(
+            f"{folder}: is not empty (it has {names[0]}). Name a new folder; "
+            "to let a competition run the pcgeval that is installed now, add --upgrade."
+        )
+
+
+def _write_pipeline(folder: Path) -> None:
+    from pcgeval.core.release import pipeline_files
+
+    files = {folder / name: content for name, content in pipeline_files().items()}
+    for path, content in files.items():
+        write_bytes(path, content)
+    remove_others(folder / "stages", set(files))
+
+
+def _copy_inputs(folder: Path, params_file: Path) -> None:
+    from pcgeval.core.params import load_params
+
+    files = {name: RELEASED_PIPELINE / name for name in _CONFIG}
+    files |= {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}
+    for name, source in files.items():
+        write_bytes(folder / name, source.read_bytes())
+    ignored = shutil.ignore_patterns(*DVC_IGNORED)
+    for place in _INPUTS:
+        source = PACKAGED_DATA / place.relative_to(DATA)
+        shutil.copytree(source, folder / place, ignore=ignored, copy_function=shutil.copyfile)
+    params = load_params(params_file)
+    recordings = [RECORDINGS / model / team for model, team in product(params.models, params.teams)]
+    for place in (*recordings, *(JUDGE_RECORDINGS / team for team in params.teams)):
+        write_text(folder / place / ".gitkeep", "")
+
+
+def _make_repository(folder: Path) -> None:
+    """Make a git repository, unless the folder lies in one; without git, let DVC do without it too."""
+    try:
+        if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=folder, capture_output=True, check=False).returncode:
+            subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
+        print_stderr("git makes no repository here: the audit will list every file as not published")
