@@ -21,7 +21,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("played")
         competition = competition_folder(folder, server.address, PROGRAM, letters="AB", trials=2)
         competition.run(*STAGE, **TRUST)
-    competition.run("-m", "pcgeval", "record")
+    competition.run("-m", "pcgeval", "export", "recordings")
     competition.change_model(backend="recorded")
     return folder
 

@@ -84,7 +84,7 @@ def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], ref
         assert len(server.asked) == len(set(server.asked))
     before = competition.outputs()
     assert sum(record.reason is not None for record in competition.records()) == failed
-    competition.run("-m", "pcgeval", "record")
+    competition.run("-m", "pcgeval", "export", "recordings")
     (tmp_path / "data/recordings/m/alpha/trials.jsonl").unlink(missing_ok=True)  # a program is to be run again
     competition.change_model(backend="recorded")
     shutil.rmtree(tmp_path / "data" / "raw")
@@ -179,7 +179,7 @@ def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
 
 def test_a_disk_that_fills_up_during_a_replay_leaves_only_whole_files(tmp_path: Path):
     whole = undisturbed(tmp_path / "u", PROMPT, HUNDRED)
-    whole.run("-m", "pcgeval", "record")
+    whole.run("-m", "pcgeval", "export", "recordings")
     competition = laid_out(tmp_path / "c", "http://127.0.0.1:1", PROMPT, HUNDRED)
     competition.change_model(backend="recorded")
     shutil.copytree(tmp_path / "u" / "data" / "recordings", tmp_path / "c" / "data" / "recordings")

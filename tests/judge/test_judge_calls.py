@@ -249,7 +249,7 @@ def test_what_was_not_recorded_says_how_to_record_it(attempt, tmp_path):
     kept.write_text("".join(f"{line}\n" for line in lines if "leaf-3" not in json.loads(line)["leaf"]))
     output = replay(attempt, kept)
     assert list(reasons(output)) == ["leaf-3"]
-    assert "pcgeval record" in reasons(output)["leaf-3"]
+    assert "export recordings" in reasons(output)["leaf-3"]
     assert output.judge_type == "simple"
 
 

@@ -103,18 +103,6 @@ def show_ranking(
 
 
 @app.command()
-def record() -> None:
-    """Keep the replies in data/raw as recordings to replay."""
-    from pcgeval.core.params import load_params
-    from pcgeval.generation.export import record_competition
-    from pcgeval.judge.stage import record_judgements
-
-    params = load_params()
-    for path in [*record_competition(params), *record_judgements(params)]:
-        print_stderr(f"wrote {path}")
-
-
-@app.command()
 def rescore(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="The <SOURCE> folder of one model each.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the result files go.")],
@@ -207,3 +195,15 @@ def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
         columns.append("flagged trials")
         rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
     print_table(columns, rows)
+
+
+@export.command("recordings")
+def export_recordings() -> None:
+    """Write the replies of the last run to data/recordings, from which others replay them."""
+    from pcgeval.core.params import load_params
+    from pcgeval.generation.export import record_competition
+    from pcgeval.judge.stage import record_judgements
+
+    params = load_params()
+    for path in [*record_competition(params), *record_judgements(params)]:
+        print_stderr(f"wrote {path}")

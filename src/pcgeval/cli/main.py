@@ -29,7 +29,7 @@ from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
-    "Run a competition": ("init", "submit", "check", "run", "status", "record"),
+    "Run a competition": ("init", "submit", "check", "run", "status"),
     "Look at its results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "evaluate"),

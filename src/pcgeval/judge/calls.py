@@ -236,7 +236,7 @@ class JudgeClient:
                 raise CallError(
                     f"no reply of {self.model.name} to this call is recorded: it was never made, or the criterion, the "
                     "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
-                    "model, grade again, and keep the replies with `pcgeval record`."
+                    "model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
             if logged is None:
                 with self._place():

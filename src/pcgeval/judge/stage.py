@@ -63,7 +63,7 @@ def grade_team(
 
     Replies of a model are kept in the call log as they come. So a grading that was killed goes on where it was, and
     only a call whose criterion, files, model or prompts changed is made again. The calls that the grade used are
-    written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval record` makes the recording.
+    written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval export recordings` makes the recording.
 
     Raises:
         RubricError: The rubric is faulty.
