@@ -91,6 +91,17 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path:
         assert len(server.asked) == before
 
 
+def test_a_program_that_wants_too_many_replies_fails_for_good_and_stops_no_run(tmp_path: Path):
+    wants_many = PROGRAM["main.py"].replace("chat_with_llm(ctx, messages)", "chat_with_llm(ctx, messages, n=128)")
+    assert wants_many != PROGRAM["main.py"]
+    with SlowOllama(0.1) as server:
+        competition = small(tmp_path, server, {"main.py": wants_many})
+        competition.change_params("limits", seconds=2, call_seconds=1)
+        competition.run(*STAGE, **TRUST)
+    assert [record.cause for record in competition.records()] == [None, None]
+    assert all("did not end" in str(record.reason) for record in competition.records())
+
+
 def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
     with SlowOllama(0.002) as server:
         work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}

@@ -37,7 +37,7 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
-from pcgeval.submissions.findings import SubmissionFinding, printable_findings
+from pcgeval.submissions.hand_in import SubmissionFinding, printable_findings
 from pcgeval.submissions.hand_in import opened
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
 from pcgeval.submissions.validate import check, work_findings

@@ -216,9 +216,13 @@ def do_trials(
             except PcgevalError as error:
                 errors.append(error)
         to_do = [(run, trial) for run, trial in to_do if run.runner]
-        for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
-            keep(run, trial, record, True)
-        errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
+        try:
+            for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
+                keep(run, trial, record, True)
+        except PcgevalError as error:
+            errors.append(error)
+        else:
+            errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return summaries
@@ -303,7 +307,7 @@ class _TeamRun:
         job, backend = self.task.job(trial), TrialBackend(self.backend, self.log, self.team, trial, self.observer)
         try:
             run = self.runner(job, backend)
-            cause = backend.cause if run.reason else None
+            cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
         except SandboxError as error:
             run, cause = TrialRun(reason=str(error)), "machine"
         if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):

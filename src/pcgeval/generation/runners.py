@@ -202,7 +202,7 @@ class TrialBackend:
         if call.reply is None:
             self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
             self.cause = call.cause
-            raise CallError(call.reason)
+            raise (ServerFaultError if call.cause == "server" else CallError)(call.reason)
         return call.reply
 
     def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:

@@ -51,12 +51,11 @@ _TOO_LONG = re.compile(
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
 # how Ollama loads a model, what this program sends itself, and what would change the shape of an answer
 _NOT_OPTIONS = frozenset(
-    {
-        *("num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only"),
-        *("use_mmap", "use_mlock", "num_thread", "num_keep", "numa"),
-        *("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "logprobs"),
-        *("max_tokens", "max_completion_tokens", "response_format"),
-    }
+    """
+    num_ctx num_batch num_gpu main_gpu low_vram f16_kv vocab_only use_mmap use_mlock num_thread num_keep numa
+    model messages stream stream_options n tools tool_choice functions logprobs
+    max_tokens max_completion_tokens response_format
+    """.split()
 )
 
 
@@ -219,7 +218,7 @@ class OpenAiServer(ModelServer):
             LlmError: It answers as another model.
         """
         self._model_answering = self._model_answering or model
-        if model != self._model_answering:
+        if model and model != self._model_answering:
             raise LlmError(
                 f"model {self.name}: {self.address} answered as {self._model_answering} before and answers as {model} "
                 "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."

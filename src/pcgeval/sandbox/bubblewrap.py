@@ -18,9 +18,9 @@ except ModuleNotFoundError:  # it has wheels for Linux on two kinds of processor
     bwrap_path = None
 
 ISOLATION = (
-    *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
-)
+    "--unshare-ipc --unshare-pid --unshare-uts --unshare-cgroup-try "
+    "--die-with-parent --new-session --hostname sandbox --cap-drop ALL"
+).split()
 SUBMISSION = "/submission"
 SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
 SHARED = Path("/dev/shm")  # noqa: S108 - a link to it, so that what lies here is counted, too; paths keep this name

@@ -30,16 +30,22 @@ _INTERFACE = re.compile(rb"TrialLoop|run_evaluation")
 ANY = re.compile(rb"")
 ENTRY = re.compile(rb"TrialLoop|run_evaluation|__main__")  # stands in every file that may start a program
 RANDOM = re.compile(rb"random|secrets|uuid")  # stands in every file that draws random numbers
-_ENCODINGS = {  # others, such as punycode, may take quadratic time
-    *("utf-8", "utf-8-sig", "ascii", "iso8859-1", "iso8859-2", "iso8859-15", "cp1250", "cp1251", "cp1252", "koi8-r"),
-    *("shift_jis", "cp932", "euc_jp", "euc_kr", "cp949", "gb2312", "gbk", "gb18030", "big5", "tis-620"),
-}
+_ENCODINGS = frozenset(  # others, such as punycode, may take quadratic time
+    """
+    utf-8 utf-8-sig ascii iso8859-1 iso8859-2 iso8859-15 cp1250 cp1251 cp1252 koi8-r
+    shift_jis cp932 euc_jp euc_kr cp949 gb2312 gbk gb18030 big5 tis-620
+    """.split()
+)
 _GENERATORS = ("random", "numpy.random")
 _UNREPEATABLE = ("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4")
 _CHANGING = (*_UNREPEATABLE, "time", "datetime", "os.getpid")  # a seed of these is another one in every run
 _SEEDED_BY_ARGUMENT = {
-    *("random.seed", "numpy.random.seed", "random.Random"),
-    *("numpy.random.default_rng", "numpy.random.RandomState", "numpy.random.Generator"),
+    "random.seed",
+    "random.Random",
+    "numpy.random.seed",
+    "numpy.random.default_rng",
+    "numpy.random.RandomState",
+    "numpy.random.Generator",
 }
 
 
