@@ -336,7 +336,14 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"hello", b"\xff\xfe{}", b"[]", b"null", b"NaN", b"[" * 100_000, b'{"op":' * 10_000),
+        b"",
+        b"hello",
+        b"\xff\xfe{}",
+        b"[]",
+        b"null",
+        b"NaN",
+        b"[" * 100_000,
+        b'{"op":' * 10_000,
         b'{"op": "chat", "messages": [], "n": NaN}',
         b'{"op": "chat", "messages": [], "n": -Infinity}',
         b'{"op": "chat", "messages": []}',

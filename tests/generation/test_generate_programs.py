@@ -17,7 +17,7 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.requirements import LOCK
+from pcgeval.submissions.packages import LOCK
 
 TRIAL = Trial("A", 1)
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}

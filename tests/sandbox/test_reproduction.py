@@ -111,7 +111,7 @@ def test_what_was_executable_still_is(submission: Path) -> None:
 def test_our_example_submissions_run_with_the_same_results_each_time(tmp_path: Path, name: str) -> None:
     folder = PAPERS / "block-letters" / "submissions" / name
     computer = SandboxComputer(seconds=60)
-    runs = [computer.reproduce(folder, tmp_path / each) for each in ("one", "two")]
+    runs = [computer.reproduce(folder, tmp_path / target) for target in ("one", "two")]
     assert [run.exit_code for run in runs] == [0, 0]
     assert runs[0].log == runs[1].log
     assert len({(run.folder / "results.json").read_bytes() for run in runs}) == 1

@@ -4,8 +4,9 @@ Tokens, seconds, seed, model and options are set here, in a process that the pro
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
 the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
 A call that is under way when the seconds end goes on to its end, for `limits.call_seconds` at most; by then the program
-has to end as well. One that wants more replies than come by then is the program's fault and not the server's. A call counts with the seconds that the model took for its reply: neither a replay, nor a server
-that failed first and was asked again, changes the time that a program has.
+has to end as well. That one call wants more replies than come by then is no fault of the server. A call counts with the
+seconds that the model took for its reply: neither a replay, nor a server that failed first and was asked again, changes
+the time that a program has.
 
 The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
 that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.

@@ -242,7 +242,7 @@ class SandboxedProcess:
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and any(_scratch_files(process.pid) > MAX_SCRATCH_FILES for process in processes):
+        elif self._reports is not None and max(map(_scratch_files, processes), default=0) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
     def _reported(self, name: str) -> int | None:
@@ -285,13 +285,13 @@ def _memory_share(process: psutil.Process) -> int:
     return 0
 
 
-def _scratch_files(process: int) -> int:
+def _scratch_files(process: psutil.Process) -> int:
     """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
 
     Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
     """
     try:
-        root = os.open(f"/proc/{process}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(f"/proc/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return 0
     try:
