@@ -44,8 +44,8 @@ def test_the_first_generations_name_of_the_call(answer: Any) -> None:
 RANDOM = """
 import random
 random.seed(42)
-another = random.Random(7)
-another.gauss(0, 1)
+mine = random.Random(7)
+mine.gauss(0, 1)
 STATE = random.getstate()
 class Lazy:
     @property
@@ -54,8 +54,8 @@ class Lazy:
 lazy = Lazy()
 """
 DRAWN = {
-    "going on": "str((random.random(), another.random(), another.gauss(0, 1)))",
-    "seeded in run": "str((random.seed(42), random.random(), random.Random(7).random(), another.seed(7), another.random()))",
+    "going on": "str((random.random(), mine.random(), mine.gauss(0, 1)))",
+    "seeded in run": "str((random.seed(42), random.random(), random.Random(7).random(), mine.seed(7), mine.random()))",
     "state of before": "str((random.setstate(STATE), random.random()))",
 }
 
