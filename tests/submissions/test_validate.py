@@ -20,7 +20,8 @@ from pcgeval.submissions.validate import validate
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES])
 def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
-    for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
+    archives = [write_zip(tmp_path / name, files) for name in ("team.zip", "...zip")]
+    for path in (write_folder(tmp_path / "team", files), *archives):
         result = validate(path)
         assert result.findings == ()
         assert result.passed
