@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
+from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
 from waiting import wait_until
@@ -129,12 +129,14 @@ def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_in
     cache = {"PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
     with SlowOllama(0.002) as server:
         competition = small(tmp_path / "c", server, {**PROGRAM, "requirements.txt": "no-such-package\n"})
+        competition.add_team("beta", PROMPT)
         code, said = competition.run_and_fail(*STAGE, **unreachable, **cache)
         assert code == 2
         assert "cannot be reached" in said
         assert not competition.records()
+        assert len(competition.records("beta")) == len(server.asked) == 2
         competition.run(*STAGE, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path), **cache)
-        assert not server.asked
+        assert len(server.asked) == 2
     assert ["no-such-package" in str(record.reason) for record in competition.records()] == [True, True]
 
 

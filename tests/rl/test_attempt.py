@@ -77,6 +77,19 @@ def test_a_command_that_takes_too_long_is_stopped_and_what_it_printed_is_shown(s
     assert result.to_text() == "before\n[the command was stopped after 1 s]"
 
 
+def test_a_command_ends_with_an_interruption(shell, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    running, start = [], Sandbox.start
+    monkeypatch.setattr(Sandbox, "start", lambda *words, **more: running.append(start(*words, **more)) or running[0])
+    with monkeypatch.context() as patched:
+        patched.setattr("pcgeval.sandbox.process.SandboxedProcess.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            shell("sleep 60")
+    assert running[0].wait(20).reason == "was stopped"
+
+
 @pytest.mark.parametrize("more", [0, 1, 3_000_000])
 def test_output_is_shortened_only_when_it_must_be(shell, more):
     size = 2 * attempts.SHOWN_BYTES + more

@@ -61,7 +61,7 @@ from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
-from pcgeval.submissions.packages import RequirementsError, lock_requirements
+from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
 _SHOWN_FAULTS = 5  # of a team, in a message
@@ -138,7 +138,8 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         if not is_recorded:
             for submission in submissions.values():
                 if isinstance(submission.work, Program):
-                    with suppress(RequirementsError):  # its trials fail with the reason
+                    # its trials fail with the reason, or are not begun while those of other teams are done
+                    with suppress(RequirementsError, InstallError):
                         lock_requirements(submission.work.folder)
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
         summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
