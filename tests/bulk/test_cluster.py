@@ -31,8 +31,8 @@ FAST = PhysicsParams(trials=1, seconds=0.2)
 
 @pytest.fixture(scope="module")
 def local_cluster():
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as found:
-        yield found
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -198,13 +198,13 @@ def test_a_killed_run_is_continued_and_processes_change_no_byte(tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    kept = contents(tmp_path / "out")
-    assert sorted(kept) == ["part-00000.parquet", "part-00001.parquet"]
+    before = contents(tmp_path / "out")
+    assert sorted(before) == ["part-00000.parquet", "part-00001.parquet"]
     new = []
     run(source, tmp_path / "out", rows_per_part=2, report=new.append)
     run(source, tmp_path / "whole", rows_per_part=2, processes=2)
     assert [row.id for row in new] == ["e", "f", "g"]
-    assert kept.items() <= contents(tmp_path / "out").items()
+    assert before.items() <= contents(tmp_path / "out").items()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

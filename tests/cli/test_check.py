@@ -15,7 +15,7 @@ from slow_ollama import SlowOllama
 from wheels_for_tests import write_wheel
 
 from pcgeval.cli.main import main
-from pcgeval.submissions.requirements import LOCK
+from pcgeval.submissions.packages import LOCK
 
 ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}

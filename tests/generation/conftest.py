@@ -8,10 +8,10 @@ import pytest
 from program_trials import SEED, TestModel, echo, limits, trial_job, write_program
 
 from pcgeval.core.params import Limits
-from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.runners import ProgramRunner, TrialRun
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.load import Program
+from pcgeval.submissions.packages import interpreter_for
 
 
 @pytest.fixture(scope="session")

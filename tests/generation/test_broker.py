@@ -17,7 +17,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed, conversation
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 
 SAID = f"reply to 1 messages with seed {SEED}"
 
@@ -100,7 +100,7 @@ def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: in
         guest.chats("Build.", n=100).chats("Build.").answers("what I have")
         replies = guest.replies()
     why = f"used {7 * (answered + 1)} tokens; the limit is {limit}"
-    assert ["texts" in each for each in replies] == [True] * answered + [False] * 2
+    assert ["texts" in values for values in replies] == [True] * answered + [False] * 2
     assert replies[answered] == {"refused": "ValueError", "why": why, "prompt_tokens": 3, "output_tokens": 4}
     assert replies[-1] == {"refused": "ValueError", "why": why, "prompt_tokens": 0, "output_tokens": 0}
     assert len(guest.model.requests) == len(guest.broker.exchanges) == answered + 1  # that one is over it
@@ -112,8 +112,8 @@ def test_replayed_seconds_count_and_what_one_call_wants_is_asked_to_its_end() ->
     with guest.pipe:
         guest.chats("1").chats("2").chats("3", n=2).chats("4").answers("what I have")
         replies = guest.replies()
-    assert [each.get("refused") for each in replies] == [None, None, None, "TimeoutError"]
-    assert [len(each.get("texts", ())) for each in replies] == [1, 1, 2, 0]
+    assert [values.get("refused") for values in replies] == [None, None, None, "TimeoutError"]
+    assert [len(values.get("texts", ())) for values in replies] == [1, 1, 2, 0]
     assert [round(timeout) for timeout in guest.model.timeouts] == [100, 80, 60, 40]
 
 
@@ -159,6 +159,30 @@ def test_a_trial_that_does_not_end_in_time_fails(
 
 
 # failures
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "reason"),
+    [
+        (ServerFaultError("no answer came"), 0.1, "did not end"),
+        (ServerFaultError("no answer came"), 0, "no answer came"),
+        (CallError("no answer came"), 0, "did not end"),  # the first one in a replay
+    ],
+)
+def test_more_replies_than_come_in_time_are_the_programs_fault(
+    monkeypatch: pytest.MonkeyPatch, error: CallError, seconds: float, reason: str
+) -> None:
+    def answer(_: ChatRequest) -> ChatReply:
+        if len(model.requests) == 1:
+            return reply("slow", seconds=20)
+        time.sleep(seconds)
+        raise error
+
+    monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
+    model = TestModel(answer)
+    guest = Guest(model, limits(seconds=10, call_seconds=10.05))
+    with guest.pipe, pytest.raises(TrialFailed, match=reason):
+        guest.chats("Build.", n=2).broker.serve()
 
 
 @pytest.mark.parametrize(("error", "failure"), [(CallError("it broke"), TrialFailed), (LlmError("it broke"), LlmError)])
@@ -312,7 +336,14 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"hello", b"\xff\xfe{}", b"[]", b"null", b"NaN", b"[" * 100_000, b'{"op":' * 10_000),
+        b"",
+        b"hello",
+        b"\xff\xfe{}",
+        b"[]",
+        b"null",
+        b"NaN",
+        b"[" * 100_000,
+        b'{"op":' * 10_000,
         b'{"op": "chat", "messages": [], "n": NaN}',
         b'{"op": "chat", "messages": [], "n": -Infinity}',
         b'{"op": "chat", "messages": []}',

@@ -316,6 +316,15 @@ def test_a_team_whose_program_cannot_be_run_here_stops_no_other(three_teams: Com
     assert all(len(three_teams.records(team)) == 4 for team in ("alpha", "beta", "gamma"))
 
 
+def test_a_server_that_fails_hides_no_other_error(three_teams: CompetitionFolder, server: SlowOllama):
+    server.status = lambda _: 500
+    three_teams.add_team("delta", PROGRAM)
+    three_teams.change_params("limits", seconds=0.5, call_seconds=0)
+    _, said = three_teams.run_and_fail(*STAGE, PCGEVAL_NO_SANDBOX="1")
+    assert "The sandbox is switched off" in said
+    assert "3 trials one after the other failed" in said
+
+
 def test_faults_of_several_teams_are_all_told_and_done_again_alone(
     three_teams: CompetitionFolder, server: SlowOllama, asked: list[str]
 ):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, STAGE, CompetitionFolder, competition_folder
+from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
 from waiting import wait_until
@@ -17,7 +17,7 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.requirements import LOCK
+from pcgeval.submissions.packages import LOCK
 
 TRIAL = Trial("A", 1)
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
@@ -91,6 +91,17 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path:
         assert len(server.asked) == before
 
 
+def test_a_program_that_wants_too_many_replies_fails_for_good_and_stops_no_run(tmp_path: Path):
+    wants_many = PROGRAM["main.py"].replace("chat_with_llm(ctx, messages)", "chat_with_llm(ctx, messages, n=128)")
+    assert wants_many != PROGRAM["main.py"]
+    with SlowOllama(0.1) as server:
+        competition = small(tmp_path, server, {"main.py": wants_many})
+        competition.change_params("limits", seconds=2, call_seconds=1)
+        competition.run(*STAGE, **TRUST)
+    assert [record.cause for record in competition.records()] == [None, None]
+    assert all("did not end" in str(record.reason) for record in competition.records())
+
+
 def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path):
     with SlowOllama(0.002) as server:
         work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}
@@ -118,12 +129,14 @@ def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_in
     cache = {"PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
     with SlowOllama(0.002) as server:
         competition = small(tmp_path / "c", server, {**PROGRAM, "requirements.txt": "no-such-package\n"})
+        competition.add_team("beta", PROMPT)
         code, said = competition.run_and_fail(*STAGE, **unreachable, **cache)
         assert code == 2
         assert "cannot be reached" in said
         assert not competition.records()
+        assert len(competition.records("beta")) == len(server.asked) == 2
         competition.run(*STAGE, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path), **cache)
-        assert not server.asked
+        assert len(server.asked) == 2
     assert ["no-such-package" in str(record.reason) for record in competition.records()] == [True, True]
 
 

@@ -44,8 +44,8 @@ def test_the_first_generations_name_of_the_call(answer: Any) -> None:
 RANDOM = """
 import random
 random.seed(42)
-own = random.Random(7)
-own.gauss(0, 1)
+mine = random.Random(7)
+mine.gauss(0, 1)
 STATE = random.getstate()
 class Lazy:
     @property
@@ -54,8 +54,8 @@ class Lazy:
 lazy = Lazy()
 """
 DRAWN = {
-    "going on": "str((random.random(), own.random(), own.gauss(0, 1)))",
-    "seeded in run": "str((random.seed(42), random.random(), random.Random(7).random(), own.seed(7), own.random()))",
+    "going on": "str((random.random(), mine.random(), mine.gauss(0, 1)))",
+    "seeded in run": "str((random.seed(42), random.random(), random.Random(7).random(), mine.seed(7), mine.random()))",
     "state of before": "str((random.setstate(STATE), random.random()))",
 }
 
@@ -198,8 +198,8 @@ def test_folders_are_listed_in_order(answer: Any, tmp_path: Path) -> None:
     with os.scandir("prompts") as entries:
         first = next(entries).name
     return json.dumps([
-        os.listdir("prompts"), [each.name for each in Path("prompts").iterdir()],
-        glob.glob("*.txt", root_dir="prompts"), [each.name for each in Path(".").glob("**/*.txt")],
+        os.listdir("prompts"), [path.name for path in Path("prompts").iterdir()],
+        glob.glob("*.txt", root_dir="prompts"), [path.name for path in Path(".").glob("**/*.txt")],
         [files for _, _, files in os.walk("prompts")][0],
         [first], os.listdir(b"prompts")[0].decode(), len(os.listdir()),
     ])

@@ -188,8 +188,8 @@ def test_a_disk_that_fills_up_during_a_replay_leaves_only_whole_files(tmp_path: 
     assert "No space left on device" in said
     assert "Traceback" not in said
     expected = whole.outputs()
-    kept = tmp_path / "c" / "kept" / "raw"
-    left = {path.relative_to(kept).as_posix(): path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    raw = tmp_path / "c" / "kept" / "raw"
+    left = {path.relative_to(raw).as_posix(): path.read_bytes() for path in raw.rglob("*") if path.is_file()}
     assert 0 < len(left) < len(expected)
     assert left == {name: expected[name] for name in left}
     assert competition.outputs() == expected

@@ -83,8 +83,8 @@ def test_trials_run_side_by_side(sandbox: Sandbox, bare_python: Path) -> None:
     runner = ProgramRunner(EXAMPLE, sandbox, limits(), bare_python)
     with ThreadPoolExecutor(4) as pool:
         letters = "ABCDEFGH"
-        done = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))
-    assert [each.exchanges[0].messages[0].content for each in done if each.exchanges[0].messages] == [
+        runs = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))
+    assert [run.exchanges[0].messages[0].content for run in runs if run.exchanges[0].messages] == [
         f"Step 0 for {letter}." for letter in letters
     ]
 

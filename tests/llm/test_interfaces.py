@@ -187,8 +187,8 @@ def test_a_prompt_beyond_the_context_is_named_with_the_context():
 
 
 def test_an_endpoint_that_answers_as_another_model_stops_the_run():
-    other = events({**chunk("x", "stop", usage=USAGE), "model": "toy-v2"})
-    with FaultyServer([CHUNKS, CHUNKS, other]) as server:
+    unnamed, other = (events({**chunk("Hello", "stop", usage=USAGE), "model": name}) for name in (None, "toy-v2"))
+    with FaultyServer([CHUNKS, unnamed, other]) as server:
         backend = openai(server.address)
         assert backend.chat(REQUEST, 20).text == backend.chat(REQUEST, 20).text == "Hello"
         with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2"):

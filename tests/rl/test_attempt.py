@@ -48,8 +48,8 @@ def shell(sandbox, attempt):
 
 
 def test_the_agent_gets_the_paper_but_neither_rubric_nor_what_the_judge_knows(attempt):
-    found = {path.name: path.read_text() for path in attempt.paper.iterdir()}
-    assert found == {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
+    result = {path.name: path.read_text() for path in attempt.paper.iterdir()}
+    assert result == {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
     assert list(attempt.work.iterdir()) == []
 
 
@@ -72,9 +72,22 @@ def test_an_exit_code_is_told(shell):
 
 
 def test_a_command_that_takes_too_long_is_stopped_and_what_it_printed_is_shown(shell):
-    found = shell("echo before; sleep 60", seconds=1)
-    assert (found.output, found.code, found.reason) == ("before\n", None, "was stopped after 1 s")
-    assert found.to_text() == "before\n[the command was stopped after 1 s]"
+    result = shell("echo before; sleep 60", seconds=1)
+    assert (result.output, result.code, result.reason) == ("before\n", None, "was stopped after 1 s")
+    assert result.to_text() == "before\n[the command was stopped after 1 s]"
+
+
+def test_a_command_ends_with_an_interruption(shell, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    running, start = [], Sandbox.start
+    monkeypatch.setattr(Sandbox, "start", lambda *words, **more: running.append(start(*words, **more)) or running[0])
+    with monkeypatch.context() as patched:
+        patched.setattr("pcgeval.sandbox.process.SandboxedProcess.wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            shell("sleep 60")
+    assert running[0].wait(20).reason == "was stopped"
 
 
 @pytest.mark.parametrize("more", [0, 1, 3_000_000])
@@ -99,9 +112,9 @@ def test_a_command_that_no_shell_could_take_is_answered(shell, command):
 
 def test_there_is_no_network(shell):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
-    assert (found.code, found.reason) == (1, None)
-    assert "Connection refused" in found.output  # the sandbox has a loopback of its own, on which nobody listens
+        result = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
+    assert (result.code, result.reason) == (1, None)
+    assert "Connection refused" in result.output  # the sandbox has a loopback of its own, on which nobody listens
 
 
 def test_nothing_of_this_machine_is_seen(shell, tmp_path, monkeypatch):
@@ -141,7 +154,7 @@ def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shel
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     threading.Timer(1, full.touch).start()
-    found = shell("exec 3> hole; rm hole; while true; do head -c 9999 /dev/zero >&3; sleep 0.1; done", seconds=60)
-    assert (found.code, found.reason) == (None, "left less than 200 MB of the disk free")
+    result = shell("exec 3> hole; rm hole; while true; do head -c 9999 /dev/zero >&3; sleep 0.1; done", seconds=60)
+    assert (result.code, result.reason) == (None, "left less than 200 MB of the disk free")
     with pytest.raises(SandboxError, match="Make room there"):
         shell("echo never")

@@ -245,15 +245,15 @@ def test_the_programs_folder_cannot_be_filled(arena: Arena) -> None:
 
 # Reading
 
-HOST_FACTS = [
-    *("/proc/loadavg", "/proc/meminfo", "/proc/interrupts", "/proc/sys/kernel/random/boot_id", "/proc/stat"),
-    *("/proc/sys/fs/file-nr", "/proc/sys/fs/inode-state", "/proc/sys/fs/dentry-state", "/proc/sys/kernel/ns_last_pid"),
-    *("/proc/uptime", "/proc/vmstat", "/proc/cmdline", "/proc/diskstats", "/proc/pressure/cpu", "/proc/kallsyms"),
-]
-OF_PROCESSES = [
-    *("/proc/self/mountinfo", "/proc/mounts", "/proc/1/mountinfo", "/proc/self/cgroup", "/proc/thread-self/mountinfo"),
-    *("/proc/self/task/1/mounts", "/proc/self/fd/../mountinfo", "/proc/self/cwd/../proc/self/mountinfo"),
-]
+HOST_FACTS = """
+/proc/loadavg /proc/meminfo /proc/interrupts /proc/sys/kernel/random/boot_id /proc/stat /proc/sys/fs/file-nr
+/proc/sys/fs/inode-state /proc/sys/fs/dentry-state /proc/sys/kernel/ns_last_pid /proc/uptime /proc/vmstat /proc/cmdline
+/proc/diskstats /proc/pressure/cpu /proc/kallsyms
+"""
+OF_PROCESSES = """
+/proc/self/mountinfo /proc/mounts /proc/1/mountinfo /proc/self/cgroup /proc/thread-self/mountinfo
+/proc/self/task/1/mounts /proc/self/fd/../mountinfo /proc/self/cwd/../proc/self/mountinfo
+"""
 
 
 def landlock() -> int:
@@ -264,9 +264,9 @@ def landlock() -> int:
 @pytest.mark.parametrize(
     "paths",
     [
-        pytest.param(HOST_FACTS, id="load and hardware"),
+        pytest.param(HOST_FACTS.split(), id="load and hardware"),
         pytest.param(
-            OF_PROCESSES,
+            OF_PROCESSES.split(),
             id="mounts",
             marks=pytest.mark.skipif(landlock() < 2, reason="the kernel has no Landlock (Linux 5.19), or it is off"),
         ),
@@ -554,16 +554,20 @@ SYSTEM_CALLS = """
         print(name, os.strerror(ctypes.get_errno()) if result < 0 else "WORKED", file=sys.stderr)
 """
 OUT_OF_THE_SANDBOX = [
-    *("'ptrace', 16, 1, 0, 0", "'ptrace', 0, 0, 0, 0", "'process_vm_readv', 1, 0, 0, 0, 0, 0"),
-    *("'mount', b'proc', b'/tmp', b'proc', 0, 0", "'mount', b'/tmp', b'/tmp', None, 4096, None"),
-    *("'umount2', b'/proc', 2", "'chroot', b'/tmp'", "'pivot_root', b'/tmp', b'/tmp'", "'unshare', 0x10000000"),
-    *(
-        "'unshare', 0x00020000",
-        "'setns', 0, 0",
-        "'open_by_handle_at', 0, 0, 0",
-        "'reboot', 0",
-        "'sethostname', b'x', 1",
-    ),
+    "'ptrace', 16, 1, 0, 0",
+    "'ptrace', 0, 0, 0, 0",
+    "'process_vm_readv', 1, 0, 0, 0, 0, 0",
+    "'mount', b'proc', b'/tmp', b'proc', 0, 0",
+    "'mount', b'/tmp', b'/tmp', None, 4096, None",
+    "'umount2', b'/proc', 2",
+    "'chroot', b'/tmp'",
+    "'pivot_root', b'/tmp', b'/tmp'",
+    "'unshare', 0x10000000",
+    "'unshare', 0x00020000",
+    "'setns', 0, 0",
+    "'open_by_handle_at', 0, 0, 0",
+    "'reboot', 0",
+    "'sethostname', b'x', 1",
     "'perf_event_open', 0, 0, -1, -1, 0",
 ]
 BY_NUMBER = {

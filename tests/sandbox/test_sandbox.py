@@ -654,10 +654,10 @@ def test_the_filter_of_each_kind_of_machine() -> None:
 def test_the_numbers_are_the_systems(header: str, column: int) -> None:
     if not Path(header).is_file():
         pytest.skip(f"{header} is not installed: `apt install linux-libc-dev`")
-    found = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
+    system = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
     named = DENIED_CALLS | {"clone": CLONE, "clone3": CLONE3, "socket": SOCKET, "socketpair": SOCKETPAIR, "mmap": MMAP}
-    ours = {name: numbers[column] for name, numbers in named.items() if numbers[column] >= 0 and name in found}
-    assert ours == {name: int(found[name]) for name in ours}
+    ours = {name: numbers[column] for name, numbers in named.items() if numbers[column] >= 0 and name in system}
+    assert ours == {name: int(system[name]) for name in ours}
     assert len(ours) > 60
     absent = {name for name, numbers in named.items() if numbers[column] < 0}
-    assert not absent & set(found)
+    assert not absent & set(system)

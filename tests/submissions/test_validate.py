@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
 from pcgeval.core.untrusted import UntrustedFileError
-from pcgeval.submissions.findings import SubmissionFinding, printable_findings
-from pcgeval.submissions.hand_in import copy_files, name_fault, select
+from pcgeval.submissions.hand_in import SubmissionFinding, copy_files, name_fault, printable_findings, select
 from pcgeval.submissions.load import Program
-from pcgeval.submissions.validate import PUBLISHED_LIMITS, limits_of, validate
+from pcgeval.submissions.validate import validate
 
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES])
 def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
-    for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
+    archives = [write_zip(tmp_path / name, files) for name in ("team.zip", "...zip")]
+    for path in (write_folder(tmp_path / "team", files), *archives):
         result = validate(path)
         assert result.findings == ()
         assert result.passed
@@ -179,9 +179,14 @@ def test_the_same_about_many_places_is_said_once():
     assert printable_findings(findings * 2) == ["error: is bad", "warning: 0, 1, 2, 3, 4 and 3 more: is odd"]
 
 
-def test_the_rules_come_from_params_where_there_are_any(tmp_path: Path):
-    assert limits_of(tmp_path / "params.yaml") == PUBLISHED_LIMITS
-    assert limits_of(Path(__file__).parents[2] / "params.yaml").prompt_words == 900
+def test_the_limits_come_from_params_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = write_folder(tmp_path / "team", PROMPT_FILES)
+    monkeypatch.chdir(tmp_path)
+    assert validate(folder).passed
+    params = Path(__file__).parents[2] / "params.yaml"
+    Path("params.yaml").write_text(re.sub("prompt_words: .*", "prompt_words: 1", params.read_text()))
+    (line,) = texts(validate(folder).findings)
+    assert "1 are allowed" in line
 
 
 # Files

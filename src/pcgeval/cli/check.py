@@ -274,10 +274,9 @@ def _classifier_findings(params: "Params") -> list[CheckFinding]:
 
 def _program_findings(params: "Params", programs: "dict[str, Program]") -> Iterator[CheckFinding]:
     """Install what the programs require, and start each of them."""
-    from pcgeval.generation.environments import interpreter_for, lock_requirements
     from pcgeval.generation.runners import start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, SandboxError, open_sandbox
-    from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsError
+    from pcgeval.submissions.packages import LOCK, REQUIREMENTS, RequirementsError, interpreter_for, lock_requirements
 
     ready = {}
     for team, program in programs.items():

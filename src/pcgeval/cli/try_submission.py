@@ -27,7 +27,6 @@ from pcgeval.core.trials import TrialRecord
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
-from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
@@ -37,9 +36,9 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
-from pcgeval.submissions.findings import SubmissionFinding, printable_findings
-from pcgeval.submissions.hand_in import opened
+from pcgeval.submissions.hand_in import SubmissionFinding, opened, printable_findings
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
+from pcgeval.submissions.packages import interpreter_for
 from pcgeval.submissions.validate import check, work_findings
 
 MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials

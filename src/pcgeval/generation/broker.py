@@ -4,8 +4,9 @@ Tokens, seconds, seed, model and options are set here, in a process that the pro
 claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
 the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
 A call that is under way when the seconds end goes on to its end, for `limits.call_seconds` at most; by then the program
-has to end as well. A call counts with the seconds that the model took for its reply: neither a replay, nor a server
-that failed first and was asked again, changes the time that a program has.
+has to end as well. That one call wants more replies than come by then is no fault of the server. A call counts with the
+seconds that the model took for its reply: neither a replay, nor a server that failed first and was asked again, changes
+the time that a program has.
 
 The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
 that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
@@ -28,7 +29,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import Backend, CallError, Message
+from pcgeval.llm.protocol import Backend, CallError, Message, ServerFaultError
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold
@@ -221,10 +222,12 @@ class Broker:
         self._asked[first] += 1
         started = time.monotonic()
         seconds = max(0.001, self._deadline - started)
+        was_late = self._late_since is not None  # so this is a further reply to one call
         try:
             reply = self._backend.chat(request, seconds)
         except CallError as error:
-            raise TrialFailed(str(error)) from error
+            is_servers = isinstance(error, ServerFaultError) and time.monotonic() < self._deadline
+            raise TrialFailed(self._limits.overtime if was_late and not is_servers else str(error)) from error
         self._replayed += reply.seconds - (time.monotonic() - started)
         # a program mostly sends what was said so far and a little more: only that little is recorded
         pairs = enumerate(zip(self._conversation, messages, strict=False))

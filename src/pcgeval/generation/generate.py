@@ -52,7 +52,6 @@ from pcgeval.core.trials import (
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.environments import lock_requirements
 from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
@@ -62,7 +61,7 @@ from pcgeval.llm.protocol import Backend
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
-from pcgeval.submissions.requirements import RequirementsError
+from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
 
 FAULTS_IN_A_ROW = 3  # failed trials that are not the submission's, until the model is asked for no more
 _SHOWN_FAULTS = 5  # of a team, in a message
@@ -139,7 +138,8 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         if not is_recorded:
             for submission in submissions.values():
                 if isinstance(submission.work, Program):
-                    with suppress(RequirementsError):  # its trials fail with the reason
+                    # its trials fail with the reason, or are not begun while those of other teams are done
+                    with suppress(RequirementsError, InstallError):
                         lock_requirements(submission.work.folder)
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
         summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
@@ -184,7 +184,6 @@ def do_trials(
         SandboxError: There is no sandbox for a program. The trials of other teams are done before.
     """
     settings, log = params.models[model], CallLog(calls)
-    errors: list[PcgevalError] = []
     summaries: dict[str, dict[Trial, TrialSummary]] = {team.submission.team: {} for team in teams}
 
     def keep(run: _TeamRun, trial: Trial, record: TrialRecord, is_new: bool) -> None:
@@ -209,19 +208,31 @@ def do_trials(
         unfinished = list(dict.fromkeys(run for run, _ in to_do))
         for backend in {id(run.backend): run.backend for run in unfinished}.values():
             pinned_digest(settings, backend)  # a server that has nothing to do may be away
-        for run in unfinished:
-            opening = open_runner(run.task, trust_programs, keep_output=observer is not None)
-            try:
-                run.runner = stack.enter_context(opening)
-            except PcgevalError as error:
-                errors.append(error)
+        errors = _open_runners(unfinished, stack, trust_programs, keep_output=observer is not None)
         to_do = [(run, trial) for run, trial in to_do if run.runner]
-        for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
-            keep(run, trial, record, True)
-        errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
+        try:
+            for run, trial, record in _done_in_turn(model, to_do, settings.concurrency):
+                keep(run, trial, record, True)
+        except PcgevalError as error:
+            errors.append(error)
+        else:
+            errors += [TrialFaultError(_faults_message(model, run)) for run in runs if run.faults]
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return summaries
+
+
+def _open_runners(
+    runs: Sequence["_TeamRun"], stack: ExitStack, trust_programs: bool, *, keep_output: bool
+) -> list[PcgevalError]:
+    """Open what does the trials of some teams; return why that cannot be done, for those without."""
+    errors: list[PcgevalError] = []
+    for run in runs:
+        try:
+            run.runner = stack.enter_context(open_runner(run.task, trust_programs, keep_output=keep_output))
+        except PcgevalError as error:
+            errors.append(error)
+    return errors
 
 
 def _done_in_turn(
@@ -303,7 +314,7 @@ class _TeamRun:
         job, backend = self.task.job(trial), TrialBackend(self.backend, self.log, self.team, trial, self.observer)
         try:
             run = self.runner(job, backend)
-            cause = backend.cause if run.reason else None
+            cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
         except SandboxError as error:
             run, cause = TrialRun(reason=str(error)), "machine"
         if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):

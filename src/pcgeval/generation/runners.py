@@ -14,14 +14,13 @@ from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
-from pcgeval.generation.environments import interpreter_for
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
-from pcgeval.submissions.requirements import REQUIREMENTS, RequirementsError
+from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, interpreter_for
 from pcgeval.submissions.sources import RANDOM, python_files, unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # what a program sees of us
@@ -202,7 +201,7 @@ class TrialBackend:
         if call.reply is None:
             self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
             self.cause = call.cause
-            raise CallError(call.reason)
+            raise (ServerFaultError if call.cause == "server" else CallError)(call.reason)
         return call.reply
 
     def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:

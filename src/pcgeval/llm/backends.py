@@ -37,7 +37,7 @@ def open_backend(
         case "llamacpp":
             from pcgeval.llm.llamacpp import LlamaCpp  # noqa: PLC0415
 
-            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), on_text)
+            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), report, on_text)
         case "ollama":
             from pcgeval.llm.ollama import OllamaServer  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ of threads and the size of the context do not change a text; a cached prompt doe
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,16 @@ _OPTIONS = frozenset({*_DEFAULTS, "num_ctx", "stop"})
 class LlamaCpp(OpenAiServer):
     """One loaded GGUF model; llama.cpp answers calls from several threads one after another."""
 
-    def __init__(self, path: Path, context: Option | None = None, on_text: OnText | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        context: Option | None = None,
+        report: Callable[[str], None] = print_stderr,
+        on_text: OnText | None = None,
+    ) -> None:
         """Load a GGUF file, with a context of so many tokens, and serve it at a free port of 127.0.0.1.
+
+        `report` and `on_text` receive what `open_backend` says.
 
         Raises:
             LlmError: The context is no size, or the file is missing or no model.
@@ -56,7 +64,7 @@ class LlamaCpp(OpenAiServer):
         self._digest: str | None = None
         self._server = _start(path, context)
         url = f"{self._server.listening_address}/v1"
-        super().__init__(Model(backend="openai", name=path.stem, base_url=url), print_stderr, on_text)
+        super().__init__(Model(backend="openai", name=path.stem, base_url=url), report, on_text)
 
     def digest(self) -> str:
         """Return the SHA-256 of the GGUF file."""

@@ -50,14 +50,11 @@ _TOO_LONG = re.compile(
 )
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
 # how Ollama loads a model, what this program sends itself, and what would change the shape of an answer
-_NOT_OPTIONS = frozenset(
-    {
-        *("num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "f16_kv", "vocab_only"),
-        *("use_mmap", "use_mlock", "num_thread", "num_keep", "numa"),
-        *("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "logprobs"),
-        *("max_tokens", "max_completion_tokens", "response_format"),
-    }
-)
+_NOT_OPTIONS = """
+    num_ctx num_batch num_gpu main_gpu low_vram f16_kv vocab_only use_mmap use_mlock num_thread num_keep numa
+    model messages stream stream_options n tools tool_choice functions logprobs
+    max_tokens max_completion_tokens response_format
+"""
 
 
 class OpenAiServer(ModelServer):
@@ -169,7 +166,7 @@ class OpenAiServer(ModelServer):
         Raises:
             LlmError: An option that such an endpoint cannot obey.
         """
-        if foreign := sorted(_NOT_OPTIONS & set(options)):
+        if foreign := sorted(set(options).intersection(_NOT_OPTIONS.split())):
             raise LlmError(
                 f"model {self.name}: {foreign[0]!r} is no option of the backend openai. The room for an answer is "
                 "`num_predict`; how a model is loaded is set at its endpoint. Take it out of the model's options in "
@@ -219,7 +216,7 @@ class OpenAiServer(ModelServer):
             LlmError: It answers as another model.
         """
         self._model_answering = self._model_answering or model
-        if model != self._model_answering:
+        if model and model != self._model_answering:
             raise LlmError(
                 f"model {self.name}: {self.address} answered as {self._model_answering} before and answers as {model} "
                 "now. Name the one that is meant, with its version, in params.yaml: to go on would mix the two."

@@ -1,10 +1,8 @@
 """An agent's attempt at a paper: its folders, and the commands that it runs in the sandbox."""
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from pcgeval.core.files import write_text
 from pcgeval.core.untrusted import well_formed
@@ -16,7 +14,8 @@ from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
 SHOWN_BYTES = 8_000  # of the beginning and of the end of a command's output
 MAX_FILES = 20_000
-LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE)
+READING_SECONDS = 10.0  # to read what was printed last
+LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE, output_bytes=256 * MEGABYTE, kept_output_bytes=SHOWN_BYTES)
 
 
 @dataclass(frozen=True)
@@ -101,27 +100,15 @@ def run_command(
     check_room(attempt.work)
     before = disk_use(attempt.work)  # a folder that is too large already can still be cleared up
     allowed = DiskLimits(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
-    with tempfile.TemporaryFile() as printed:
-        number = printed.fileno()
-        script = f'exec >&{number} 2>&1 {number}>&-; cd -- "$1" && exec /bin/bash -c "$2"'
-        process = sandbox.start(
-            ["/bin/bash", "-c", script, "shell", str(attempt.work), text],
-            folder=attempt.paper,
-            readable=(attempt.paper,),
-            writable=(attempt.work,),
-            descriptors=(number,),
-        )
+    process = sandbox.start(
+        ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(attempt.work), text],
+        folder=attempt.paper,
+        readable=(attempt.paper,),
+        writable=(attempt.work,),
+    )
+    try:
         with limited_disk(process, attempt.work, allowed):
             ending = process.wait(seconds)
-        return CommandResult(_shortened(printed), ending.code, ending.reason)
-
-
-def _shortened(printed: BinaryIO) -> str:
-    """Return the beginning and the end of a file, and between them how much is left out."""
-    left_out = printed.seek(0, os.SEEK_END) - 2 * SHOWN_BYTES
-    printed.seek(0)
-    if left_out <= 0:
-        return printed.read().decode(errors="replace")
-    head = printed.read(SHOWN_BYTES).decode(errors="replace")
-    printed.seek(-SHOWN_BYTES, os.SEEK_END)
-    return f"{head}\n[... {left_out} bytes left out ...]\n{printed.read().decode(errors='replace')}"
+    finally:
+        process.kill()
+    return CommandResult(process.output(READING_SECONDS), ending.code, ending.reason)

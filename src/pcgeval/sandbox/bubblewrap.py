@@ -17,10 +17,8 @@ try:
 except ModuleNotFoundError:  # it has wheels for Linux on two kinds of processors
     bwrap_path = None
 
-ISOLATION = (
-    *("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"),
-)
+NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+ISOLATION = ("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL")
 SUBMISSION = "/submission"
 SCRATCH = Path("/tmp")  # noqa: S108 - the sandbox's own
 SHARED = Path("/dev/shm")  # noqa: S108 - a link to it, so that what lies here is counted, too; paths keep this name
@@ -103,7 +101,7 @@ def limiting_command(limits: ResourceLimits) -> list[str]:
 
 def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
     """Return the options for the rights, and for the system's files, processes, devices and an empty /tmp."""
-    options = [*ISOLATION, *([] if network else ["--unshare-net"])]
+    options = [*NAMESPACES, *([] if network else ["--unshare-net"]), *ISOLATION]
     options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if is_root() else ["--unshare-user"]
     options += ["--ro-bind", "/usr", "/usr"]
     for folder in SYSTEM_FOLDERS:

@@ -196,16 +196,16 @@ class SandboxedProcess:
 
     def _read(self, stream: IO[bytes]) -> None:
         """Keep the beginning and the end of what the program prints, until all that hold the pipe have closed it."""
-        kept = self._limits.kept_output_bytes
+        most = self._limits.kept_output_bytes
         with stream:
             while chunk := os.read(stream.fileno(), CHUNK_BYTES):
                 with self._output_lock:
                     if stream is self._process.stderr:
                         self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
-                    room = kept - len(self._first_output)
+                    room = most - len(self._first_output)
                     self._first_output += chunk[:room]
                     self._last_output += chunk[room:]
-                    del self._last_output[:-kept]
+                    del self._last_output[:-most]
                     self._printed_bytes += len(chunk)
                 if self._printed_bytes > self._limits.output_bytes:
                     self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
@@ -240,9 +240,9 @@ class SandboxedProcess:
                 memory += process.memory_info().rss
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
-        elif memory > limits.memory_bytes and sum(map(_own_memory, processes)) > limits.memory_bytes:
+        elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and any(scratch_files(process.pid) > MAX_SCRATCH_FILES for process in processes):
+        elif self._reports is not None and max(map(_scratch_files, processes), default=0) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
     def _reported(self, name: str) -> int | None:
@@ -274,7 +274,7 @@ def _threads(process: psutil.Process) -> int:
     return 0
 
 
-def _own_memory(process: psutil.Process) -> int:
+def _memory_share(process: psutil.Process) -> int:
     """Return the resident memory of a process with its share of shared pages; slow, as the kernel walks all pages."""
     with contextlib.suppress(psutil.NoSuchProcess):
         try:
@@ -285,13 +285,13 @@ def _own_memory(process: psutil.Process) -> int:
     return 0
 
 
-def scratch_files(process: int) -> int:
+def _scratch_files(process: psutil.Process) -> int:
     """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
 
     Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
     """
     try:
-        root = os.open(f"/proc/{process}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(f"/proc/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return 0
     try:

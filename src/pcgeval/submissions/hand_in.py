@@ -1,4 +1,4 @@
-"""The files that are handed in, as a folder or a zip file, and those of them that make up the submission.
+"""The files that are handed in, as a folder or a zip file, those of them that make up the submission, and findings.
 
 What is filed goes into git and onto other people's disks, so a name must mean the same file on all of them.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 from tempfile import TemporaryDirectory
+from typing import Literal, get_args
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.untrusted import open_regular, printable_name, walk
-from pcgeval.submissions.findings import SubmissionFinding, error
+from pcgeval.core.untrusted import listed, open_regular, printable_name, walk
 from pcgeval.submissions.load import NOTES_FILE
 
 MAX_FILES = 10_000
@@ -39,10 +39,31 @@ _LEFT_OUT = {
     "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
 }
 _VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
+_SHOWN_PLACES = 5  # of findings with the same text
+_MAX_TEXT = 1000  # characters of a finding
+
+Severity = Literal["error", "warning", "note"]
 
 
 class HandInError(PcgevalError):
     """A path is neither a folder nor a zip file."""
+
+
+@dataclass(frozen=True)
+class SubmissionFinding:
+    """One finding.
+
+    Attributes:
+        severity: An error refuses the submission, a warning may be intended, a note says what was done.
+        place: A file of the submission, perhaps with `:line`; empty for the whole.
+        text: The problem and what to do about it; may quote hostile text.
+        code: The kind of an error in a word that does not change.
+    """
+
+    severity: Severity
+    place: str
+    text: str
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,35 @@ class SelectedFiles:
     findings: tuple[SubmissionFinding, ...]
 
 
+def error(place: str, text: str, code: str) -> SubmissionFinding:
+    """Return a finding for which the submission is refused."""
+    return SubmissionFinding("error", place, text, code)
+
+
+def warning(place: str, text: str) -> SubmissionFinding:
+    """Return a finding that may be intended."""
+    return SubmissionFinding("warning", place, text)
+
+
+def in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
+    """Return each finding once, errors first, then warnings, then notes."""
+    return sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
+
+
+def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
+    """Return a line for each text, errors first, with the places that it is about and an error's code."""
+    places: dict[tuple[Severity, str, str], list[str]] = {}
+    for finding in in_order(findings):
+        where = places.setdefault((finding.severity, finding.text, finding.code), [])
+        where += [finding.place] if finding.place else []
+    lines = []
+    for (severity, text, code), where in places.items():
+        prefix = f"{listed(where, _SHOWN_PLACES)}: " if where else ""
+        suffix = f" [{code}]" if code else ""
+        lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
+    return lines
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
     """Return the folder that was handed in; a zip file is unpacked until the end of the block.
@@ -80,8 +130,8 @@ def opened(path: Path) -> Iterator[Path]:
     if path.suffix.lower() != ".zip":
         raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
     with TemporaryDirectory(prefix="pcgeval-") as folder:
-        unpack(path, Path(folder, path.stem), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
-        yield Path(folder, path.stem)
+        unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
+        yield Path(folder, "submission")
 
 
 def select(folder: Path) -> SelectedFiles:

@@ -32,7 +32,7 @@ from pcgeval.core.untrusted import (
     read_start,
     walk,
 )
-from pcgeval.submissions.requirements import LOCK as REQUIREMENTS_LOCK
+from pcgeval.submissions.packages import LOCK as REQUIREMENTS_LOCK
 from pcgeval.submissions.sources import ENTRY, PythonFile, find_readme, python_files
 
 PLACEHOLDER = "<OBJECT>"

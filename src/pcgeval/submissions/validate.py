@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.console import count
-from pcgeval.core.params import Limits, load_params
+from pcgeval.core.params import PARAMS_FILE, Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
-from pcgeval.submissions.findings import SubmissionFinding, error, in_order, warning
-from pcgeval.submissions.hand_in import copy_files, opened, select
+from pcgeval.submissions.hand_in import SubmissionFinding, copy_files, error, in_order, opened, select, warning
 from pcgeval.submissions.load import (
     NOTES_FILE,
     PROMPT_FILE,
@@ -25,17 +24,17 @@ from pcgeval.submissions.load import (
     load_work,
     prompt_findings,
 )
-from pcgeval.submissions.requirements import RequirementsError, read_requirements
+from pcgeval.submissions.packages import RequirementsError, read_requirements
 from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_readme, python_files, unseeded_random
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
 # these reach other machines; the program's only way out is the interface package
-_NETWORK = {
-    *("aiohttp", "anthropic", "boto3", "ftplib", "groq", "httpx", "huggingface_hub", "litellm", "mistralai", "ollama"),
-    *("paramiko", "playwright", "requests", "selenium", "smtplib", "socket", "together", "urllib3", "websocket"),
-    *("websockets", "http.client", "urllib.request", "google.generativeai", "google.genai", "openai"),
-}
+_NETWORK = """
+    aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
+    mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
+    websocket websockets
+"""
 
 
 @dataclass(frozen=True)
@@ -76,22 +75,15 @@ class SubmissionCheck:
         }
 
 
-def limits_of(params_file: Path = Path("params.yaml")) -> Limits:
-    """Return the limits of the competition in this folder, or the published ones where there is none.
+def validate(path: Path) -> SubmissionCheck:
+    """Check a folder or a zip file by the limits of params.yaml, or by the published ones where there is none.
 
     Raises:
         ParamsError: There is a params.yaml, and it is faulty.
-    """
-    return load_params(params_file).limits if params_file.exists() else PUBLISHED_LIMITS
-
-
-def validate(path: Path, limits: Limits = PUBLISHED_LIMITS) -> SubmissionCheck:
-    """Check a folder or a zip file.
-
-    Raises:
         HandInError: It is neither a folder nor a zip file.
         UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
     """
+    limits = load_params(Path(PARAMS_FILE)).limits if Path(PARAMS_FILE).exists() else PUBLISHED_LIMITS
     with opened(path) as folder:
         return check(folder, limits)
 
@@ -185,7 +177,7 @@ def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -
 def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
     lines: dict[str, int] = {}  # the first of each module
     for line, module in file.modules:
-        for name in {module, module.partition(".")[0]} & _NETWORK:
+        for name in {module, module.partition(".")[0]}.intersection(_NETWORK.split()):
             lines.setdefault(name, line)
     for module, line in lines.items():
         text = f"imports {module}: there is no network; the model is asked through chat_with_llm only"

@@ -1,26 +1,46 @@
-"""Provide the Python that runs a program, with the packages of its requirements.txt and no package of ours.
+"""Read the packages that a program asks for, lock their versions, and provide the Python that has them.
 
-uv resolves the versions once and locks them with the SHA-256 of their wheels; what is installed is what the lock names.
-In a competition the lock lies beside requirements.txt, so it is one of the files that a trial's fingerprint covers.
+A requirements.txt names packages of the index, with versions, and nothing else. uv resolves the versions once and locks
+them with the SHA-256 of their wheels; what is installed is what the lock names. In a competition the lock lies beside
+requirements.txt, so it is one of the files that a trial's fingerprint covers.
 
 Only wheels are installed: they are unpacked, and no code in them runs. Their `.pth` files may run when Python starts:
-once packages are in an environment, its Python is started in the sandbox alone.
+once packages are in an environment, its Python is started in the sandbox alone. No package of ours is in it.
 """
 
+import codecs
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, sha256_json, write_text
-from pcgeval.core.untrusted import printable_line
-from pcgeval.submissions.requirements import LOCK, REQUIREMENTS, RequirementsError, read_lock, read_requirements
+from pcgeval.core.untrusted import UntrustedFileError, printable_line, printable_name, read_bounded
+from pcgeval.submissions.sources import INTERFACE_PACKAGES
+
+REQUIREMENTS = "requirements.txt"
+LOCK = "requirements-lock.txt"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
+MAX_LOCK_BYTES = 1_000_000
+MAX_BYTES = 100_000
+MAX_LINES = 500
+MAX_LINE_CHARACTERS = 1_000
+_ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
+_COMMENT = re.compile(r"(^|\s)#.*$")
+_HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
+_LOCK = re.compile(  # a header, then lines as uv writes them
+    r"# [0-9a-f]{64}, .*\n(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
+)
+_ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
@@ -30,8 +50,115 @@ _THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
 _UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt asks; other failures have others
 
 
+class RequirementsError(PcgevalError):
+    """A requirements.txt asks for what is not allowed, or for packages that cannot be installed: the team's fault."""
+
+
 class InstallError(PcgevalError):
     """Packages could not be installed here and now, through no fault of the program that asks for them."""
+
+
+def read_lock(folder: Path, header: str) -> str | None:
+    """Return the lines of the lock beside a requirements.txt; None without one, or with one of other requirements.
+
+    Args:
+        folder: The program's folder.
+        header: The first line of a lock of what requirements.txt asks for now. A lock of the same requirements for
+            another Python or machine counts: its wheels may be there for this one, too.
+
+    Raises:
+        RequirementsError: The file is no lock.
+    """
+    path = folder / LOCK
+    try:
+        text = read_bounded(path, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
+    except UntrustedFileError as fault:
+        if fault.kind == "missing":
+            return None
+        raise RequirementsError(str(fault)) from fault
+    if not _LOCK.fullmatch(text):
+        raise RequirementsError(
+            f"{path}: is no lock of packages. Remove it and run `pcgeval check`, which resolves the versions again."
+        )
+    first, _, lines = text.partition("\n")
+    return lines if first.partition(",")[0] == header.partition(",")[0] else None
+
+
+def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
+    """Return the packages that a program's folder asks for, the interface packages left out; [] without the file.
+
+    Args:
+        folder: The program's folder.
+        shown: The path that messages give the file, if the folder is a copy.
+
+    Raises:
+        RequirementsError: Lines ask for anything but a package of the index by its name; each is listed.
+    """
+    path = shown or folder / REQUIREMENTS
+    try:
+        content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
+        encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
+        lines = [(number, line) for number, line in _logical_lines(content.decode(encoding)) if line]
+    except UntrustedFileError as fault:
+        if fault.kind == "missing":
+            return []
+        raise RequirementsError(str(fault)) from fault
+    except UnicodeDecodeError as fault:
+        raise RequirementsError(f"{path}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
+    if len(lines) > MAX_LINES:
+        raise RequirementsError(f"{path}: asks for {len(lines)} packages; {MAX_LINES} are allowed. Name fewer.")
+    requirements: list[str] = []
+    refused: list[str] = []
+    for number, line in lines:
+        try:
+            if (requirement := _parsed(line)) is not None:
+                requirements.append(requirement)
+        except ValueError as fault:
+            refused.append(f"{path}:{number}: {printable_name(line, 80)!r} {fault}")
+    if refused:
+        raise RequirementsError("\n".join(refused))
+    return requirements
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line, continued lines joined and comments removed."""
+    begun, first = "", 1
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        first = first if begun else number
+        uncommented = _COMMENT.sub("", line).rstrip()
+        if uncommented.endswith("\\"):
+            begun += uncommented[:-1] + " "
+        else:
+            yield first, (begun + uncommented).strip()
+            begun = ""
+
+
+def _parsed(line: str) -> str | None:
+    """Return a line in its usual form, None for an interface package; raise ValueError with the reason otherwise."""
+    named, *options = line.split(" --")
+    if len(named) > MAX_LINE_CHARACTERS:
+        raise ValueError("is too long. Name the package only.")
+    fault = None
+    try:
+        requirement = Requirement(named)
+        if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
+            return None
+        if requirement.url is not None:
+            fault = "it has an address"
+        elif requirement.name.endswith(_ARCHIVES):
+            fault = "the name of a file"
+        elif "${" in named:  # uv would put the organiser's environment there, and its messages are told to the team
+            fault = "a variable of the environment"
+        elif not all(map(_HASH.fullmatch, options)):
+            fault = "it has options"
+    except InvalidRequirement as invalid:
+        fault = printable_name(str(invalid).splitlines()[0])
+    if fault is not None:
+        raise ValueError(
+            f"is no package of the package index, such as `numpy>=2` ({fault}). "
+            "Files, folders, addresses and options are not read. Name the package only."
+        )
+    return " ".join([str(requirement), *(f"--{option.strip()}" for option in options)])
 
 
 def interpreter_for(folder: Path, original: Path | None = None) -> Path:
@@ -59,7 +186,9 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
             return python
         shutil.rmtree(environment, ignore_errors=True)  # a killed run left it; it is never started
         command = [sys.executable, "-I", "-m", "venv", "--without-pip", str(environment)]
-        subprocess.run(command, check=True, capture_output=True, umask=READABLE_TO_ALL)
+        venv = subprocess.run(command, check=False, capture_output=True, text=True, umask=READABLE_TO_ALL)
+        if venv.returncode:
+            raise InstallError(f"{environment}: cannot be made: {_reason(venv)}. Check its disk, then run again.")
         if lock:
             settings = environment / "pyvenv.cfg"
             content = settings.read_bytes()

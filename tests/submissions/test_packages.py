@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from wheels_for_tests import write_wheel
 
 from pcgeval.core.files import sha256_file
-from pcgeval.generation.environments import InstallError, environments_folder, interpreter_for, lock_requirements
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
-from pcgeval.submissions.requirements import LOCK, MAX_BYTES, RequirementsError, read_requirements
+from pcgeval.submissions.packages import (
+    LOCK,
+    MAX_BYTES,
+    InstallError,
+    RequirementsError,
+    environments_folder,
+    interpreter_for,
+    lock_requirements,
+    read_requirements,
+)
 
 
 def folder_with(folder: Path, requirements: str | bytes) -> Path:
@@ -211,7 +219,11 @@ HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
 @pytest.mark.parametrize(
     "content",
     [
-        *("{", "", "[" * 90_000, f"{HEADER}-e .\n", f"{HEADER}example==1.0\n"),
+        "{",
+        "",
+        "[" * 90_000,
+        f"{HEADER}-e .\n",
+        f"{HEADER}example==1.0\n",
         f"{HEADER}example==1 --index-url http://x \\\n    {HASH}\n",
         f"{HEADER}example==1 \\\n    {HASH}\n--index-url http://x\n",
     ],
@@ -251,8 +263,8 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
 
 
 def test_a_wheel_cannot_show_a_program_the_packages_of_this_machine(tmp_path: Path, wheels: Path) -> None:
-    own = "home = /usr/bin\ninclude-system-site-packages = true\n"
-    write_wheel(wheels, {"example.py": "", "example-1.0.data/data/pyvenv.cfg": own})
+    hostile = "home = /usr/bin\ninclude-system-site-packages = true\n"
+    write_wheel(wheels, {"example.py": "", "example-1.0.data/data/pyvenv.cfg": hostile})
     settings = interpreter_for(program(tmp_path, "example\n")).parents[1] / "pyvenv.cfg"
     assert "include-system-site-packages = false" in settings.read_text()
 
@@ -287,17 +299,29 @@ def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
     assert not list(environments_folder().glob("*.ready"))
 
 
+def test_an_environment_that_cannot_be_made_is_no_fault_of_the_program(
+    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'Error: No space left on device' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(InstallError, match=r"cannot be made: .*No space left"):
+        interpreter_for(program(tmp_path, ""))
+    assert not list(wheels.parent.rglob("*.ready"))
+
+
 def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels: Path) -> None:
     write_wheel(wheels, {"example.py": ""})
     folder = program(tmp_path, "example\n")
-    found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(interpreter_for(folder))) for _ in range(3)]
+    pythons: list[Path] = []
+    threads = [threading.Thread(target=lambda: pythons.append(interpreter_for(folder))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 3
-    assert len(set(found)) == 1
+    assert len(pythons) == 3
+    assert len(set(pythons)) == 1
     assert len(list(environments_folder().glob("*.ready"))) == 1
 
 
