@@ -59,7 +59,7 @@ _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are 
     r"|\s?(?:→|->|=>|\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
 )
 _PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
-_RESULTS = re.compile(r"[:=→]\s*[*_`\"'(]*([01])(?![\w.%])")
+_RESULTS = re.compile(r"[:=→]\s*[*_`\"'(]*(\d*\.?\d+)(?=[*_`\"')]*(?:[,;]|\.?\s*$))")  # part A: 1, part B: 0
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}{_OF}[*_`\s.]*")
 _LIST = re.compile(r"\d[.)]\s")
 _CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|points?|since|though|to|with)"
