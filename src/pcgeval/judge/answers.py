@@ -56,7 +56,7 @@ _AT_START = re.compile(
 _AFTER_LABEL = re.compile(_NUMBER_FIRST)
 _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are there" and "0: 1 of 2"
     r"(?:\s?[,;|&]\s?(?!\d+ (?!for\b|points?\b)[a-z])|\s(?:or|and|to|vs)\s|[-–]"
-    r"|\s?(?:→|->|=>|\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
+    r"|\s?(?:→|->|=>)\s?(?=[01]\b(?! of\b))|\s?(?:\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
 )
 _PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
 _RESULTS = re.compile(r"[:=→]\s*[*_`\"'(]*(\d*\.?\d+)(?=[*_`\"')]*(?:[,;]|\.?\s*$))")  # part A: 1, part B: 0
