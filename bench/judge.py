@@ -67,16 +67,16 @@ class Endpoint(BaseHTTPRequestHandler):
         if "Name at most ten" in prompt or "at most ten as they stand" in prompt:
             offered = re.findall(r"^part-\d/file-\d+\.py$", prompt, re.MULTILINE)
             criterion = prompt.rpartition("Criterion: ")[2].rpartition("\n\nWhich of ")[0]
-            own = sorted(offered, key=lambda name: sha256_text(name + criterion))
+            chosen = sorted(offered, key=lambda name: sha256_text(name + criterion))
             if self.path.startswith("/related"):
-                own = [*sorted(offered, key=lambda name: sha256_text(name + self.above[criterion]))[:5], *own]
-            text = json.dumps({"files": list(dict.fromkeys(own))[:10] or ["README.md"]})
+                chosen = [*sorted(offered, key=lambda name: sha256_text(name + self.above[criterion]))[:5], *chosen]
+            text = json.dumps({"files": list(dict.fromkeys(chosen))[:10] or ["README.md"]})
         elif "Copy the number" in prompt:
             text = json.dumps({"valid_score": True, "score": 1, "explanation": "It is there."})
         # the longest prefix that an earlier prompt had, in characters
         common = (
-            bisect_left(range(len(prompt)), 1, key=lambda at, each=each: prompt[: at + 1] != each[: at + 1])
-            for each in Endpoint.earlier
+            bisect_left(range(len(prompt)), 1, key=lambda at, other=other: prompt[: at + 1] != other[: at + 1])
+            for other in Endpoint.earlier
         )
         cached = max(common, default=0)
         Endpoint.earlier = (*Endpoint.earlier[-8:], prompt)
@@ -132,10 +132,10 @@ def rubric_of(paper: str) -> Any:
 
 def nodes_above(value: Any) -> dict[str, str]:
     """Return the criterion of the node above each leaf, by the leaf's criterion."""
-    found: dict[str, str] = {}
-    for each in value["sub_tasks"]:
-        found |= nodes_above(each) if each["sub_tasks"] else {each["requirements"].strip(): value["requirements"]}
-    return found
+    above: dict[str, str] = {}
+    for task in value["sub_tasks"]:
+        above |= nodes_above(task) if task["sub_tasks"] else {task["requirements"].strip(): value["requirements"]}
+    return above
 
 
 def write_inputs(folder: Path, paper: str, files: int) -> None:
@@ -186,7 +186,7 @@ def report_context(folder: Path, paper: str, url: str, context: int) -> None:
     model = Model(backend="openai", name="o3-mini", base_url=url)
     room = JudgeSettings(judge="simple", model=model, context=context).answer_tokens or 0
     used = (usage.prompt_tokens / usage.calls + room) / context
-    warning = next((each for each in output.warnings if "of paper" in each), "more than half of the paper is shown")
+    warning = next((text for text in output.warnings if "of paper" in text), "more than half of the paper is shown")
     print(f"judge.context_{context}\t{used:.0%} used; {warning.partition(' Judge')[0]}")
 
 

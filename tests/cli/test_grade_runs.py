@@ -143,6 +143,22 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
     assert {name for name in first if first[name] != changed[name]} == {"two/block-letters_1/grade.json"}
 
 
+@pytest.mark.usefixtures("runs")
+def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
+    words = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
+    shutil.rmtree("papers/other-letters")
+    shutil.rmtree("runs/two")
+    for path in Path("runs", GROUP).glob("other-letters*"):
+        shutil.rmtree(path)
+    scores = []
+    for name in ("README.md", "nowhere.md"):
+        check = {"block-letters/model/bitmaps": {"name": "file_exists", "arguments": {"path": name}}}
+        Path("mine.yaml").write_text(json.dumps(check))
+        _, gradings = table(capsys, *words)
+        scores.append([grading["score"] for grading in gradings])
+    assert [before - after for before, after in zip(*scores, strict=True)] == pytest.approx([0.05, 0.05])
+
+
 def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     table(capsys, "--judge", "dummy")
     (runs / "two/block-letters_2/submissions/2025-04-01T12-00-00-GMT/submission.tar.gz").write_bytes(

@@ -55,6 +55,32 @@ BELOW_HEADING = [
     "# Score\nAll 4 requirements were looked at.\n\n**Score: {}**",
     "# Score\n{}\n\n---\n\nNote that 2 of 3 seeds differ.",
     "# Score\n0.5\n# Score\n{}",  # the last heading counts
+    "# Score\n1. {}",
+    "# Score\n1. The score is {}.",
+    "# Score\nScore (out of 1): {}",
+    "# Score (binary): {}",
+    "\\# Score\n\\({}\\)",
+    "# Score\n• “{}”",
+    "# Score\n<strong>{}</strong>",
+    "\n<score>{}</score>",
+    "\nScore\n{}",
+    "# Score\n### **{}**",
+    "# Score\n\u200b{}\ufe0f\u20e3",
+    "# Score\n✔ {}",
+    "# Score\n{} → the loss of Section 3.3 is there",
+    "# Score\n{} the submission has 3 of 3 losses.",
+    "# Score\n{} for meeting 3 of 3 requirements.",
+    "# Score\n{}: 1 of 2 parts was looked at twice.",
+    "# Score\nScore: {}, 2 of 3 functions were read twice.",
+    "# Score\nScore: {}, while the README says that the score is 0.9.",
+    "# Score\nScore: {} as its score is 1 in one log and 0 in the other.",
+    "# Score\nThe score for this criterion is therefore {}.",
+    "# Score\nBased on Section 3.3 I assign {}.",
+    "# Score\nWe award {} point.",
+    "# Score\nHence, {}.",
+    "# Score\nAll in all, score {}",
+    "# Score\nResult: {} (met)",
+    "# Score\n{}\n\nIt splits the reply at `</think>`.",
 ]
 WITHOUT_HEADING = [
     "**Expectations**\nx\n**Reality**\ny 0.3\n**Score:** {}",
@@ -72,6 +98,7 @@ WITHOUT_HEADING = [
     "<think>Score: 0.5\n# Score\n0.5</think>\n# Score\n{}",
     "> # Score\n> {}",
     "**{}**",
+    "# Expectations\nx\n# Reality\nIt writes <think> and never ends it.\n# Score\n{}",
 ]
 
 
@@ -96,9 +123,39 @@ def test_a_number_may_be_a_word_or_wide(said):
         *(
             f"{SHAPE}# Score\n{said}"
             for said in (
-                *("full", "NaN", "7/10", "1 out of 5", "100%", "1 %", "10", "-1", "0.5", "0,75"),
-                *("0 or 1", "[1, 0, 1]", "1,0,1", "0 to 1", "0-1", "1 and 0", "A: 1\nB: 0\nC: 1", "1\n0\n1"),
+                "full",
+                "NaN",
+                "7/10",
+                "1 out of 5",
+                "100%",
+                "1 %",
+                "10",
+                "-1",
+                "0.5",
+                "0,75",
+                "0 or 1",
+                "[1, 0, 1]",
+                "1,0,1",
+                "0 to 1",
+                "0-1",
+                "1 and 0",
+                "A: 1\nB: 0\nC: 1",
+                "1\n0\n1",
                 "A number from 0 (nothing is met) to 1 (all is met).",
+                "0 – 1",
+                "1 -> 0",
+                "1 vs 0",
+                "Part A: 1, part B: 0",
+                "1 for the code, 0 for the results",
+                "1 for meeting part A, 0 for the missing part B",
+                "1 GPU was used.",
+                "Thus 1 file is missing.",
+                "I rate 1 part as missing.",
+                "We score 1 seed only.",
+                "I cannot give this a 1.",
+                "I would give this one full credit.",
+                "The score of one seed is missing.",
+                "A score of 1 would need all parts.",
                 *(
                     "1 of the 3 steps is missing.",
                     "3 of 4 files are there.",
@@ -106,7 +163,9 @@ def test_a_number_may_be_a_word_or_wide(said):
                     "1 file is missing",
                     "I cannot tell.",
                 ),
-                *("Parts:\n1. Loads data\n2. Trains nothing", "1. Loads data\n2. Trains nothing", "1\n\nScore: 0"),
+                "Parts:\n1. Loads data\n2. Trains nothing",
+                "1. Loads data\n2. Trains nothing",
+                "1\n\nScore: 0",
             )
         ),
         "Score: 1 for part A\nScore: 0 for part B",
@@ -136,6 +195,12 @@ def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
 @pytest.mark.parametrize(("said", "score"), [("0.35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)])
 def test_a_continuous_score_may_be_in_between(said, score):
     assert read_score(f"# Score\n{said}", continuous=True) == score
+
+
+@pytest.mark.parametrize("said", ["Part A: 0.5, part B: 1", "0.33 -> 0.5", "0.5 to 0.7", "75%", "3/4", "about 0.6"])
+def test_a_continuous_score_in_doubt_is_none(said):
+    with pytest.raises(UnreadableAnswer):
+        read_score(f"# Score\n{said}", continuous=True)
 
 
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
@@ -168,9 +233,20 @@ def test_a_verdict_may_be_in_words_and_its_escapes_are_written_safely():
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "null", "{}", '{"valid_score": false, "score": 1}', '{"score": null}', '{"score": true}'),
-        *('{"score": [1, 1]}', '{"score": NaN}', '{"score": Infinity}', '{"score": 1' + "0" * 400 + "}"),
-        *('{"score": 0.5}', '{"score": "7/10"}', '{"score": 1}{"score": 0}', "Score: 7/10"),
+        "",
+        "null",
+        "{}",
+        '{"valid_score": false, "score": 1}',
+        '{"score": null}',
+        '{"score": true}',
+        '{"score": [1, 1]}',
+        '{"score": NaN}',
+        '{"score": Infinity}',
+        '{"score": 1' + "0" * 400 + "}",
+        '{"score": 0.5}',
+        '{"score": "7/10"}',
+        '{"score": 1}{"score": 0}',
+        "Score: 7/10",
     ],
 )
 def test_a_verdict_of_no_use_is_no_score(text):
@@ -195,8 +271,17 @@ def test_any_text_gives_an_allowed_score_or_is_of_no_use(text):
 @pytest.mark.parametrize(
     "text",
     [
-        *("{" * 50_000, '{"a":' * 50_000, "# Score\n" * 10_000, "score" * 20_000, "[" * 50_000, "((((" * 9000),
-        *("9" * 50_000, "# Score\n" + "9 " * 50_000, "<think>" * 9000, "score is " * 9000, "give a " * 9000),
+        "{" * 50_000,
+        '{"a":' * 50_000,
+        "# Score\n" * 10_000,
+        "score" * 20_000,
+        "[" * 50_000,
+        "((((" * 9000,
+        "9" * 50_000,
+        "# Score\n" + "9 " * 50_000,
+        "<think>" * 9000,
+        "score is " * 9000,
+        "give a " * 9000,
     ],
 )
 def test_hostile_answers_end_soon(text):

@@ -1,10 +1,13 @@
 """What a grading may cost, what it would cost, and what is left where it ended early."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import scripted_endpoint
 from scripted_endpoint import ScriptedEndpoint
+from scripted_judge import answer
 
 from pcgeval.cli.main import main
 
@@ -85,6 +88,23 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
     assert 0 < planned["cost"] < 1
     after = run(capsys, endpoint, "--dry-run")[0]["total"]
     assert (after["calls"], after["known_calls"], after["cost"]) == (0, planned["calls"], 0)
+
+
+def test_a_dry_run_after_a_grading_knows_every_call_whatever_files_the_leaves_chose(
+    capsys, endpoint, monkeypatch, tmp_path
+):
+    def ranked(schema, prompt):
+        names = schema and schema["properties"].get("files", {}).get("items", {}).get("enum")
+        return json.dumps({"files": names[len(prompt) % 5 :: 2]}) if names else answer(schema, prompt)
+
+    monkeypatch.setattr(scripted_endpoint, "answer", ranked)
+    shutil.copytree(HALF[0], tmp_path / "attempt")
+    for number in range(20):
+        (tmp_path / f"attempt/notes-{number}.md").write_text(f"Note {number}.")
+    monkeypatch.setitem(globals(), "HALF", [str(tmp_path / "attempt"), *HALF[1:]])
+    run(capsys, endpoint)
+    planned = run(capsys, endpoint, "--dry-run")[0]["total"]
+    assert (planned["calls"], planned["known_calls"]) == (0, len(endpoint.asked))
 
 
 def test_replies_that_are_known_tell_how_long_the_others_will_be(capsys, endpoint):

@@ -119,6 +119,13 @@ def test_an_answer_that_was_cut_off_gets_twice_the_room(attempt):
     assert output.token_usage.total.calls == 2 * LEAVES
 
 
+def test_an_answer_cut_off_by_the_endpoint_itself_is_counted_once(attempt):
+    with ScriptedEndpoint(least_room=10**10, thinks="# Score\n1\nThis is") as endpoint:
+        output = judged(attempt, endpoint, profile=ModelProfile(answer_tokens=None))
+    assert output.score == 1
+    assert output.token_usage.total.calls == len(endpoint.asked) == LEAVES
+
+
 def test_an_endpoint_that_reports_no_tokens_judges(attempt):
     with ScriptedEndpoint(usage=False) as endpoint:
         output = judged(attempt, endpoint)

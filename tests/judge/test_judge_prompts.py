@@ -131,8 +131,19 @@ def test_an_entry_of_a_competition_has_a_key_for_each_call_that_occurs_in_no_tex
 @pytest.mark.parametrize(
     "mark",
     [
-        *("<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<start_of_turn>", "<end_of_turn>", "</s>"),
-        *("<s>", "[INST]", "[/INST]", "<<SYS>>", "<eos>", "<｜User｜>"),
+        "<|im_start|>",
+        "<|im_end|>",
+        "<|eot_id|>",
+        "<|endoftext|>",
+        "<start_of_turn>",
+        "<end_of_turn>",
+        "</s>",
+        "<s>",
+        "[INST]",
+        "[/INST]",
+        "<<SYS>>",
+        "<eos>",
+        "<｜User｜>",
     ],
 )
 def test_marks_of_chat_templates_are_broken(mark):

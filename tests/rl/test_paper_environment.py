@@ -88,6 +88,11 @@ def test_the_settings_of_the_judge_arrive():
     assert AttemptState().get("nothing", 5) == 5
 
 
+def test_a_judge_that_needs_a_persons_grades_is_refused():
+    with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
+        environment(judge_type="human")
+
+
 def test_all_papers_are_tasks_unless_some_are_named(tmp_path):
     for name in ("zebra", "ant"):
         shutil.copytree(PAPERS / PAPER, tmp_path / name)

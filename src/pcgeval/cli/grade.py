@@ -1,7 +1,6 @@
 """The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -200,18 +199,13 @@ def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reprodu
 
 def _print_grade(output: "JudgeOutput", *, json: bool, lacks_a_run: bool, max_invalid: int) -> None:
     """Print a grade as JSON, or else its tree, and the summary."""
-    from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
 
     if json:
         print_json(output.to_json())
-    elif output.num_invalid_leaf_nodes < output.num_leaf_nodes:
+    else:
         sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
-    else:  # nothing is graded: why, and not all the criteria
-        reasons = Counter(leaf.explanation for leaf in output.graded_task_tree.leaves)
-        for reason, leaves in reasons.most_common():
-            sys.stdout.write(one_line(f"{leaves} of {output.num_leaf_nodes} leaves without a grade: {reason}") + "\n")
     for line in summary_lines(output):
         print_stderr(line)
     if lacks_a_run:

@@ -21,30 +21,58 @@ MAX_EXPLANATION = 1000  # characters
 _MAX_ANSWER = 20_000  # characters that are read of an answer
 _MAX_OBJECTS = 50  # places at which JSON is looked for
 _MAX_LABELS = 200  # lines that are looked at as headings
-_THINKING = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_END_OF_THINKING = re.compile(r"</think(?:ing)?>|<\|channel\|>final<\|message\|>")
+# thoughts begin an answer; the same tag further below, or in back quotes, is one that the answer quotes
+_THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_END_OF_THINKING = re.compile(r"(?<!`)</think(?:ing)?>(?!`)|<\|channel\|>final<\|message\|>")
+_INVISIBLE = re.compile(
+    "[\u200b-\u200d\u2060\ufeff\ufe0e\ufe0f\u20e3]|&nbsp;|</?(?:b|strong|i|em|u|p|span|answer)>|</score>"
+)
+_ESCAPE = re.compile(r"\\(?=[^\w\s])")  # of Markdown and TeX: \# and \(
+_STRAIGHT = str.maketrans("“”„‘’", '"""\'\'')
+# (0 or 1), (out of 1), [0-1] or (binary) behind the word: the scale, and no score
+_SCALE = re.compile(
+    r"(?<=score)[ *_]{0,4}[(\[][^()\[\]\n]{0,40}(?:binary|out of 1|\b0\b[^()\[\]\n]{1,40}1)[^()\[\]\n]{0,40}[)\]]",
+    re.IGNORECASE,
+)
 _LABEL = re.compile(
     r"^(?P<mark>[ \t>#*_-]*(?:[0-9][.)][ \t*_]*)?)(?P<name>expectations?|reality|(?:final |overall )?score)(?!\w)"
-    r"(?:[ \t*_]*[(\[] ?0[^)\]\n]{1,20}1 ?[)\]])?(?P<rest>.*)$",  # perhaps with (0 or 1) behind it
+    r"(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
-_HEADING = re.compile(r"^[ \t>]*#", re.MULTILINE)
-_DECORATION = " \t*_`'\"#:=>–—([{$✅❌"
-# 1 of 3 and 1 for part A are no scores
-_NUMBER = r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one))(?![\w%]|\.\d| ?%| (?:of|for)\b)"
+_HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
+_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔✗✘⭐"
+# 1 of 3, 1 for part A and "one seed" are no scores
+_REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
+_NUMBER = (
+    r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one)(?=[*_`\"')\s]*(?:$|[.,;:!])))"
+    rf"(?![\w%]|\.\d| ?%| of\b| for (?!{_REASON}))"
+)
 _OF = r"(?:\s?(?:/|out of)\s?(\d+)\b)?"  # 0/1, 1 out of 1
 # a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
+_NUMBER_FIRST = rf"(?:\\boxed\{{)?{_NUMBER}{_OF}[*_`\"')\]}}>$]*"
 _AT_START = re.compile(
-    rf"(?:\\boxed\{{)?{_NUMBER}{_OF}[*_`\"')\]}}$]*\s*(?=$|[.,;:!(\[–—-]|[A-Z]|because\b|since\b|as\b|points?\b)"
+    rf"{_NUMBER_FIRST}\s*(?=$|[.,;:!(\[–—|→✅❌✓✔-]|=>|[A-Z](?![A-Z])|(?:because|since|as|points?|for|the|this|it)\b)"
 )
-_CHOICE = re.compile(r"(?:\s?[,;|&]\s?|\s(?:or|and|to)\s|[-–])[-+]?[.\d]")  # 0 or 1; 1,0; 0-1
+_AFTER_LABEL = re.compile(_NUMBER_FIRST)
+_CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are there" and "0: 1 of 2"
+    r"(?:\s?[,;|&]\s?(?!\d+ (?!for\b|points?\b)[a-z])|\s(?:or|and|to|vs)\s|[-–]"
+    r"|\s?(?:→|->|=>)\s?(?=[01]\b(?! of\b))|\s?(?:\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
+)
+_PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
+_RESULTS = re.compile(r"[:=→]\s*[*_`\"'(]*(\d*\.?\d+)(?=[*_`\"')]*(?:[,;]|\.?\s*$))")  # part A: 1, part B: 0
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}{_OF}[*_`\s.]*")
 _LIST = re.compile(r"\d[.)]\s")
-_IN_WORDS = re.compile(  # the score is 1; I assign a 1; it earns a 1
+_CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|points?|since|though|to|with)"
+_IN_WORDS = re.compile(  # the score is 1; I assign a 1; I give it 1 point; it earns a 1; score 1; therefore, 1
     r"(?:(?i:\b(?:score|grade|rating)\b|\b(?:assign|give|award)(?:s|ed)?\b)[^\d\n.]{0,40}?"
-    r"(?:(?i:\b(?:is|of|as|be|a|at|it|this)\b)|[:=>–])|(?i:\b(?:gets|earns|receives|deserves)\b(?: an?\b)?))"
-    rf"[\s*_`\"'({{]*{_NUMBER}{_OF}"
+    r"(?:(?i:\b(?:is|of|as|be|a|at|it|this|therefore|thus)\b)|[:=>–])"
+    r"|(?i:\b(?:I|we) (?:would )?(?:assign|give|award|score|rate)\b)[^\d\n.]{0,40}?"
+    r"|(?i:\b(?:gets|earns|receives|deserves)\b(?: an?\b)?|\bscored?(?= \W*[01]\W*$))"
+    r"|(?i:^\W*(?:result|answer|hence|therefore|thus|so)\b)[,:]?)"
+    rf"[\s*_`\"'({{]*{_NUMBER}{_OF}(?=[*_`\"')\]}}>$]*\s*(?:$|[.,;:!(\[|→–—-]|{_CONJUNCTION}\b|[A-Z]))"
 )
+_DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)\W+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
+_OPENING = re.compile(r"(?:(?:the|my|I|we|final|overall|assigned) )*", re.IGNORECASE)
 _AT_END = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}{_OF}[*_`\"').]*$")
 
 
@@ -68,7 +96,7 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
         UnreadableAnswer: They state none, several, or one that is not allowed.
     """
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
-    answer = unicodedata.normalize("NFKC", without_thinking(finished))
+    answer = _plain(without_thinking(finished))
     first, *others = _lines_of_score(answer, cut=cut) or [""]
     if (score := _stated(first, continuous=continuous, begins_a_list=any(map(_LIST.match, others)))) is None:
         scores = [_last_number(line, continuous=continuous) for line in (first, *others)]
@@ -81,6 +109,12 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     if len(distinct) > 1:
         raise UnreadableAnswer(f"it gives {len(distinct)} scores instead of one.")
     return distinct.pop()
+
+
+def _plain(text: str) -> str:
+    """Return an answer without marks that only decorate it, and without the scale behind the word Score."""
+    text = unicodedata.normalize("NFKC", text).translate(_STRAIGHT).replace("<score>", "Score: ")
+    return _SCALE.sub("", _ESCAPE.sub("", _INVISIBLE.sub("", text)))
 
 
 def reality_of(text: str) -> str:
@@ -132,31 +166,70 @@ def _rank(label: re.Match[str]) -> int:
 
 
 def _ends(text: str, label: re.Match[str]) -> bool:
-    return not text[label.end() :].strip() and text[: label.start()].endswith("\n\n")
+    """Return whether a label after an empty line ends the answer, perhaps with a number alone below it."""
+    below = text[label.end() :]
+    return text[: label.start()].endswith("\n\n") and (not below.strip() or _BARE.fullmatch(below) is not None)
 
 
 def _stated(line: str, *, continuous: bool, begins_a_list: bool) -> float | None:
-    """Return the score that a line states at its beginning or in words such as "the score is 1"."""
-    bare = line.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION)
-    number = _AT_START.match(bare)
-    if number is not None and not (begins_a_list and _LIST.match(bare)):
-        if _CHOICE.match(bare, number.end(1)):
+    """Return the score that a line states behind a label, at its beginning, or in words such as "the score is 1"."""
+    label = _LABEL.match(line)
+    labelled = label is not None and label["name"].casefold().endswith("score") and _is_label(label)
+    bare = _undecorated(label["rest"] if label is not None and labelled else line)
+    item = _LIST.match(bare)
+    if item and _states_itself(bare[item.end() :]):  # a list of one entry
+        return _stated(bare[item.end() :], continuous=continuous, begins_a_list=False)
+    number = _AFTER_LABEL.match(bare) if labelled else _AT_START.match(bare)
+    if number is not None and not (begins_a_list and item):
+        if _CHOICE.match(bare, number.end(1)) or _PARTS.search(bare):
             raise UnreadableAnswer("it gives several scores instead of one.")
         return _checked(*number.groups(), continuous=continuous)
-    said = _IN_WORDS.findall(line)
-    return _checked(*said[-1], continuous=continuous) if said else None
+    return _said(line, continuous=continuous)
+
+
+def _undecorated(line: str) -> str:
+    return line.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION)
+
+
+def _states_itself(entry: str) -> bool:
+    """Return whether an entry of a list is a number alone, a label with its score, or begins with "the score is 1"."""
+    is_labelled = _LABEL.match(entry) is not None and _IN_WORDS.match(entry) is not None
+    return is_labelled or bool(_BARE.fullmatch(entry) or _IN_WORDS.match(_OPENING.sub("", entry, count=1)))
+
+
+def _said(line: str, *, continuous: bool) -> float | None:
+    """Return the score that a line names in words; other numbers that it calls a score are no allowed ones."""
+    scores, fault = [], None
+    if _PARTS.search(line):
+        raise UnreadableAnswer("it gives several scores instead of one.")
+    for number in _IN_WORDS.finditer(line):
+        if _CHOICE.match(line, number.end(1)):
+            raise UnreadableAnswer("it gives several scores instead of one.")
+        if _DENIED.search(line, max(0, number.start() - 60), number.start()):
+            continue
+        try:
+            scores.append(_checked(*number.groups(), continuous=continuous))
+        except UnreadableAnswer as error:
+            fault = error
+    if len(set(scores)) > 1 and not _IN_WORDS.match(_OPENING.sub("", _undecorated(line), count=1)):
+        raise UnreadableAnswer(f"it gives {len(set(scores))} scores instead of one.")
+    if not scores and fault is not None:
+        raise fault
+    return scores[0] if scores else None
 
 
 def _last_number(line: str, *, continuous: bool) -> float | None:
     """Return the score of a line that is a bare number, names a score in words, or ends in a colon and a number."""
     bare = line.strip(f"{_DECORATION}.)]}}-")
-    number = re.fullmatch(_NUMBER + _OF, bare)
-    if number is None:
-        *_, number = None, *_IN_WORDS.finditer(line)
-        number = number or _AT_END.search(line)
-        if number is not None and _CHOICE.match(line, number.end(1)):
+    if number := re.fullmatch(_NUMBER + _OF, bare):
+        return _checked(*number.groups(), continuous=continuous)
+    if (score := _said(line, continuous=continuous)) is not None:
+        return score
+    if number := _AT_END.search(line):
+        if len(set(_RESULTS.findall(line))) > 1 or _CHOICE.match(line, number.end(1)):
             raise UnreadableAnswer("it gives several scores instead of one.")
-    return None if number is None else _checked(*number.groups(), continuous=continuous)
+        return _checked(*number.groups(), continuous=continuous)
+    return None
 
 
 def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> float:

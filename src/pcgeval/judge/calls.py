@@ -290,8 +290,10 @@ class JudgeClient:
             CallError: The answer was cut off, and there is no more room.
         """
         usual = self._settings.answer_tokens
-        if usual is None or call.rooms == 1:
+        if call.rooms == 1:
             return usual
+        if usual is None:  # the same call again would be the same reply, counted twice
+            raise CallError("the endpoint cut the answer off, and the profile has no answer_tokens to raise")
         if (most := min(call.rooms * usual, self._settings.context_tokens // 2)) < 1.5 * usual:
             raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
         return most

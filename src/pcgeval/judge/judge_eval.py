@@ -120,10 +120,10 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     faults, examples = [], []
     for id_ in only or places:
         paper_id = id_.partition("/")[0]
-        there = [name for name in _SUBMISSIONS if (places[id_] / name).exists()] or [SUBMISSION]
+        submissions = [name for name in _SUBMISSIONS if (places[id_] / name).exists()] or [SUBMISSION]
         try:
-            submission = places[id_] / there[0]
-            examples.append(Example(id_, paper_id, submission, _people(places[id_]), tuple(there[1:])))
+            submission = places[id_] / submissions[0]
+            examples.append(Example(id_, paper_id, submission, _people(places[id_]), tuple(submissions[1:])))
         except PcgevalError as error:
             faults.append(f"{id_}: {error}")
     if faults:
@@ -280,9 +280,9 @@ def evaluate_judges(
     results = out / "results.json"
     if out.exists() and not (out.is_dir() and (results.is_file() or not any(out.iterdir()))):
         raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder."])
-    found: list[JudgeFigures] = []
+    figures: list[JudgeFigures] = []
     people = {example.id: example.expected for example in examples}
-    write_json(results, judge_eval_json(people, found))
+    write_json(results, judge_eval_json(people, figures))
     open_backend = opened_once(open_backend)
     for name, settings in judges.items():
         outputs, limits = {}, CallLimits(settings)
@@ -293,15 +293,16 @@ def evaluate_judges(
                 output = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
             outputs[example.id] = output
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", output.to_json())
-        found.append(JudgeFigures.of(name, outputs, {each.id: each.people(settings) for each in examples}))
-        write_json(results, judge_eval_json(people, found))
-    write_text(out / "results.md", "\n".join(judge_eval_lines(people, found)) + "\n")
-    if len(found) == 2:
+        expected = {example.id: example.people(settings) for example in examples}
+        figures.append(JudgeFigures.of(name, outputs, expected))
+        write_json(results, judge_eval_json(people, figures))
+    write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
+    if len(figures) == 2:
         for example in examples:
-            a, b = (each.outputs[example.id].graded_task_tree for each in found)
-            form = "".join(f"{line}\n" for line in disagreement_form(a, b, (found[0].name, found[1].name)))
+            a, b = (judge.outputs[example.id].graded_task_tree for judge in figures)
+            form = "".join(f"{line}\n" for line in disagreement_form(a, b, (figures[0].name, figures[1].name)))
             write_text(out / "disagreements" / f"{_file_name(example.id)}.yaml", form)
-    return tuple(found)
+    return tuple(figures)
 
 
 def _file_name(name: str) -> str:

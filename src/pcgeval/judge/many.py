@@ -178,7 +178,8 @@ class ManyGradings:
             mode="json", exclude={"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
         )
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
-        places = [place.resolve() for place in (submission, paper) if place.exists()]
+        others = [self.settings.checks_file, *(self.recordings if self.settings.is_replay else ())]
+        places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
         files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
         computer = None if self.computer is None else computer_identity(self.computer)
         version_of_prompts = prompt_version(self.settings.prompts)

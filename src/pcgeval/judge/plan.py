@@ -91,9 +91,10 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     settings = settings.model_copy(update={"model": model})
     client = JudgeClient(settings, log, stopping=threading.Event())
     judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
-    for leaf in leaves(task.rubric):
-        if leaf.check is not None and not settings.ignore_checks:
-            continue
+    asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
+    # the files that leaves have chosen before decide in which order the prompts of a large context show them
+    judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)
+    for leaf in asked:
         plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
         for call in judge.planned_calls(leaf):
             if client.knows(call):

@@ -210,8 +210,8 @@ class JudgeCall:
         if self.prompt.key and context >= SMALL_CONTEXT:
             place = {label: number for number, label in enumerate(self.order)}
             shown_files.sort(key=lambda pair: place.get(pair[0].label, 0))
-        own = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
-        blocks = [self._block(part, text) for part, text in (*shared, *own) if text]
+        of_leaf = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
+        blocks = [self._block(part, text) for part, text in (*shared, *of_leaf) if text]
         shares = {part.label: 0.0 for part in self.files if part.text}
         shares |= {part.label: _share(part, text) for part, text in (*shared, *shown_files)}
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))

@@ -81,8 +81,8 @@ class JudgeSettings(RubricParams):
     def temperature(self) -> float | None:
         """The temperature of the model's answers; None where none is sent."""
         assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        own = self.model.options.get("temperature", self.model.known_profile.temperature)
-        return None if own is None else float(own)
+        temperature = self.model.options.get("temperature", self.model.known_profile.temperature)
+        return None if temperature is None else float(temperature)
 
     @property
     def context_tokens(self) -> int:
@@ -90,14 +90,14 @@ class JudgeSettings(RubricParams):
         assert self.model is not None  # noqa: S101 - asked only of a judge with a model
         if self.context is not None:
             return self.context
-        own = self.model.options.get("num_ctx")
-        return int(own) if own else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
+        option = self.model.options.get("num_ctx")
+        return int(option) if option else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
 
     @property
     def first_seed(self) -> int:
         """The seed of the first vote; each further vote has the next one."""
-        own = self.model.options.get("seed") if self.model else None
-        return self.seed if own is None else int(own)
+        option = self.model.options.get("seed") if self.model else None
+        return self.seed if option is None else int(option)
 
     @property
     def answer_tokens(self) -> int | None:
@@ -127,8 +127,8 @@ class JudgeSettings(RubricParams):
             return cls(**values)
         except ValidationError as error:
             faults = (
-                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" if each["loc"] else each["msg"]
-                for each in error.errors(include_url=False)
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault["loc"] else fault["msg"]
+                for fault in error.errors(include_url=False)
             )
             text = "; ".join(fault.replace("Value error, ", "") for fault in faults)
             raise GradingError(f"{text}. See `rubric` in params.yaml.") from error

@@ -6,14 +6,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import verifiers.v1 as vf
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import PAPERS
 from pcgeval.core.params import Model
+from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import run_judge
 from pcgeval.judge.settings import JudgeSettings
@@ -46,8 +47,8 @@ class PaperTaskConfig(vf.TaskConfig):
     """Papers as PaperBench lays them out; where there is no data/papers, the package's example paper."""
     code_only: bool = False
     """Grade the code alone; reproduce.sh is not run."""
-    judge_type: Literal["simple", "checks", "random", "dummy"] = "simple"
-    """The judge."""
+    judge_type: str = "simple"
+    """The judge: simple, checks, random or dummy."""
     judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
     """The model of the judge `simple`, as in params.yaml."""
     judge_settings: JudgeSettings = JudgeSettings()
@@ -61,6 +62,14 @@ class PaperTaskConfig(vf.TaskConfig):
     """Time limit of the agent; what it left by then is graded."""
     shell: ShellConfig = ShellConfig()
     """The agent's tool."""
+
+    @field_validator("judge_type")
+    @classmethod
+    def _grades_rollouts(cls, value: str) -> str:
+        known = [name for name, kind in JUDGES.items() if kind.for_rollouts]
+        if value not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return value
 
 
 class PaperTasksetConfig(vf.TasksetConfig):
