@@ -247,7 +247,7 @@ def test_a_faulty_params_file_is_a_finding(
     assert code == 2
     assert {finding[:2] for finding in findings} == {("params.yaml", "error")}
     if text.count("teams") == 2:
-        assert "line 2: 'teams' is given twice, first in line 1" in findings[0][2]
+        assert "line 2: 'teams' stands twice, first in line 1" in findings[0][2]
 
 
 @pytest.mark.usefixtures("competition")
@@ -259,8 +259,8 @@ def test_a_faulty_params_file_is_a_finding(
             for name in ("Alpha", "Team ALPHA", "Al pha.", "Älpha")
         ),
         (b"# Penguins\n", None),
-        (b"Team: Penguins \x1b[2J\n", r"'Penguins \\x1b[2J', and it is filed as 'alpha'"),
-        (b"Team: Beta\n", "'Beta', and it is filed as 'alpha'"),
+        (b"Team: Penguins \x1b[2J\n", r"'Penguins \\x1b[2J', but the folder is 'alpha'"),
+        (b"Team: Beta\n", "'Beta', but the folder is 'alpha'"),
         (b"\xff", "is not UTF-8"),
     ],
 )

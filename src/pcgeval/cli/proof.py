@@ -66,7 +66,7 @@ def audit(
 
 @app.command()
 def bundle(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The ZIP file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", dir_okay=False, help="The ZIP file to write.")],
     json: Json = False,
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
