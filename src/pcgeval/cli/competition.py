@@ -118,7 +118,7 @@ def record() -> None:
 def rescore(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...", exists=True, file_okay=False, help="The <SOURCE> folder of one model each."),
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of one model each."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the result files go.")],
     letters: Annotated[str, typer.Option(help="The letters to score.")] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",

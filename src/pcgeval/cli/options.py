@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,17 +50,6 @@ TrustPrograms = Annotated[
 def group() -> typer.Typer:
     """Return an empty group of commands whose help and errors are plain text."""
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
-
-
-def within(least: float, most: float) -> Callable[[float | None], float | None]:
-    """Return an option's callback that refuses numbers outside a range, and nan."""
-
-    def check(value: float | None) -> float | None:
-        if value is not None and not least <= value <= most:
-            raise typer.BadParameter(f"{value:g} is not a number from {least:g} to {most:g}.")
-        return value
-
-    return check
 
 
 def assign(values: dict[str, Any], assignment: str) -> None:
@@ -134,7 +123,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
         sys.stdout.writelines(f"{line}\n" for line in (" ".join(names), *(f"  {line}" for line in lines)))
 
 
-def refuse_two_formats(form: str | None, *, json: bool) -> None:
-    """Raise BadParameter where both --json and another --format are given."""
+def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format") -> None:
+    """Raise BadParameter where both --json and another format are given."""
     if json and form not in {None, "json"}:
-        raise typer.BadParameter("--json and --format: use one of them.")
+        raise typer.BadParameter(f"--json and {option}: use one of them.")

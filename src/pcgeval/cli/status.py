@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_table, within
+from pcgeval.cli.options import Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ app = group()
 @app.command()
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Look again until all trials are evaluated.")] = False,
-    every: Annotated[
-        int, typer.Option(metavar="SECONDS", callback=within(1, 86_400), help="The time between two looks.")
-    ] = 10,
+    every: Annotated[int, typer.Option(metavar="SECONDS", min=1, max=86_400, help="The time between two looks.")] = 10,
     json: Json = False,
 ) -> None:
     """Show a run: trials done, failed and left, and the time left.
