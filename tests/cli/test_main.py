@@ -33,6 +33,9 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
         ["grade", "team", "--judge", "somebody"],
         ["export", "other", "folder"],
         ["models", "forget"],
+        ["verify", "nowhere.zip"],
+        ["rescore", "nowhere", "--out", "out"],
+        ["audit", "--ask", "-1"],
     ],
 )
 def test_wrong_usage_is_two_with_plain_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

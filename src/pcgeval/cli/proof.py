@@ -90,7 +90,9 @@ def bundle(
 
 @app.command()
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that `pcgeval bundle` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle that `pcgeval bundle` wrote.")
+    ],
     trust: Trust = None,
     strict: Strict = False,
     json: Json = False,
