@@ -169,7 +169,7 @@ NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9
 
 @pytest.mark.usefixtures("competition")
 @pytest.mark.parametrize(
-    ("sections", "found", "word"),
+    ("sections", "expected", "word"),
     [
         ({"models": {"digest": "c" * 64}}, [("models", "error")], "c" * 64),
         ({"rubric": {"judge": "simple", "model": NO_SERVER}}, [("models", "error")], "127.0.0.1:9"),
@@ -187,7 +187,7 @@ NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9
     ],
 )
 def test_what_a_run_could_not_use_is_named(
-    sections: dict[str, Any], found: list[tuple[str, str]], word: str, capsys: pytest.CaptureFixture[str]
+    sections: dict[str, Any], expected: list[tuple[str, str]], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(ROOT / "data/classifier", "torn")
     Path("torn/model.safetensors").write_bytes(b"torn")
@@ -196,7 +196,7 @@ def test_what_a_run_could_not_use_is_named(
     change(**sections)
     code, findings = check(capsys)
     assert code == 2
-    assert [finding[:2] for finding in findings] == found
+    assert [finding[:2] for finding in findings] == expected
     assert word in findings[0][2]
 
 

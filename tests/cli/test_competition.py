@@ -110,6 +110,19 @@ def test_what_decides_no_ranking_may_change(evaluated: Path) -> None:
     assert main(["ranking"]) == 0
 
 
+def test_rescoring_counts_what_it_compared_and_names_a_folder_that_is_not_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "out"), "--trials", "3", "--baseline", "zero-shot", "--baselines", "two-examples"]
+    assert main(["rescore", str(ROOT / "results/official/qwen-coder-1b5"), *out]) == 0
+    said = capsys.readouterr().err
+    assert "compared 312 trial scores, 104 letter scores, 4 places, 26 weights, 1 sum; 0 differ" in said
+    assert main(["rescore", "nowhere", *out]) == 2
+    said = capsys.readouterr().err
+    assert "'nowhere' does not exist" in said
+    assert "Errno" not in said
+
+
 def test_an_option_for_several_teams_takes_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "source"
     for team in ("alpha", "beta", "gamma"):

@@ -75,9 +75,9 @@ def test_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
     assert "mine.yaml: is missing" in capsys.readouterr().err
     bare = next(leaf for leaf in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if leaf.check is None)
     write_text(Path("mine.yaml"), f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
-    found = graded(capsys, *words, codes=(1,))
-    assert len(found["checks_sha256"]) == 64
-    assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(found)}[bare.path] == 1
+    output = graded(capsys, *words, codes=(1,))
+    assert len(output["checks_sha256"]) == 64
+    assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(output)}[bare.path] == 1
     assert main(["grade", "data/none", *words[1:]]) == 2
     assert main(["grade", *words[:-1], "params.yaml"]) == 2
 
@@ -160,10 +160,10 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     words = [str(PAPER / "submissions/half"), "--paper", PAPER.name, "--set", f"rubric.papers_dir={PAPER.parent}"]
     with ScriptedEndpoint(refuses={"temperature": "", "max_tokens": ""}) as endpoint:
-        found = graded(
+        output = graded(
             capsys, *words, "--model", "o3-mini", "--base-url", endpoint.base_url, "--set", "rubric.max_depth=2"
         )
-        assert (found["judge_type"], found["model"], found["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
+        assert (output["judge_type"], output["model"], output["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
         assert endpoint.refused == []
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         options = [
@@ -234,18 +234,18 @@ def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys)
 @pytest.mark.usefixtures("competition")
 def test_the_words_for_the_model_reach_it(monkeypatch):
     def seen(_matter, settings, *_):
-        found.append(settings)
+        judges.append(settings)
         raise GradingError("seen")
 
-    found = []
+    judges = []
     monkeypatch.setattr(grading, "grade", seen)
     words = ["--set", "rubric.votes=3", "--set", "rubric.model.options.temperature=0.7", "--set", "rubric.context=5000"]
     main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])
-    assert [(each.votes, each.context) for each in found[:2]] == [(3, 5000)] * 2
+    assert [(settings.votes, settings.context) for settings in judges[:2]] == [(3, 5000)] * 2
     # a model's temperature for the competition is not the judge's
-    assert [each.model.options.get("temperature") for each in found] == [0.7, 0.7, None]
+    assert [settings.model.options.get("temperature") for settings in judges] == [0.7, 0.7, None]
 
 
 @pytest.mark.usefixtures("competition")

@@ -80,8 +80,8 @@ def run(capsys, *words, code=0):
 
 
 def table(capsys, *words, code=0):
-    found = json.loads(run(capsys, *words, "--json", code=code).out)
-    return {(row["submission"], row["paper"]): row for row in found["rows"]}, found["gradings"]
+    printed = json.loads(run(capsys, *words, "--json", code=code).out)
+    return {(row["submission"], row["paper"]): row for row in printed["rows"]}, printed["gradings"]
 
 
 def contents(folder):
@@ -191,7 +191,7 @@ def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoin
     _, gradings = table(capsys, *words, "--set", "rubric.max_tokens=12000", code=1)
     partial = [grading for grading in gradings if grading["problem"]]
     assert 0 < len(partial) < len(gradings)
-    assert all("the budget of 12000 tokens" in each["problem"] for each in partial)
+    assert all("the budget of 12000 tokens" in entry["problem"] for entry in partial)
     spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
     assert 6_000 < spent - len(endpoint.prompts[-1]) // 4 < 12_000  # the last one may pass the budget
     before = len(endpoint.asked)
@@ -216,7 +216,7 @@ def test_a_tar_file_that_is_being_graded_stays_unpacked(runs):
     grades = ManyGradings(runs, Path("grades"), settings, open_backend=lambda _: backend).grade()
     assert [grade.problem for grade in grades] == [None] * 3
     ((plans, failed),) = planned
-    assert ["is working on it" in each.problem for each in failed] == [True]
+    assert ["is working on it" in entry.problem for entry in failed] == [True]
     assert len(plans) == 2
     assert not list(Path(".pcgeval").rglob("README.md"))  # nor does it stay when that is done
 
@@ -241,12 +241,12 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
         many = ManyGradings(
             runs, Path("grades"), JudgeSettings(**values, **more), CopyingComputer(), open_backend=lambda _: opened
         )
-        return [each.problem or "" for each in many.grade()]
+        return [entry.problem or "" for entry in many.grade()]
 
     assert grade() == ["", ""]
     for readme in runs.rglob("README.md"):
         readme.write_text("It is another one.")
-    assert ["reproduce.sh was not run" in each for each in grade(max_tokens=1)] == [False, True]
+    assert ["reproduce.sh was not run" in entry for entry in grade(max_tokens=1)] == [False, True]
     assert sorted(contents(Path("grades"))) == ["two/block-letters_1/grade.json"]
     assert main(["rubric", "table", "grades", "--papers-dir", "papers"]) == 1
     assert "two/other-letters_1\n    not graded" in capsys.readouterr().out

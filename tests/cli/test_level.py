@@ -109,6 +109,7 @@ def test_a_level_that_fails_has_a_reason(capsys, text, reason):
         (["--letter", "AB"], "A to Z"),
         ([], "--letter"),
         (["--letter", "A", "--watch"], "--watch"),
+        (["--letter", "A", "--png", "."], "is a directory"),
         (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "=3"], "KEY=VALUE"),
         (["--letter", "A", "--set", "physics.start=3"], "Did you mean 'starts'"),

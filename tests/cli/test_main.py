@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.core import TyperGroup
 
 from pcgeval.cli.docs import DOCUMENT, commands_help
 from pcgeval.cli.main import app, main
+from pcgeval.cli.options import print_table
 from pcgeval.core.console import EXIT_INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +33,9 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
         ["grade", "team", "--judge", "somebody"],
         ["export", "other", "folder"],
         ["models", "forget"],
+        ["verify", "nowhere.zip"],
+        ["rescore", "nowhere", "--out", "out"],
+        ["audit", "--ask", "-1"],
     ],
 )
 def test_wrong_usage_is_two_with_plain_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,6 +81,22 @@ def test_completion_names_the_commands() -> None:
     call = [sys.executable, "-m", "pcgeval"]
     done = subprocess.run(call, capture_output=True, text=True, check=False, env={**os.environ, **words})
     assert done.stdout.split() == ["ranking"]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    cells = ["1", "check-and-repair", "0.009678", "41.9-81.9", "127", "12,345,678", "baseline"]
+    columns = ["rank", "team", "total", "90% interval", "failed trials", "tokens", "status"]
+    print_table(columns, [cells, cells])
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(text.count(cell) >= 2 for cell in cells)
+    assert all(word in text for column in columns[2:-1] for word in column.split())
 
 
 def test_a_malformed_ranking_is_named(

@@ -1,6 +1,7 @@
 """A round has a workspace and a seed apart from the final's; what a model was asked is not asked again."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def params(tmp_path: Path) -> Path:
 def test_a_round_that_is_not_in_params_is_named(params: Path):
     with pytest.raises(ParamsError, match=r"no round 'finals'.*midterm"):
         prepare_round("finals", params)
+
+
+@pytest.mark.parametrize(("inner", "code"), [(0, 0), (1, 1), (2, 2), (-9, 1)])
+def test_the_exit_code_is_that_of_the_run_in_the_round(
+    params: Path, monkeypatch: pytest.MonkeyPatch, inner: int, code: int
+):
+    monkeypatch.chdir(params.parent)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], inner))
+    assert main(["run", "--round", "midterm"]) == code
 
 
 def test_a_folder_that_no_round_made_stays_as_it_is(params: Path):

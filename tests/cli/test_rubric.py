@@ -81,9 +81,17 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     model = {"model": "m:1", "model_digest": "d" * 64, "prompt_version": "v3", "warnings": ("only\x1b[2J a guess",)}
     out = rubric_command("show", write_grading(tmp_path / "g.json", 1.0, 0.0, RECORD, **model), "--leaf", "1")
     for words in (
-        *("WARNING: only", "with the model m:1", f"model digest {'d' * 64}, prompts v3", "adds 0.2500 to its score"),
-        *("2 of 3: main.py, README.md", "main.py: cut", "data.bin, binary", "Vote 1 of 2: 1.000", "| # Reality"),
-        *("Vote 2 of 2: ----- two scores", "grade: 2 calls, 900 tokens read and 80 written, 4.0 s"),
+        "WARNING: only",
+        "with the model m:1",
+        f"model digest {'d' * 64}, prompts v3",
+        "adds 0.2500 to its score",
+        "2 of 3: main.py, README.md",
+        "main.py: cut",
+        "data.bin, binary",
+        "Vote 1 of 2: 1.000",
+        "| # Reality",
+        "Vote 2 of 2: ----- two scores",
+        "grade: 2 calls, 900 tokens read and 80 written, 4.0 s",
     ):
         assert words in out
     assert not {"\x1b", "\x07"} & set(out)
@@ -131,6 +139,7 @@ def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
     rubric_command("show", tmp_path / "none.json", code=2)
     rubric_command("agreement", gradings[0], tmp_path, code=2)
     assert "--seed" in rubric_command("agreement", *gradings, "--seed", "-1", code=2)
+    assert "--json and --form" in rubric_command("agreement", *gradings, "--form", "--json", code=2)
     assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 
 

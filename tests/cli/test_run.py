@@ -126,7 +126,7 @@ def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspac
     module.write_text(f"{before}\nraise RuntimeError\n")
     by_run = with_another_package(workspace, *RUN)
     by_dvc = with_another_package(workspace, "-m", "dvc", "repro", "--force", "--single-item", "extract")
-    own = workspace.dvc("repro", "--single-item", "extract")
+    by_workspace = workspace.dvc("repro", "--single-item", "extract")
     module.write_text(before)
     for refused in (by_run, by_dvc):
         assert re.search(rf"error: {REPOSITORY}/src/pcgeval: .*{workspace.folder}.*make setup", refused.stderr)
@@ -134,7 +134,7 @@ def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspac
     assert by_run.returncode == 2
     assert not by_run.stdout
     assert by_dvc.returncode != 0
-    assert own.returncode != 0  # by the RuntimeError
+    assert by_workspace.returncode != 0  # by the RuntimeError
     assert workspace.repro() == []
 
 

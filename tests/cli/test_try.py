@@ -34,12 +34,12 @@ def classifier() -> Classifier:
 
 
 def try_recorded(demo: Params, model: str, folder: Path, letters: str = "LI", trials: int = 3) -> list[TriedTrial]:
-    """Try letters of the demo with a recorded model."""
+    """Try letters of the demo with a recorded model, and return the trials in order: they end in any."""
     params = params_for_try(demo, demo.models[model], letters, trials)
     submission = load_submission(ROOT / "data/submissions" / TEAM)
     run = Try(params, submission, classifier(), folder, StatusLine(), json=True)
     run.do_trials(open_backend(demo.models[model], ROOT / recording_file(model, TEAM)))
-    return run.tried
+    return sorted(run.tried, key=lambda trial: trial.trial)
 
 
 def new(tried: list[TriedTrial]) -> list[bool]:

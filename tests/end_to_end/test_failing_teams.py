@@ -69,7 +69,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
         return
     ranking = workspace.pcgeval("ranking", "--json")
     assert ranking.returncode == 0, ranking.stderr
-    failed = {each["team"]: each["models"]["m"]["failed_trials"] for each in json.loads(ranking.stdout)["teams"]}
+    failed = {entry["team"]: entry["models"]["m"]["failed_trials"] for entry in json.loads(ranking.stdout)["teams"]}
     assert failed["greedy"] == 4
     assert failed["alpha"] < 4
     assert failed["unlucky"] < 4

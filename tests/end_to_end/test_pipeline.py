@@ -61,9 +61,9 @@ def ranking(workspace: Workspace) -> dict[str, set[str]]:
 
 def outputs_of(workspace: Workspace, name: str) -> list[str]:
     """Return the outputs that are named after a team or model; no stage owns the trials of a model that left."""
-    kept = tuple(f"data/{folder}/large/" for folder in ("raw", "trials"))
+    of_large = tuple(f"data/{folder}/large/" for folder in ("raw", "trials"))
     inputs = tuple(f"data/{folder}/" for folder in INPUTS)
-    files = [path for path in workspace.outputs() if not path.startswith((*kept, *inputs))]
+    files = [path for path in workspace.outputs() if not path.startswith((*of_large, *inputs))]
     return [path for path in files if any(part.startswith(name) for part in path.split("/"))]
 
 
@@ -242,9 +242,9 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, 
     new = {(model, "gamma") for model in (*DIGESTS, "third")} | {("third", team) for team in PROMPTS}
     assert owners(workspace, before) == new
     for stage in STAGE_DIRS:
-        theirs, own = (data / stage / model / "gamma" for model in ("large", "third"))
-        assert [path.read_bytes() for path in sorted(theirs.rglob("*.*"))] == [
-            path.read_bytes() for path in sorted(own.rglob("*.*"))
+        large, third = (data / stage / model / "gamma" for model in ("large", "third"))
+        assert [path.read_bytes() for path in sorted(large.rglob("*.*"))] == [
+            path.read_bytes() for path in sorted(third.rglob("*.*"))
         ]
 
 
@@ -276,7 +276,7 @@ def test_models_that_are_asked_at_once_by_hand_are_not_asked_again(tmp_path: Pat
             workspace.change_params("models", model, value={**values, "options": {"temperature": temperature}})
         with ThreadPoolExecutor() as terminals:
             done = list(terminals.map(lambda model: workspace.python("stages/generate.py", model), servers))
-        assert [each.returncode for each in done] == [0, 0], [each.stderr for each in done]
+        assert [entry.returncode for entry in done] == [0, 0], [entry.stderr for entry in done]
         asked = [len(server.asked) for server in servers.values()]
         assert asked == [len(PROMPTS) * 2 * 2] * 2
         assert sorted(workspace.repro("generate")) == sorted(GENERATE)

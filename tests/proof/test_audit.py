@@ -75,10 +75,10 @@ def test_a_competition_as_it_was_evaluated_passes(
     for team in ("alpha", "beta"):
         assert submission_sha256(folder / "data/submissions" / team)[:12] in shown
     assert files_of(folder) == before
-    code, found = audited()
-    assert (code, found["passed"]) == (0, True)
-    assert found["differences"] == found["faults"] == found["not_run"] == []
-    totals = {team["team"]: (team["trials"], team["total"] == team["again"]) for team in found["teams"]}
+    code, printed = audited()
+    assert (code, printed["passed"]) == (0, True)
+    assert printed["differences"] == printed["faults"] == printed["not_run"] == []
+    totals = {team["team"]: (team["trials"], team["total"] == team["again"]) for team in printed["teams"]}
     assert totals == {"alpha": (8, True), "beta": (8, True)}
 
 
@@ -87,8 +87,8 @@ def test_what_a_team_that_left_or_a_person_left_behind_is_no_fault(folder: Path,
         shutil.copytree(folder / "data" / name / "small" / "beta", folder / "data" / name / "small" / "gamma")
     (folder / "data/levels/small/beta/.DS_Store").write_bytes(b"\0")
     (folder / "results/notes.txt").write_text("to do")
-    code, found = audited()
-    assert (code, found["differences"], found["faults"]) == (0, [], [])
+    code, printed = audited()
+    assert (code, printed["differences"], printed["faults"]) == (0, [], [])
 
 
 def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder: Path, audited: Audited) -> None:
@@ -100,9 +100,9 @@ def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder: Path, audi
     for name in more:
         (folder / name).write_text("more")
     (folder / "results/official/small/constants.json").unlink()
-    code, found = audited()
+    code, printed = audited()
     assert code == 1
-    absent = {side: {row["path"] for row in found["differences"] if row[side] == "absent"} for side in SIDES}
+    absent = {side: {row["path"] for row in printed["differences"] if row[side] == "absent"} for side in SIDES}
     assert absent == {"again": set(more), "published": {"results/official/small/constants.json"}}
 
 
@@ -149,9 +149,9 @@ def test_a_lock_file_of_another_run_or_none_is_a_fault(
     else:
         assert old in text
         path.write_text(text.replace(old, new))
-    code, found = audited("--trust", "generate", "--trust", "simulate")
+    code, printed = audited("--trust", "generate", "--trust", "simulate")
     assert code == 1
-    assert any("dvc.lock" in fault and (old is None or "rank" in fault) for fault in found["faults"])
+    assert any("dvc.lock" in fault and (old is None or "rank" in fault) for fault in printed["faults"])
 
 
 def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(
@@ -162,30 +162,30 @@ def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(
     value["trials"][0]["similarity"] = 1.0
     path.write_text(json.dumps(value))
     evaluate(folder, since="diversity")
-    _, found = audited("--trust", "classify")
-    assert not [difference for difference in found["differences"] if "similarity" in difference["path"]]
+    _, printed = audited("--trust", "classify")
+    assert not [difference for difference in printed["differences"] if "similarity" in difference["path"]]
     assert main(["audit", "--trust", "classify"]) == 1  # dvc.lock is that of before
     assert "not all was run again: classify" in capsys.readouterr().out.splitlines()[0]
-    code, found = audited()
+    code, printed = audited()
     assert code == 1
-    assert found["differences"][0]["path"] == "data/similarity/small/beta/I.json"
+    assert printed["differences"][0]["path"] == "data/similarity/small/beta/I.json"
     assert main(["audit", "--trust", "clasify"]) == 2
     assert "clasify" in capsys.readouterr().err
 
 
 def test_strict_asks_for_a_commit(audited: Audited) -> None:
-    code, found = audited("--strict")
+    code, printed = audited("--strict")
     assert code == 1
-    assert any("git" in sentence for sentence in found["unpublished"])
-    assert not found["faults"]
+    assert any("git" in sentence for sentence in printed["unpublished"])
+    assert not printed["faults"]
 
 
 def test_a_stage_that_cannot_be_run_again_is_named_and_the_others_are_run(folder: Path, audited: Audited) -> None:
     (folder / "data/rubrics/competition/rubric.json").write_text("{")
-    code, found = audited()
+    code, printed = audited()
     assert code == 1
-    assert any(fault.startswith("grade: ") and "rubric.json" in fault for fault in found["faults"])
-    assert any(sentence.startswith("grade: ") for sentence in found["not_run"])
+    assert any(fault.startswith("grade: ") and "rubric.json" in fault for fault in printed["faults"])
+    assert any(sentence.startswith("grade: ") for sentence in printed["not_run"])
 
 
 def test_what_was_changed_after_the_seal_is_named(folder: Path, audited: Audited) -> None:
@@ -194,9 +194,9 @@ def test_what_was_changed_after_the_seal_is_named(folder: Path, audited: Audited
     values = yaml.safe_load(path.read_text())
     values["competition"]["seed"] = 2
     path.write_text(yaml.safe_dump(values, sort_keys=False))
-    code, found = audited()
+    code, printed = audited()
     assert code == 1
-    assert any("competition.seed" in fault for fault in found["faults"])
+    assert any("competition.seed" in fault for fault in printed["faults"])
 
 
 def test_before_an_evaluation_there_is_nothing_to_audit(

@@ -169,8 +169,16 @@ def test_files_must_be_those_of_the_manifest(tmp_path):
 @pytest.mark.parametrize(
     "manifest",
     [
-        *(b"", b"\xff", b"[]", b"{}", b'{"files": {}}', b'{"files": {"x": "0"}}', b"[" * 100_000),
-        *(b'{"files":' * 100_000, b'{"files": {"x": 1e999}}', b'{"files": NaN}'),
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"files": {}}',
+        b'{"files": {"x": "0"}}',
+        b"[" * 100_000,
+        b'{"files":' * 100_000,
+        b'{"files": {"x": 1e999}}',
+        b'{"files": NaN}',
     ],
 )
 def test_a_malformed_manifest_is_refused(manifest, tmp_path):

@@ -90,24 +90,24 @@ def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tm
 
 def test_another_prompt_changes_its_team_s_scores(repository, competition, changed, tmp_path, different):
     (tmp_path / "after.zip").write_bytes(make_bundle(changed))
-    found = different("HEAD~1", "HEAD")
-    assert found == different(str(competition)) == different("HEAD~1") == different("HEAD~1", "../after.zip")
-    assert {key[1:] for key in found if key[0] == "submission"} == {("beta",)}
-    assert found[("trials",)] != found[("measurements",)]
-    assert not {"params", "model", "classifier", "code"} & {key[0] for key in found}
+    changes = different("HEAD~1", "HEAD")
+    assert changes == different(str(competition)) == different("HEAD~1") == different("HEAD~1", "../after.zip")
+    assert {key[1:] for key in changes if key[0] == "submission"} == {("beta",)}
+    assert changes[("trials",)] != changes[("measurements",)]
+    assert not {"params", "model", "classifier", "code"} & {key[0] for key in changes}
     ranked = []
     for folder in (competition, repository):
         ranking = json.loads((folder / RANKING).read_text())
         ranked.append({line["team"]: line for line in ranking["teams"]})
     for team in ("alpha", "beta"):
-        assert found[("normalised", team)] == tuple(lines[team]["normalised"] for lines in ranked)
+        assert changes[("normalised", team)] == tuple(lines[team]["normalised"] for lines in ranked)
         for model in ("small", "large"):
             scores = tuple(lines[team]["models"][model]["score"] for lines in ranked)
-            assert found.get(("score", team, model), (scores[0], scores[0])) == scores
+            assert changes.get(("score", team, model), (scores[0], scores[0])) == scores
     for model in ("small", "large"):
         paths = [folder / f"results/official/{model}/character_scores.csv" for folder in (competition, repository)]
         for before, after in zip(*(read_csv(LetterRow, path) for path in paths), strict=True):
-            assert (("letter", before.letter, before.team, model) in found) == (before.score != after.score)
+            assert (("letter", before.letter, before.team, model) in changes) == (before.score != after.score)
 
 
 def test_models_and_other_params_are_named_with_both_values(root, different):
@@ -133,11 +133,11 @@ def test_parts_of_the_result_hash_the_classifier_and_other_teams_are_named(root,
         values["teams"] = [line | {"team": "gamma" if line["team"] == "beta" else "alpha"} for line in values["teams"]]
 
     change_ranking(root, change)
-    found = different("HEAD")
-    assert [found[(kind,)][1] for kind in ("replies", "trials", "measurements", "code")] == ["0" * 64] * 4
-    assert found[("classifier",)][1] == "another sha256:00"
-    assert found[("status", "beta")] == ("ranked", None)
-    assert found[("status", "gamma")] == (None, "ranked")
+    changes = different("HEAD")
+    assert [changes[(kind,)][1] for kind in ("replies", "trials", "measurements", "code")] == ["0" * 64] * 4
+    assert changes[("classifier",)][1] == "another sha256:00"
+    assert changes[("status", "beta")] == ("ranked", None)
+    assert changes[("status", "gamma")] == (None, "ranked")
 
 
 @pytest.mark.usefixtures("repository")

@@ -74,23 +74,23 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(capsys):
 
 
 def test_the_calls_whose_blocks_fell_and_the_likeliest_letters_are_named(capsys):
-    found = explained(capsys, "builders", "large", "T", "2")
-    assert [each["call"] for each in found["blocks"]] == [
+    explanation = explained(capsys, "builders", "large", "T", "2")
+    assert [entry["call"] for entry in explanation["blocks"]] == [
         "drop_block('b13', 9)",
         "drop_block('b31', 10)",
         "drop_block('b11', 11)",
         "drop_block('b11', 11)",
     ]
-    fallen = [each for each in found["blocks"] if each["fate"] in {"moved", "broke"}]
-    assert found["stability"] == pytest.approx(1 - len(fallen) / 4)
+    fallen = [entry for entry in explanation["blocks"] if entry["fate"] in {"moved", "broke"}]
+    assert explanation["stability"] == pytest.approx(1 - len(fallen) / 4)
     assert fallen
-    assert all(each["distance"] >= 0.1 for each in fallen if each["fate"] == "moved")
+    assert all(entry["distance"] >= 0.1 for entry in fallen if entry["fate"] == "moved")
     assert main(["explain", "builders", "large", "T", "2"]) == 0
     assert re.search(r"drop_block\('b31', 10\)  (moved [0-9.]+ m|broke)", capsys.readouterr().out)
-    values = list(found["probabilities"].values())
+    values = list(explanation["probabilities"].values())
     assert len(values) == 26
     assert values == sorted(values, reverse=True)
-    assert found["probabilities"]["T"] == found["similarity"]
+    assert explanation["probabilities"]["T"] == explanation["similarity"]
 
 
 @pytest.mark.parametrize(
@@ -110,17 +110,25 @@ def test_a_failed_trial_says_where_and_why(letter, trial, words, capsys):
 
 
 def test_the_file_of_each_step_has_its_hash(capsys):
-    found = explained(capsys, "builders", "large", "T", "1")
-    assert {each["step"] for each in found["files"]} == {
-        *("submission", "generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
+    explanation = explained(capsys, "builders", "large", "T", "1")
+    assert {entry["step"] for entry in explanation["files"]} == {
+        "submission",
+        "generate",
+        "extract",
+        "convert",
+        "simulate",
+        "classify",
+        "diversity",
+        "score",
+        "rank",
     }
-    for each in found["files"]:
-        assert each["sha256"] == sha256_file(Path(each["path"]))
+    for entry in explanation["files"]:
+        assert entry["sha256"] == sha256_file(Path(entry["path"]))
     assert main(["explain", "builders", "large", "T", "1", "--long"]) == 0
     said = capsys.readouterr().out
-    assert all(f"{each['sha256']}  {each['path']}" in said for each in found["files"])
+    assert all(f"{entry['sha256']}  {entry['path']}" in said for entry in explanation["files"])
     failed = explained(capsys, "builders", "small", "T", "1")
-    assert {each["step"] for each in failed["files"] if each["sha256"] is None} == {"extract", "convert", "simulate"}
+    assert {entry["step"] for entry in failed["files"] if entry["sha256"] is None} == {"extract", "convert", "simulate"}
 
 
 def test_published_figures_that_the_measurements_do_not_make_are_named(capsys):
@@ -143,10 +151,10 @@ def test_published_figures_that_the_measurements_do_not_make_are_named(capsys):
 
 
 def test_a_disqualified_team_has_no_arithmetic(capsys):
-    found = explained(capsys, "cheats", "large", "T", "1")
-    assert found["arithmetic"] is None
-    assert "used a picture of the letter" in found["unscored"]
-    assert found["blocks"]
+    explanation = explained(capsys, "cheats", "large", "T", "1")
+    assert explanation["arithmetic"] is None
+    assert "used a picture of the letter" in explanation["unscored"]
+    assert explanation["blocks"]
     assert main(["explain", "cheats", "large", "T", "1"]) == 0
     assert "disqualified" in capsys.readouterr().out
 
@@ -155,10 +163,10 @@ def test_before_the_end_of_a_run_what_is_there_is_explained(capsys):
     RANKING_JSON.unlink()
     for letter in "IT":
         (stage_dir("diversity", "small", "zero-shot") / f"{letter}.json").unlink()
-    found = explained(capsys, "builders", "large", "T", "1")
-    assert found["arithmetic"] is None
-    assert "not all teams are evaluated yet" in found["unscored"]
-    assert found["stability"] == 1
+    explanation = explained(capsys, "builders", "large", "T", "1")
+    assert explanation["arithmetic"] is None
+    assert "not all teams are evaluated yet" in explanation["unscored"]
+    assert explanation["stability"] == 1
     trial_file(stage_dir("raw", "large", "builders"), "raw", "builders", Trial("T", 1)).unlink()
     assert main(["explain", "builders", "large", "T", "1"]) == 2
     assert "there is no reply yet" in capsys.readouterr().err
@@ -180,23 +188,31 @@ def test_the_conversation_of_a_program_is_put_together_again(capsys):
         Exchange("d", reply("four"), (other,), 0),
     )
     write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
-    found = explained(capsys, "builders", "small", "I", "1")
-    assert [f"{each['speaker']}: {each['text']}" for each in found["conversation"]] == [
-        *("program as system: You build.", "program as user: Build I", "model: one"),
-        *("program as user: Better", "model: two", "pcgeval: call 3 got no reply: HTTP 500"),
-        *("pcgeval: the conversation goes on after the first 1 messages", "program as user: Something else"),
-        *("model: three", "pcgeval: the conversation begins anew", "program as user: Something else", "model: four"),
+    explanation = explained(capsys, "builders", "small", "I", "1")
+    assert [f"{entry['speaker']}: {entry['text']}" for entry in explanation["conversation"]] == [
+        "program as system: You build.",
+        "program as user: Build I",
+        "model: one",
+        "program as user: Better",
+        "model: two",
+        "pcgeval: call 3 got no reply: HTTP 500",
+        "pcgeval: the conversation goes on after the first 1 messages",
+        "program as user: Something else",
+        "model: three",
+        "pcgeval: the conversation begins anew",
+        "program as user: Something else",
+        "model: four",
     ]
 
 
 def test_what_is_shown_is_bounded(capsys):
     texts = [str(number) for number in range(40)] + ["x" * 10 * 4_000]
     write_record(tuple(Exchange("k", reply(text), (Message("user", "Go"),), 0) for text in texts), "y" * 2 * 4_000)
-    found = explained(capsys, "builders", "small", "I", "1")
-    assert len(found["conversation"]) == 40 + 1
-    assert "left out" in found["conversation"][40 // 2]["text"]
-    assert max(len(each["text"]) for each in found["conversation"]) < 4_000 + 50
-    assert len(found["answer"]) < 4_000 + 50
+    explanation = explained(capsys, "builders", "small", "I", "1")
+    assert len(explanation["conversation"]) == 40 + 1
+    assert "left out" in explanation["conversation"][40 // 2]["text"]
+    assert max(len(entry["text"]) for entry in explanation["conversation"]) < 4_000 + 50
+    assert len(explanation["answer"]) < 4_000 + 50
 
 
 def test_the_reply_to_another_submission_and_a_fault_of_the_server_are_named(capsys):

@@ -27,7 +27,7 @@ USAGE = TokenUsage.model_validate({"grade": {"calls": 2, "prompt_tokens": 10_000
 
 
 def graded(verdicts, task=TASK, **more):
-    return JudgeOutput("simple", grade_tree(task, lambda each: verdicts[each.id]), **more)
+    return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
 
 
 def checked(markup):
@@ -35,9 +35,9 @@ def checked(markup):
     page = Page(markup)
     ids = page.all("id")
     assert len(ids) == len(set(ids))
-    assert {each.removeprefix("#") for each in page.all("href")} <= set(ids)
+    assert {entry.removeprefix("#") for entry in page.all("href")} <= set(ids)
     assert page.all("src") == []
-    assert [each for each in page.all("content") if "default-src 'none'" in each]
+    assert [entry for entry in page.all("content") if "default-src 'none'" in entry]
     return page
 
 
@@ -101,7 +101,7 @@ def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
 
 
 def test_a_guess_and_warnings_stand_before_all():
-    output = graded({each: Verdict(None, "the endpoint died") for each in ("a", "b", "run it")})
+    output = graded({entry: Verdict(None, "the endpoint died") for entry in ("a", "b", "run it")})
     output = replace(output, judge_type="heuristic", guess=0.5, warnings=("only a guess",))
     page = checked(grade_page(output, "x"))
     assert "Not graded" in page.text
@@ -115,7 +115,9 @@ def test_a_guess_and_warnings_stand_before_all():
 def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
     output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
     page = checked(grade_page(output, "x"))
-    assert page.text.count("% of all") == max(1, len([each for each in page.all("class") if each in ("leaf", "node")]))
+    assert page.text.count("% of all") == max(
+        1, len([entry for entry in page.all("class") if entry in ("leaf", "node")])
+    )
 
 
 def test_the_deepest_tree_makes_a_page():
@@ -154,10 +156,12 @@ def attacked(text):
 @pytest.mark.parametrize("text", [ATTACK, '" onload="alert(1)', "&lt;b&gt;", "{{ 7 * 7 }}", "javascript:alert(1)"])
 def test_nothing_in_a_grade_becomes_markup(text):
     output, plain = attacked(text), attacked("plain")
-    found, usual = checked(grade_page(output, text)), checked(grade_page(plain, text))
-    assert [(tag, set(names)) for tag, names in found.elements] == [(tag, set(names)) for tag, names in usual.elements]
-    assert not {"\u202e", "\x1b", "\x00", "\ud800"} & set(found.text)
-    assert "49" not in found.text
+    hostile, usual = checked(grade_page(output, text)), checked(grade_page(plain, text))
+    assert [(tag, set(names)) for tag, names in hostile.elements] == [
+        (tag, set(names)) for tag, names in usual.elements
+    ]
+    assert not {"\u202e", "\x1b", "\x00", "\ud800"} & set(hostile.text)
+    assert "49" not in hostile.text
 
 
 @pytest.mark.parametrize("metadata", [3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}])

@@ -67,7 +67,7 @@ def test_a_level_opens_large_and_plays_to_its_end(report):
     assert float(seconds) == pytest.approx((max(time for time, *_ in ends) + 1) / 10)
     moved = re.findall(r'transform="translate\((\S+) (\S+)\) rotate\((\S+)\)" visibility="(\w+)"', dialog)
     assert [list(map(float, place)) for *place, _ in moved] == [pytest.approx(place) for _, *place in ends]
-    assert [each == "hidden" for *_, each in moved] == [way[0][0] == "b" for way in ways]
+    assert [entry == "hidden" for *_, entry in moved] == [way[0][0] == "b" for way in ways]
     drawn = "".join(re.findall(r'<path class="(?:stayed|moved)" d="([^"]*)"', dialog)).count("z")
     outlined = "".join(re.findall(r' d="([^"]*)"', row)).count("z")
     assert drawn == outlined + sum(way[0][0] == "b" for way in ways)

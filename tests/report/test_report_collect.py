@@ -39,12 +39,12 @@ READ = [
 
 
 def team(evaluation, name):
-    return next(each for each in evaluation.teams if each.row.team == name)
+    return next(entry for entry in evaluation.teams if entry.row.team == name)
 
 
 def trial(evaluation, model, name, letter, number):
-    results = next(each for each in team(evaluation, name).models if each.name == model)
-    return next(each for each in results.trials if each.trial == Trial(letter, number))
+    results = next(entry for entry in team(evaluation, name).models if entry.name == model)
+    return next(entry for entry in results.trials if entry.trial == Trial(letter, number))
 
 
 def edit(path, change):
@@ -54,34 +54,34 @@ def edit(path, change):
 
 
 def test_all_trials_of_all_teams_are_collected_in_the_order_of_the_ranking(evaluated):
-    found = collect(PARAMS, evaluated)
+    result = collect(PARAMS, evaluated)
     ranked = [row["team"] for row in json.loads((evaluated / RANKING_JSON).read_text())["teams"]]
-    assert [each.row.team for each in found.teams] == ranked
-    assert {each.row.team for each in found.scored_teams} == {"zero-shot", "builders"}
-    for each in found.teams:
-        assert [model.name for model in each.models] == ["small", "large"]
-        assert [f"{one.trial.letter}{one.trial.number}" for one in each.models[0].trials] == ["I1", "I2", "T1", "T2"]
+    assert [entry.row.team for entry in result.teams] == ranked
+    assert {entry.row.team for entry in result.scored_teams} == {"zero-shot", "builders"}
+    for entry in result.teams:
+        assert [model.name for model in entry.models] == ["small", "large"]
+        assert [f"{one.trial.letter}{one.trial.number}" for one in entry.models[0].trials] == ["I1", "I2", "T1", "T2"]
 
 
 def test_values_are_those_of_the_stages_files(evaluated):
-    found = trial(collect(PARAMS, evaluated), "large", "builders", "T", 2)
+    result = trial(collect(PARAMS, evaluated), "large", "builders", "T", 2)
     stability = json.loads((evaluated / STABILITY / "T.json").read_text())["raws"][1]
     similarity = json.loads((evaluated / SIMILARITY / "T.json").read_text())
-    best = max(similarity["similarities"][1]["raws"], key=lambda each: each["softmax_prob"])
+    best = max(similarity["similarities"][1]["raws"], key=lambda entry: entry["softmax_prob"])
     table = (evaluated / OFFICIAL / "trial_scores.csv").read_text()
-    assert found.stability == stability["score"]
-    assert len(found.level.types) == stability["startingObjects"]
-    assert sum(found.level.moved) == stability["movingObjects"]
-    assert found.similarity == similarity["trials"][1]["similarity"]
-    assert (found.top_label.label, found.top_label.probability) == (best["label"], best["softmax_prob"])
-    assert found.score == Decimal(re.search(r'^"builders","T",2,"([0-9.]+)"', table, re.MULTILINE)[1])
+    assert result.stability == stability["score"]
+    assert len(result.level.types) == stability["startingObjects"]
+    assert sum(result.level.moved) == stability["movingObjects"]
+    assert result.similarity == similarity["trials"][1]["similarity"]
+    assert (result.top_label.label, result.top_label.probability) == (best["label"], best["softmax_prob"])
+    assert result.score == Decimal(re.search(r'^"builders","T",2,"([0-9.]+)"', table, re.MULTILINE)[1])
 
 
 def test_failed_trials_keep_the_stage_and_reason_and_have_no_measurements(evaluated):
-    found = collect(PARAMS, evaluated)
-    fates = [trial(found, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
+    result = collect(PARAMS, evaluated)
+    fates = [trial(result, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
     assert [fate and fate.stage for fate in fates] == [None, "convert", "extract", "generate"]
-    lost = trial(found, "small", "builders", "T", 2)
+    lost = trial(result, "small", "builders", "T", 2)
     assert lost.failure.reason == "took 501 s; the limit is 500 s"
     assert (lost.level, lost.stability, lost.similarity, lost.top_label, lost.score) == (None, None, None, None, 0)
 
@@ -90,8 +90,8 @@ def test_a_disqualified_team_is_shown_without_scores(evaluated):
     cheats = team(collect(PARAMS, evaluated), "cheats")
     assert cheats.is_disqualified
     assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
-    assert {each.score for each in cheats.trials} == {None}
-    assert any(each.level for each in cheats.trials)
+    assert {entry.score for entry in cheats.trials} == {None}
+    assert any(entry.level for entry in cheats.trials)
 
 
 def test_long_replies_are_cut(workspace):

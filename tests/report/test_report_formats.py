@@ -47,8 +47,14 @@ def test_long_texts_say_how_long_they_were():
 @pytest.mark.parametrize(
     ("value", "most", "class_"),
     [
-        *((0, 1, "h0"), (1e-9, 1, "h1"), (0.01, 1, "h1"), (0.05, 1, "h3")),
-        *((0.25, 1, "h5"), (1, 1, "h9"), (1.01, 1, "h9"), (0, 0, "h0")),
+        (0, 1, "h0"),
+        (1e-9, 1, "h1"),
+        (0.01, 1, "h1"),
+        (0.05, 1, "h3"),
+        (0.25, 1, "h5"),
+        (1, 1, "h9"),
+        (1.01, 1, "h9"),
+        (0, 0, "h0"),
     ],
 )
 def test_shades_are_equal_steps_of_the_square_root_and_zero_has_its_own(value, most, class_):
@@ -57,8 +63,8 @@ def test_shades_are_equal_steps_of_the_square_root_and_zero_has_its_own(value, m
 
 
 def test_a_reason_does_not_repeat_its_stage_and_has_an_end():
-    found = failure(failed(Trial("A", 1), "extract", "no code: the response is empty"))
-    assert (found.words, found.reason) == ("no code", "the response is empty")
+    described = failure(failed(Trial("A", 1), "extract", "no code: the response is empty"))
+    assert (described.words, described.reason) == ("no code", "the response is empty")
     assert len(failure(failed(Trial("A", 1), "convert", "x" * 10_000)).reason) < 300
     assert failure(failed(Trial("A", 1), "convert", None)).reason == "no reason was recorded"
 

@@ -72,10 +72,12 @@ def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_remove
     write_text(workspace / REPORT / "letters" / "Z.html", old)
     path = write_report(PARAMS, workspace, workspace / REPORT)
     assert path == workspace / "results" / "report" / "index.html"
-    files = {each.relative_to(path.parent).as_posix() for each in path.parent.rglob("*") if each.is_file()}
+    files = {file.relative_to(path.parent).as_posix() for file in path.parent.rglob("*") if file.is_file()}
     teams = {f"teams/{team}.html" for team in PARAMS.teams}
     assert {name for name in files if not name.startswith("tables/")} == {
-        *("index.html", "report.css", "report.js"),
+        "index.html",
+        "report.css",
+        "report.js",
         *teams,
     }
 
@@ -291,7 +293,7 @@ def test_a_fault_leaves_the_old_page(workspace):
     (workspace / RANKING_JSON).unlink()
     with pytest.raises(FileError):
         write_report(PARAMS, workspace, workspace / REPORT)
-    assert tree(workspace) == {path: each for path, each in before.items() if path != RANKING_JSON}
+    assert tree(workspace) == {path: content for path, content in before.items() if path != RANKING_JSON}
     assert page.exists()
 
 
@@ -301,9 +303,9 @@ LINE = environment().from_string('<pre title="{{ attribute }}">{{ content }}</pr
 
 @given(HOSTILE, HOSTILE)
 def test_no_text_makes_markup_in_a_template(content, attribute):
-    found = Page(LINE.render(content=content, attribute=attribute))
-    assert [(tag, list(attributes)) for tag, attributes in found.elements] == [("pre", ["title"])]
-    assert found.text.removesuffix("\n") == unescape(LINE.render(content=content, attribute="")[14:-6])
+    altered = Page(LINE.render(content=content, attribute=attribute))
+    assert [(tag, list(attributes)) for tag, attributes in altered.elements] == [("pre", ["title"])]
+    assert altered.text.removesuffix("\n") == unescape(LINE.render(content=content, attribute="")[14:-6])
 
 
 @pytest.fixture(scope="module")
@@ -325,13 +327,13 @@ def test_no_text_makes_markup_on_the_pages(evaluation, pages, text):
     model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))
     changed = replace(first, submission=submission, models=(model, *first.models[1:]))
     for name, markup in render_pages(replace(evaluation, teams=(changed, *others))):
-        found, before = Page(markup), Page(pages[name])
-        assert [tag for tag, _ in found.elements].count("script") == 1
+        altered, before = Page(markup), Page(pages[name])
+        assert [tag for tag, _ in altered.elements].count("script") == 1
         if name.startswith("teams/"):
-            assert [(tag, set(each)) for tag, each in found.elements] == [
-                (tag, set(each)) for tag, each in before.elements
+            assert [(tag, set(entry)) for tag, entry in altered.elements] == [
+                (tag, set(entry)) for tag, entry in before.elements
             ]
-        assert not {chr(0), chr(0x202E), chr(0xD800)} & set(found.text)
+        assert not {chr(0), chr(0x202E), chr(0xD800)} & set(altered.text)
 
 
 def test_what_hides_or_turns_text_around_is_replaced(evaluation):
@@ -389,7 +391,9 @@ def test_a_large_round_makes_pages_that_open_at_once(tmp_path):
         return len(pages["index.html"].encode()), len(team_page(pages, "zero-shot").encode())
 
     one, two = ("zero-shot",), ("zero-shot", "builders")
-    least, with_team, with_letter, with_both = (sizes(2, *each) for each in ((one,), (two,), (one, "IT"), (two, "IT")))
+    least, with_team, with_letter, with_both = (
+        sizes(2, *round_) for round_ in ((one,), (two,), (one, "IT"), (two, "IT"))
+    )
     a_team, a_letter = with_team[0] - least[0], with_letter[0] - least[0]
     a_level = with_both[0] - with_team[0] - with_letter[0] + least[0]
     assert least[0] + 30 * a_team + 26 * a_letter + 30 * 26 * a_level < 1_500_000

@@ -39,7 +39,7 @@ def drawn(markup):
         for ring in re.findall(r"(M[^z]*)z", path):
             points = []
             for command, numbers in re.findall(r"([Mhvl])([-0-9 ]+)", ring):
-                values = [int(each) for each in numbers.split()]
+                values = [int(entry) for entry in numbers.split()]
                 right, down = {"h": (values[0], 0), "v": (0, values[0])}.get(command, values)
                 x, y = (0, 0) if command == "M" else points[-1]
                 points.append((x + right, y + down))

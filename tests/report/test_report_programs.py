@@ -105,7 +105,7 @@ def test_the_conversation_of_a_flagged_trial_stands_beside_its_answer(folder, tm
     write_trial(raw, "robots", trial, "the handed-in answer", replace(record, exchanges=exchanges))
     markup = team_page(read_report(write_report(TEAMS, copy, tmp_path / "out")), "robots")
     line = part(markup, "robots:flags.small.invented-reply")
-    talk = next(each for each in parts(line, "details") if "program as user" in each)
+    talk = next(entry for entry in parts(line, "details") if "program as user" in entry)
     assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
     for words in ("<b>program as assistant</b>\nSure!", "the handed-in answer", "messages are left out here"):
         assert words in talk
@@ -159,8 +159,8 @@ def test_links_in_a_program_are_left_out(tmp_path):
     program.mkdir()
     (program / "main.py").write_text("run()")
     (program / "README.md").symlink_to(secret)
-    found = read_program(Program(program, "main.py"))
-    assert (found.readme, [file.name for file in found.files]) == (None, ["main.py"])
+    source = read_program(Program(program, "main.py"))
+    assert (source.readme, [file.name for file in source.files]) == (None, ["main.py"])
 
 
 def test_many_files_and_long_texts_are_cut(tmp_path, folder):

@@ -29,12 +29,12 @@ def in_workspace(workspace, monkeypatch):
     monkeypatch.chdir(workspace)
 
 
-def row(found, model, team):
-    return next(each for each in found.teams if (each.model, each.team) == (model, team))
+def row(status, model, team):
+    return next(line for line in status.teams if (line.model, line.team) == (model, team))
 
 
 def logged(model, team, *seconds, key="k"):
-    replies = enumerate(ChatReply("x", 1, 1, "stop", each) for each in seconds)
+    replies = enumerate(ChatReply("x", 1, 1, "stop", duration) for duration in seconds)
     trial = {"model": model, "team": team, "letter": "I"}
     return [LoggedCall(key=f"{key}{number}", reply=reply, trial=number, **trial) for number, reply in replies]
 
@@ -47,14 +47,14 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     write_recording(CALLS / "a.jsonl", logged("small:1b", "zero-shot", 2.0, 4.0))
     with (CALLS / "a.jsonl").open("a") as file:
         file.write('{"key": "torn')
-    found = run_status(LIVE)
-    assert row(found, "small", "zero-shot").seconds_left == 4 * 3.0
-    assert row(found, "small", "builders").seconds_left == 4 * 3.0  # a prompt asks once, and the model takes 3 s
-    assert row(found, "large", "builders").seconds_left is None
-    assert "cheats" in found.unknown
-    assert found.seconds_left == 24.0
-    assert {team.state for team in found.teams} == {"to do"}
-    assert any("cheats" in note for note in found.notes)
+    status = run_status(LIVE)
+    assert row(status, "small", "zero-shot").seconds_left == 4 * 3.0
+    assert row(status, "small", "builders").seconds_left == 4 * 3.0  # a prompt asks once, and the model takes 3 s
+    assert row(status, "large", "builders").seconds_left is None
+    assert "cheats" in status.unknown
+    assert status.seconds_left == 24.0
+    assert {team.state for team in status.teams} == {"to do"}
+    assert any("cheats" in note for note in status.notes)
     twins = run_status(LIVE.model_copy(update={"models": dict.fromkeys(("small", "twin"), LIVE.models["small"])}))
     assert row(twins, "small", "zero-shot").seconds_left == row(twins, "twin", "zero-shot").seconds_left == 4 * 3.0
 
@@ -94,13 +94,13 @@ def test_during_a_run_what_is_half_written_is_passed_over():
     os.utime(raw / "T" / "builders_T_1.json", (now - 30, now - 30))
     shutil.rmtree(stage_dir("similarity", "large", "builders"))
     hold_lock("large", 1, now - 60)  # the process of the machine that began before any other
-    found = run_status(LIVE, now)
-    running = row(found, "large", "builders")
+    status = run_status(LIVE, now)
+    running = row(status, "large", "builders")
     assert (running.state, running.done) == ("running", 2)
     assert running.per_minute == pytest.approx(1)
     assert running.seconds_left == pytest.approx(120)
-    assert row(found, "large", "cheats").state == "evaluated"
-    assert not found.done
+    assert row(status, "large", "cheats").state == "evaluated"
+    assert not status.done
     hold_lock("large", 999999999)  # killed
     assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
 
@@ -113,11 +113,11 @@ def test_teams_that_take_turns_share_the_speed_of_their_model():
         shutil.rmtree(raw / "T")
         os.utime(raw / "I" / f"{team}_I_1.json", (now - 30, now - 30))
     hold_lock("large", 1, now - 60)
-    found = run_status(LIVE, now)  # each team has two trials left, and the model does two a minute
+    status = run_status(LIVE, now)  # each team has two trials left, and the model does two a minute
     for team in ("builders", "zero-shot"):
-        assert row(found, "large", team).per_minute == pytest.approx(1)
-        assert row(found, "large", team).seconds_left == pytest.approx(60)
-    assert found.seconds_left == pytest.approx(120)
+        assert row(status, "large", team).per_minute == pytest.approx(1)
+        assert row(status, "large", team).seconds_left == pytest.approx(60)
+    assert status.seconds_left == pytest.approx(120)
 
 
 def test_models_that_run_at_once_share_the_time():
@@ -135,31 +135,31 @@ def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
     path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
     record = json.loads(path.read_text()) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"}
     path.write_text(json.dumps(record))
-    found = run_status(LIVE)
-    failed = row(found, "small", "builders")
+    status = run_status(LIVE)
+    failed = row(status, "small", "builders")
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 1, "stopped")  # T 2 took too long
     assert failed.seconds_left
-    assert "1 to do again" in found.summary
-    assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in found.notes)
+    assert "1 to do again" in status.summary
+    assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in status.notes)
 
 
 def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):
     seconds = LIVE.model_copy(update={"limits": LIVE.limits.model_copy(update={"seconds": 60})})
     assert {(team.done, team.repeated) for team in run_status(seconds).teams} == {(0, 4)}
     (workspace / SUBMISSIONS / "builders" / "prompt.txt").write_text("Another <OBJECT>, please.")
-    found = run_status(LIVE)
-    assert (row(found, "small", "builders").done, row(found, "small", "cheats").done) == (0, 4)
-    assert found.total("repeated") == 8
-    assert sum("another submission" in note for note in found.notes) == 2
+    status = run_status(LIVE)
+    assert (row(status, "small", "builders").done, row(status, "small", "cheats").done) == (0, 4)
+    assert status.total("repeated") == 8
+    assert sum("another submission" in note for note in status.notes) == 2
 
 
 def test_the_command_prints_a_table_or_json(capsys):
     assert main(["status", "--watch"]) == 0  # all is done, so it ends
     assert "24 of 24 trials are done" in capsys.readouterr().out
     assert main(["status", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["done"], found["trials_done"], found["trials"], found["seconds_left"]) == (True, 24, 24, 0)
-    assert [team["state"] for team in found["teams"]] == ["evaluated"] * 6
+    status = json.loads(capsys.readouterr().out)
+    assert (status["done"], status["trials_done"], status["trials"], status["seconds_left"]) == (True, 24, 24, 0)
+    assert [team["state"] for team in status["teams"]] == ["evaluated"] * 6
 
 
 def test_it_watches_until_all_is_evaluated(capsys, tmp_path):
@@ -189,7 +189,7 @@ def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):
         assert process.communicate()[1]
         assert process.returncode == 0
         assert len(server.asked) == 16
-    assert "running" in {each.state for each in seen}
-    counts = [each.done for each in seen]
+    assert "running" in {team.state for team in seen}
+    counts = [team.done for team in seen]
     assert counts == sorted(counts)
     assert any(0 < count < 16 for count in counts)

@@ -77,9 +77,9 @@ def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
     competition = competition_folder(tmp_path, server.address, work, **SIZE)
     name_model_again(competition)
     running = [competition.command(STAGE[0], model) for model in ("m", "again")]
-    for each in running:
-        _, said = each.communicate(timeout=300)
-        assert each.returncode == 0, said
+    for process in running:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
     assert len(server.asked) == (4 if work is PROMPT else 12)
 
 

@@ -35,10 +35,10 @@ def server() -> Iterator[SlowOllama]:
 @pytest.fixture
 def workspace(tmp_path: Path, server: SlowOllama) -> Workspace:
     """A competition with one model, which is asked."""
-    made = make_workspace(tmp_path)
-    made.change_params("models", value={"m": asked_model(server)})
-    made.change_params("limits", "seconds", value=20)
-    return made
+    competition = make_workspace(tmp_path)
+    competition.change_params("models", value={"m": asked_model(server)})
+    competition.change_params("limits", "seconds", value=20)
+    return competition
 
 
 def asked_model(server: SlowOllama) -> dict[str, object]:

@@ -13,15 +13,15 @@ SIZE = {"letters": "ABCDEF", "trials": 2}
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
-    made = competition_folder(folder, server.address, work, **SIZE)  # type: ignore[arg-type]
-    made.change_params("limits", seconds=1.5, call_seconds=0)  # so that a call is given up after two requests
-    made.change_model(concurrency=1)
-    return made
+    tested = competition_folder(folder, server.address, work, **SIZE)  # type: ignore[arg-type]
+    tested.change_params("limits", seconds=1.5, call_seconds=0)  # so that a call is given up after two requests
+    tested.change_model(concurrency=1)
+    return tested
 
 
-def reasons(made: CompetitionFolder) -> Counter[str | None]:
+def reasons(tested: CompetitionFolder) -> Counter[str | None]:
     """Return how many trials have a record, by the reason of their failure."""
-    return Counter(record.reason for record in made.records())
+    return Counter(record.reason for record in tested.records())
 
 
 @pytest.mark.parametrize(
@@ -41,58 +41,58 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     tmp_path: Path, work: dict[str, str], status: int
 ):
     with SlowOllama(0.002, status=lambda _: status) as server:
-        made = competition(tmp_path, server, work)
-        code, said = made.run_and_fail(*STAGE)
-        assert (code, sum(reasons(made).values())) == (2, 3)
+        tested = competition(tmp_path, server, work)
+        code, said = tested.run_and_fail(*STAGE)
+        assert (code, sum(reasons(tested).values())) == (2, 3)
         assert "3 trials one after the other" in said
         assert len(server.asked) == (3 if status == 0 else 6)
         server.asked.clear()
         server.status = lambda _: 200
-        made.generate()
+        tested.generate()
         assert len(server.asked) == len(set(server.asked))
-    assert reasons(made) == {None: 12}
+    assert reasons(tested) == {None: 12}
 
 
 def test_isolated_faults_are_repeated_by_the_next_run_alone(tmp_path: Path):
     with SlowOllama(0.002, status=lambda text: 500 if text == "Build the letter B." else 200) as server:
-        made = competition(tmp_path, server)
-        code, said = made.run_and_fail(*STAGE)
-        assert (code, reasons(made)[None]) == (2, 10)
+        tested = competition(tmp_path, server)
+        code, said = tested.run_and_fail(*STAGE)
+        assert (code, reasons(tested)[None]) == (2, 10)
         assert "alpha with m: 2 trials failed through no fault of the submission" in said
         assert "B1 (" in said
         assert "take alpha out of" in said
         server.asked.clear()
-        code, said = made.run_and_fail(*STAGE)
+        code, said = tested.run_and_fail(*STAGE)
         assert (code, len(server.asked)) == (2, 4)  # two requests for each of the two
         server.status = lambda _: 200
         server.asked.clear()
-        made.generate()
+        tested.generate()
         assert len(server.asked) == 2
-    assert reasons(made) == {None: 12}
+    assert reasons(tested) == {None: 12}
 
 
 def test_a_request_that_is_refused_is_the_prompts_own_fault_and_final(tmp_path: Path):
     with SlowOllama(0.002, status=lambda text: 400 if text == "Build the letter B." else 200) as server:
-        made = competition(tmp_path, server)
-        made.generate()
-        assert reasons(made)[None] == 10
+        tested = competition(tmp_path, server)
+        tested.generate()
+        assert reasons(tested)[None] == 10
         server.asked.clear()
-        made.generate()
+        tested.generate()
         assert not server.asked
 
 
 def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
     with SlowOllama(60) as server:
-        made = competition(tmp_path, server)
-        made.add_team("beta", {"prompt.txt": "Draw <OBJECT>."})
-        made.add_team("gamma", {"prompt.txt": "Make <OBJECT>."})
-        code, said = made.run_and_fail(*STAGE)
+        tested = competition(tmp_path, server)
+        tested.add_team("beta", {"prompt.txt": "Draw <OBJECT>."})
+        tested.add_team("gamma", {"prompt.txt": "Make <OBJECT>."})
+        code, said = tested.run_and_fail(*STAGE)
         assert code == 2
         assert said.count("3 trials one after the other") == 1  # of all teams together
         assert len(server.asked) <= 2 * 3
         server.seconds = 0.002
-        made.generate()
-    assert {record.reason for team in ("alpha", "beta", "gamma") for record in made.records(team)} == {None}
+        tested.generate()
+    assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
 
 
 class EndlessOllama(SlowOllama):
@@ -104,14 +104,14 @@ class EndlessOllama(SlowOllama):
 
 def test_a_reply_over_the_size_limit_is_never_the_prompts_fault(tmp_path: Path):
     with EndlessOllama(0) as server:
-        made = competition(tmp_path, server)
-        made.change_params("limits", seconds=30, call_seconds=0)
-        code, said = made.run_and_fail(*STAGE)
+        tested = competition(tmp_path, server)
+        tested.change_params("limits", seconds=30, call_seconds=0)
+        code, said = tested.run_and_fail(*STAGE)
         assert code == 2
         assert "the reply is longer than" in said
         server.seconds = 0.002
-        made.generate()
-    assert reasons(made) == {None: 12}
+        tested.generate()
+    assert reasons(tested) == {None: 12}
 
 
 @pytest.mark.needs_sandbox
@@ -126,8 +126,8 @@ def test_the_time_in_which_a_server_is_waited_for_is_not_the_programs(tmp_path: 
         return 503
 
     with SlowOllama(0.002, status=status) as server:
-        made = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
-        made.change_params("limits", seconds=1, call_seconds=30)
-        made.generate()
+        tested = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
+        tested.change_params("limits", seconds=1, call_seconds=30)
+        tested.generate()
         assert len(server.asked) > 12
-    assert reasons(made) == {None: 4}
+    assert reasons(tested) == {None: 4}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pcgeval.cli.options import Anonymous, Json, group, print_json, print_table, refuse_two_formats
-from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 
@@ -104,7 +104,10 @@ def show_ranking(
 
 @app.command()
 def rescore(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="The <SOURCE> folder of one model each.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of one model each."),
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the result files go.")],
     letters: Annotated[str, typer.Option(help="The letters to score.")] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     trials: Annotated[int, typer.Option(help="Trials per letter.")] = 10,
@@ -136,7 +139,7 @@ def rescore(
     else:
         _print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
     for reproduction in rescored.reproductions:
-        compared = ", ".join(f"{count} {kind}" for kind, count in reproduction.compared.items())
+        compared = ", ".join(count(number, kind) for kind, number in reproduction.compared.items())
         print_stderr(f"{reproduction.folder}: compared {compared}; {reproduction.differing} differ")
         for line in reproduction.differences:
             print_stderr(f"  {line}")
@@ -176,7 +179,7 @@ def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
     """Print the lines of a ranking as a table, with the flagged trials if there are any."""
     from pcgeval.scoring.decimals import rounded
 
-    columns = ["rank", "team", "normalised", "90 % interval", "total", "failed trials", "supplied", "status"]
+    columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]
     rows = [
         [
             str(team.rank or "-"),

@@ -19,7 +19,7 @@ app = group()
 def evaluate(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT...", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
+        typer.Argument(metavar="INPUT", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
     assignments: Assignments = None,

@@ -28,9 +28,13 @@ app = group()
 def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The capital letter that it is to look like.")],
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the evaluator's picture there.")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a drawing there.")] = None,
-    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an SVG that plays the simulation.")] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the evaluator's picture there.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a drawing there.")] = None,
+    replay: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write an SVG that plays the simulation.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
     starts: Annotated[

@@ -24,7 +24,7 @@ def list_models() -> None:
 
 @models.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Default: all local models.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
 ) -> None:
     """Download local models into the cache and print their paths."""
     from pcgeval.llm.local_models import LOCAL_MODELS

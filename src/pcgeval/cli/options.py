@@ -1,17 +1,19 @@
 """Options that several commands share, and the form of their output: JSON, tables, the ranking."""
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 _WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
-_TEXT_COLUMNS = frozenset(
-    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after"}
-)
+_PIPED = 140  # columns of a table that no terminal shows, unless its names and numbers need more
+_NAMES = frozenset({"model", "team", "state", "status", "grading", "submission", "paper", "what"})  # never broken
+_TEXTS = frozenset({"before", "after"})  # broken where they are long
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GradeFormat = Annotated[
@@ -50,17 +52,6 @@ def group() -> typer.Typer:
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
-def within(least: float, most: float) -> Callable[[float | None], float | None]:
-    """Return an option's callback that refuses numbers outside a range, and nan."""
-
-    def check(value: float | None) -> float | None:
-        if value is not None and not least <= value <= most:
-            raise typer.BadParameter(f"{value:g} is not a number from {least:g} to {most:g}.")
-        return value
-
-    return check
-
-
 def assign(values: dict[str, Any], assignment: str) -> None:
     """Set a key of nested mappings to the value of `KEY=VALUE`, with dots for keys within keys; the value is YAML.
 
@@ -90,22 +81,49 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of plain text, numbers to the right."""
+    """Print a table of plain text, numbers to the right; on a terminal too narrow for it a few lines for each row."""
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False, highlight=False)
-    gap = 2 if console.width >= _WIDE else 1
+    rows, headers = list(rows), list(columns)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(_PIPED, _least_width(headers, rows, 2))
+    gap = 2 if width >= _WIDE else 1
+    if _least_width(headers, rows, gap) > width:
+        headers = [header.replace(" ", "\n") for header in columns]
+    if _least_width(headers, rows, gap) > width:
+        _print_rows(columns, rows, width)
+        return
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in columns:
-        is_text = column in _TEXT_COLUMNS
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text, overflow="fold")
+    for column, header in zip(columns, headers, strict=True):
+        is_number = column not in _NAMES | _TEXTS
+        table.add_column(
+            header, justify="right" if is_number else "left", no_wrap=column not in _TEXTS, overflow="fold"
+        )
     for row in rows:
         table.add_row(*row)
-    console.print(table)
+    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
-def refuse_two_formats(form: str | None, *, json: bool) -> None:
-    """Raise BadParameter where both --json and another --format are given."""
+def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> int:
+    """Return the columns of a terminal that a table needs, in which only long texts are broken."""
+    widths = []
+    for header, *cells in zip(headers, *rows, strict=True):
+        unbroken = [] if header in _TEXTS else cells
+        widths.append(max(map(len, [*header.split("\n"), *unbroken])))
+    return sum(widths) + gap * len(widths)
+
+
+def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
+    """Print the names of each row in a line, and below them its other cells with their columns."""
+    for row in rows:
+        cells = list(zip(columns, row, strict=True))
+        names = [cell for column, cell in cells if column in _NAMES]
+        others = ", ".join(f"{column} {cell}" for column, cell in cells if column not in _NAMES)
+        lines = textwrap.wrap(others, max(1, width - 2), break_on_hyphens=False, break_long_words=False)
+        sys.stdout.writelines(f"{line}\n" for line in (" ".join(names), *(f"  {line}" for line in lines)))
+
+
+def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format") -> None:
+    """Raise BadParameter where both --json and another format are given."""
     if json and form not in {None, "json"}:
-        raise typer.BadParameter("--json and --format: use one of them.")
+        raise typer.BadParameter(f"--json and {option}: use one of them.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_table, within
+from pcgeval.cli.options import Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
@@ -37,7 +37,7 @@ def audit(
     trust: Trust = None,
     strict: Strict = False,
     ask: Annotated[
-        int, typer.Option(metavar="N", callback=within(0, 1_000_000), help="Ask the models N of the calls again.")
+        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N of the calls again.")
     ] = 0,
     json: Json = False,
 ) -> None:
@@ -66,7 +66,7 @@ def audit(
 
 @app.command()
 def bundle(
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The ZIP file to write.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", dir_okay=False, help="The ZIP file to write.")],
     json: Json = False,
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
@@ -90,7 +90,9 @@ def bundle(
 
 @app.command()
 def verify(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A bundle that `pcgeval bundle` wrote.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle that `pcgeval bundle` wrote.")
+    ],
     trust: Trust = None,
     strict: Strict = False,
     json: Json = False,
@@ -117,7 +119,7 @@ def verify(
 def compare(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A revision of git, a folder, or a bundle.")],
     after: Annotated[
-        str | None, typer.Argument(metavar="[AFTER]", help="Another one; default: the folder as it is.")
+        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the folder as it is.")
     ] = None,
     json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 import yaml
 
-from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
+from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
 from pcgeval.core.layout import CALLS, DVC_IGNORED, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
@@ -39,7 +39,7 @@ def run_round(name: str, scheduler: str | None) -> None:
     Raises:
         ParamsError: There is no such round.
         FileError: An input is missing, or the folder exists and pcgeval did not make it.
-        Exit: The evaluation did not come to its end.
+        Exit: The evaluation did not come to its end; the exit code is that of `pcgeval run`.
     """
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
         with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
@@ -49,9 +49,10 @@ def run_round(name: str, scheduler: str | None) -> None:
         if (workspace / "src").is_dir():
             environment["PYTHONPATH"] = str((workspace / "src").resolve())
         words = [sys.executable, "-m", "pcgeval", "run", *(["--scheduler", scheduler] if scheduler else [])]
-        if subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
+        code = subprocess.run(words, cwd=workspace, env=environment, check=False).returncode
+        if code:
             print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
-            raise typer.Exit(EXIT_BAD_INPUT)
+            raise typer.Exit(code if code == EXIT_BAD_INPUT else EXIT_CHECK_FAILED)
 
 
 def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:

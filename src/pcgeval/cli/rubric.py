@@ -20,7 +20,6 @@ from pcgeval.cli.options import (
     group,
     print_json,
     refuse_two_formats,
-    within,
 )
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
@@ -114,9 +113,9 @@ def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
     bootstrap: Annotated[
-        int, typer.Option(metavar="N", callback=within(0, 100_000), help="Resamples for the intervals.")
+        int, typer.Option(metavar="N", min=0, max=100_000, help="Resamples for the intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(metavar="N", callback=within(0, 2**63), help="Of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Of the resamples.")] = 0,
     form: Annotated[
         bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
     ] = False,
@@ -128,6 +127,7 @@ def agreement(
     pairs = list(_read_pairs(a, b))
     if form and len(pairs) != 1:
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
+    refuse_two_formats("form" if form else None, json=json, option="--form")
     result = agreement(pairs, bootstrap=bootstrap, seed=seed)
     if form:
         sys.stdout.write("".join(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b)))
@@ -299,6 +299,7 @@ def leaves(
     from pcgeval.rubric.text import form_lines
     from pcgeval.rubric.tree import leaves as leaves_of
 
+    refuse_two_formats("form" if form else None, json=json, option="--form")
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_table, within
+from pcgeval.cli.options import Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ app = group()
 @app.command()
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Look again until all trials are evaluated.")] = False,
-    every: Annotated[
-        int, typer.Option(metavar="SECONDS", callback=within(1, 86_400), help="The time between two looks.")
-    ] = 10,
+    every: Annotated[int, typer.Option(metavar="SECONDS", min=1, max=86_400, help="The time between two looks.")] = 10,
     json: Json = False,
 ) -> None:
     """Show a run: trials done, failed and left, and the time left.
@@ -48,17 +46,28 @@ def status(
 
 
 def _print_status(run: "RunStatus") -> None:
-    rows = []
-    for team in run.teams:
-        left = "-" if not team.seconds_left else duration(team.seconds_left)
-        row = [team.model, team.team, f"{team.done}/{team.trials}", str(team.failed), str(team.repeated or "-")]
-        row += [str(team.flagged), f"{team.tokens:,}"]
-        row.append("?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}")
-        row.append("?" if team.seconds_left is None else left)
-        row.append(team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else ""))
-        rows.append(row)
-    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s a trial", "left", "state")
-    print_table(columns, rows)
+    columns = {
+        "model": [team.model for team in run.teams],
+        "team": [team.team for team in run.teams],
+        "trials": [f"{team.done}/{team.trials}" for team in run.teams],
+        "failed": [str(team.failed) for team in run.teams],
+    }
+    if run.total("repeated"):
+        columns["again"] = [str(team.repeated) for team in run.teams]
+    if run.total("flagged"):
+        columns["flagged"] = [str(team.flagged) for team in run.teams]
+    columns |= {
+        "tokens": [f"{team.tokens:,}" for team in run.teams],
+        "s/trial": ["?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}" for team in run.teams],
+        "left": [
+            "?" if team.seconds_left is None else duration(team.seconds_left) if team.seconds_left else "-"
+            for team in run.teams
+        ],
+        "state": [
+            team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else "") for team in run.teams
+        ],
+    }
+    print_table([*columns], zip(*columns.values(), strict=True))
     sys.stdout.write(f"{run.summary}\n")
     for note in run.notes:
         print_stderr(note)

@@ -140,7 +140,7 @@ def print_summary(
     if json:
         print_json(
             {
-                "trials": [trial.to_json() for trial in tried],
+                "trials": [trial.to_json() for trial in sorted(tried, key=lambda trial: trial.trial)],
                 "letters": [asdict(letter) for letter in letters],
                 "baseline": [asdict(letter) for letter in baseline],
                 "full_run": {"trials": full_trials, "seconds": round(seconds, 1)},

@@ -44,8 +44,14 @@ from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 
 INPUTS = (
-    *(PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "results/seal.json"),
-    *("data/submissions", "data/recordings", "data/rubrics"),
+    PARAMS_FILE,
+    "stages",
+    "src/pcgeval",
+    "pcgeval.json",
+    "results/seal.json",
+    "data/submissions",
+    "data/recordings",
+    "data/rubrics",
 )
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 

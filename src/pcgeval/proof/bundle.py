@@ -26,9 +26,22 @@ MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (
-    *("params.yaml", "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "pcgeval.json", "stages", "src/pcgeval"),
-    *("data/recordings", "data/rubrics", "data/trials"),
-    *("results/ranking.json", "results/ranking.csv", "results/metrics.json", "results/seal.json", "results/official"),
+    "params.yaml",
+    "dvc.yaml",
+    "dvc.lock",
+    ".dvcignore",
+    "constraints.txt",
+    "stages",
+    "src/pcgeval",
+    "pcgeval.json",
+    "data/recordings",
+    "data/rubrics",
+    "data/trials",
+    "results/ranking.json",
+    "results/ranking.csv",
+    "results/metrics.json",
+    "results/seal.json",
+    "results/official",
 )
 
 

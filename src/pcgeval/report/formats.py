@@ -54,9 +54,9 @@ def shortened(text: str, most: int) -> str:
 def shown(value: object) -> str:
     """Return a value of params.yaml as text; of a mapping the entries that say something."""
     if isinstance(value, tuple):
-        return " and ".join(shown(each) for each in value)
+        return " and ".join(shown(part) for part in value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {shown(each)}" for name, each in value.items() if each not in (None, [], {}))
+        return ", ".join(f"{name} {shown(part)}" for name, part in value.items() if part not in (None, [], {}))
     return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 

@@ -26,19 +26,19 @@ def asset(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
 
 
-def render_template(name: str, *, beside: str | None = None, **values: Any) -> str:
+def render_template(template: str, *, beside: str | None = None, **values: Any) -> str:
     """Return a template filled with values, as HTML that is safe to open whatever got into the values.
 
     Args:
-        name: The template.
+        template: Its file name.
         beside: Where style sheet and script lie as seen from the page, such as `../`; None puts them into the page.
         values: Whatever the template names.
     """
     # this style sheet, this script and nothing else: no picture, no request, whatever got into the page
-    style, script = (f"'{_source(asset(each))}'" if beside is None else "'self'" for each in (STYLE, SCRIPT))
+    style, script = (f"'{_source(asset(name))}'" if beside is None else "'self'" for name in (STYLE, SCRIPT))
     policy = f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
     inline = {} if beside is not None else {"style": asset(STYLE), "script": asset(SCRIPT)}
-    markup = environment().get_template(name).render(policy=policy, beside=beside, inline=inline, **values)
+    markup = environment().get_template(template).render(policy=policy, beside=beside, inline=inline, **values)
     return printable_text(markup) + "\n"
 
 

@@ -14,7 +14,7 @@ from pcgeval.scoring.decimals import rounded
 
 _LATEX = {
     "\\": r"\textbackslash{}",
-    **{each: f"\\{each}" for each in "&%$#_{}"},
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
@@ -86,7 +86,7 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
         stability=result.stability,
         starts=level.starts if level else None,
         similarity=result.similarity,
-        probabilities=[by_label[each] for each in LETTERS] if by_label.keys() >= set(LETTERS) else None,
+        probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
     )
 
 
@@ -115,7 +115,7 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _latex(columns: Sequence[str], rows: Sequence[Sequence[str]], are_texts: Sequence[bool]) -> str:
     def line(cells: Sequence[str]) -> str:
-        return " & ".join("".join(_LATEX.get(each, each) for each in printable_line(cell)) for cell in cells) + r" \\"
+        return " & ".join("".join(_LATEX.get(sign, sign) for sign in printable_line(cell)) for cell in cells) + r" \\"
 
     alignment = "".join("l" if is_text else "r" for is_text in are_texts)
     lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", line(columns), r"\midrule"]
