@@ -10,7 +10,7 @@ import typer
 
 _WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _TEXT_COLUMNS = frozenset(
-    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after"}
+    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "before", "after", "judge", "attack"}
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
