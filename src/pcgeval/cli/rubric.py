@@ -19,13 +19,16 @@ from pcgeval.cli.options import (
     Json,
     group,
     print_json,
+    print_table,
     refuse_two_formats,
 )
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
+from pcgeval.core.untrusted import printable_name
 
 if TYPE_CHECKING:
+    from pcgeval.judge.attack import AttackResult
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.agreement import Pair
     from pcgeval.rubric.explanation import NodeShare
@@ -220,6 +223,74 @@ def judge_eval(
     print_stderr(f"the gradings and these tables stand in {out}")
     if any(output.num_invalid_leaf_nodes > max_invalid for _, _, output in outputs):
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def attack(
+    *,
+    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="The folder of an attempt at a paper.")],
+    paper: Annotated[str, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")],
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="M", help="A judge, as `pcgeval grade` takes it; can be given again.")
+    ] = None,
+    judge: Annotated[
+        list[Baseline] | None, typer.Option(help="A judge without a model, beside these; can be given again.")
+    ] = None,
+    base_url: BaseUrl = None,
+    assignments: Assignments = None,
+    max_inflation: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", callback=within(0, 1), help="Exit with 1 where an attack raises a score by more than this."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Measure how far attacks raise a judge's score: a submission is graded, and copies that try to mislead the judge.
+
+    A leaf without a grade counts as 0. The harmless note is no attack: its difference is the judge's noise. Exit code 1
+    means that a grading did not come to its end, that the submission as it is got no grade, or what --max-inflation
+    says.
+    """
+    from pcgeval.cli.settings import load_params_or_default
+    from pcgeval.judge.attack import attack_judge, plan_attacks
+    from pcgeval.judge.grading import GradingProgress
+
+    if not model and not judge:
+        raise typer.BadParameter("name what to attack: models with --model, and others with --judge.")
+    params, keys = load_params_or_default(), assignments or ()
+    judges = {
+        name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=keys)
+        for name in model or ()
+    }
+    judges |= {name.value: judge_settings(params, judge=name.value, assignments=keys) for name in judge or ()}
+    if dry_run:
+        for name, settings in judges.items():
+            plans = plan_attacks(settings, submission, paper)
+            print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
+        return
+    results = [
+        result
+        for name, settings in judges.items()
+        for result in attack_judge(name, settings, submission, paper, GradingProgress)
+    ]
+    if json:
+        print_json({"gradings": [result.to_json() for result in results]})
+    else:
+        columns = ("judge", "attack", "submitted", "attacked", "difference", "leaves without a grade")
+        print_table(columns, [_attack_row(result) for result in results])
+    for result in results:
+        if result.problem:
+            print_stderr(f"{printable_name(result.judge)}, {result.attack}: {result.problem}")
+    highest = max(result.difference for result in results if result.is_attack)
+    if any(result.problem for result in results) or (max_inflation is not None and highest > max_inflation):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _attack_row(result: "AttackResult") -> tuple[str, ...]:
+    figures = f"{result.submitted:.3f}", f"{result.attacked:.3f}", f"{result.difference:+.3f}"
+    return printable_name(result.judge), result.attack, *figures, f"{result.ungraded} of {result.leaves}"
 
 
 def _judges(
