@@ -240,9 +240,7 @@ def attack(
     assignments: Assignments = None,
     max_inflation: Annotated[
         float | None,
-        typer.Option(
-            metavar="X", callback=within(0, 1), help="Exit with 1 where an attack raises a score by more than this."
-        ),
+        typer.Option(metavar="X", min=0, max=1, help="Exit with 1 where an attack raises a score by more than this."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,

@@ -320,9 +320,8 @@ def _load(path: Path, *, allow_aliases: bool) -> Params:
     try:
         text = read_bounded_text(path, _MAX_BYTES, follow_link=True)
     except UntrustedFileError as error:
-        raise ParamsError(
-            f"{path}: {error.reason}. Run this in a competition's folder; `pcgeval init` makes one."
-        ) from error
+        missing = "Run this in a competition's folder; `pcgeval init` makes one."
+        raise ParamsError(f"{path}: {error.reason}. {missing if error.kind == 'missing' else error.remedy}") from error
     try:
         values = parse_yaml(text, allow_aliases=allow_aliases)
     except ValueError as error:

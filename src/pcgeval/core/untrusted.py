@@ -177,7 +177,9 @@ def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
 
     try:
         return yaml.load(text, Loader)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise ValueError(str(error)) from error
     except (LookupError, AttributeError, TypeError) as error:  # PyYAML's own, of a value such as `!!bool x`
         raise ValueError("a value is not what its tag (`!!type`) says") from error
