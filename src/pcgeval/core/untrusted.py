@@ -153,6 +153,20 @@ def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
     """
     import yaml  # noqa: PLC0415 - only a few commands read any
 
+    try:
+        return yaml.load(text, _yaml_loader(allow_aliases=allow_aliases))  # noqa: S506 - a safe loader
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ValueError(str(error)) from error
+    except (LookupError, AttributeError, TypeError) as error:  # PyYAML's own, of a value such as `!!bool x`
+        raise ValueError("a value is not what its tag (`!!type`) says") from error
+
+
+def _yaml_loader(*, allow_aliases: bool) -> Any:
+    """Return a safe loader with the refusals of `parse_yaml`."""
+    import yaml  # noqa: PLC0415 - as above
+
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
             if not allow_aliases and self.check_event(yaml.AliasEvent):
@@ -175,14 +189,7 @@ def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
                 raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a number has over {_MAX_DIGITS} digits")
             return node
 
-    try:
-        return yaml.load(text, Loader)  # noqa: S506 - a safe loader
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ValueError(str(error)) from error
-    except (LookupError, AttributeError, TypeError) as error:  # PyYAML's own, of a value such as `!!bool x`
-        raise ValueError("a value is not what its tag (`!!type`) says") from error
+    return Loader
 
 
 def path_below(root: Path, name: str) -> Path:
