@@ -142,7 +142,7 @@ def test_a_file_is_scored_again_when_it_changes(tmp_path):
 def test_engines_and_jittered_starts(capsys):
     pytest.importorskip("Box2D")
     Path("tower.txt").write_text("drop_block('b31', 5)\n" * 16)  # stands in pymunk, sways in Box2D
-    words = ["level", "tower.txt", "--letter", "I", "--engines", "--starts", "3", *CLASSIFIER]
+    words = ["level", "tower.txt", "--letter", "I", "--engines", "--set", "physics.starts=3", *CLASSIFIER]
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "3 starts" in text

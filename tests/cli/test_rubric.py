@@ -138,7 +138,6 @@ def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
         assert "bad.json" in rubric_command(*words, code=2)
     rubric_command("show", tmp_path / "none.json", code=2)
     rubric_command("agreement", gradings[0], tmp_path, code=2)
-    assert "--seed" in rubric_command("agreement", *gradings, "--seed", "-1", code=2)
     assert "--json and --form" in rubric_command("agreement", *gradings, "--form", "--json", code=2)
     assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 

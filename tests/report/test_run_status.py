@@ -162,12 +162,13 @@ def test_the_command_prints_a_table_or_json(capsys):
     assert [team["state"] for team in status["teams"]] == ["evaluated"] * 6
 
 
-def test_it_watches_until_all_is_evaluated(capsys, tmp_path):
+def test_it_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
     away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
     shutil.move(measured, away)
     timer = threading.Timer(0.5, shutil.move, (away, measured))
     timer.start()
-    assert main(["status", "--watch", "--every", "1", "--json"]) == 0
+    monkeypatch.setattr("pcgeval.cli.status.WATCH_SECONDS", 0.2)
+    assert main(["status", "--watch", "--json"]) == 0
     timer.join()
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert not first["done"]

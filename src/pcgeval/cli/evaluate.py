@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Assignments, Json, Scheduler, group, print_json
+from pcgeval.cli.options import Assignments, Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ def evaluate(
     ] = False,
     rows_per_part: Annotated[int, typer.Option(min=1, max=1_000_000, help="Rows of each file.")] = 10_000,
     processes: Annotated[int | None, typer.Option(min=1, max=1024, help="Default: one for each core.")] = None,
-    scheduler: Scheduler = None,
     json: Json = False,
 ) -> None:
     """Score the levels of many responses, in Parquet.
@@ -62,7 +61,7 @@ def evaluate(
             read_as=None if any_text else "response",
             rows_per_part=rows_per_part,
             processes=processes,
-            scheduler=scheduler or chosen_scheduler(params),
+            scheduler=chosen_scheduler(params),
             begin=begin,
             report=step,
         )

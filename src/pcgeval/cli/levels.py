@@ -37,9 +37,6 @@ def level(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
-    starts: Annotated[
-        int | None, typer.Option(metavar="N", min=0, max=1000, help="See how fragile it is: N more jittered starts.")
-    ] = None,
     assignments: Assignments = None,
     json: Json = False,
 ) -> None:
@@ -58,8 +55,6 @@ def level(
     _check_arguments(file, letter, (png, svg, replay), watch=watch)
     params = load_params_or_default(assignments or ())
     physics, similarity = params.physics, params.similarity
-    if starts is not None:
-        physics = physics.model_copy(update={"starts": starts})
     is_required = any(assignment.startswith("similarity.") for assignment in assignments or ())
     try:
         classifier = Classifier.load(similarity.model, similarity.revision)

@@ -115,10 +115,6 @@ def _share_json(share: "NodeShare") -> dict[str, Any]:
 def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
-    bootstrap: Annotated[
-        int, typer.Option(metavar="N", min=0, max=100_000, help="Resamples for the intervals.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Of the resamples.")] = 0,
     form: Annotated[
         bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
     ] = False,
@@ -131,7 +127,7 @@ def agreement(
     if form and len(pairs) != 1:
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
     refuse_two_formats("form" if form else None, json=json, option="--form")
-    result = agreement(pairs, bootstrap=bootstrap, seed=seed)
+    result = agreement(pairs)
     if form:
         sys.stdout.write("".join(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b)))
         return

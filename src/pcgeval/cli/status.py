@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from pcgeval.report.status import RunStatus
 
 app = group()
+WATCH_SECONDS = 5.0  # between two looks
 
 
 @app.command()
 def status(
     watch: Annotated[bool, typer.Option("--watch", help="Look again until all trials are evaluated.")] = False,
-    every: Annotated[int, typer.Option(metavar="SECONDS", min=1, max=86_400, help="The time between two looks.")] = 10,
     json: Json = False,
 ) -> None:
     """Show a run: trials done, failed and left, and the time left.
@@ -42,7 +42,7 @@ def status(
         sys.stdout.flush()
         if not goes_on:
             return
-        time.sleep(every)
+        time.sleep(WATCH_SECONDS)
 
 
 def _print_status(run: "RunStatus") -> None:
