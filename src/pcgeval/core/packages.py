@@ -18,6 +18,7 @@ EXTRAS = {
     "huggingface_hub": "classifier",
     "openai": "openai",
     "pyarrow": "parquet",
+    "pymunk": "levels",
     "torch": "classifier",
     "transformers": "classifier",
     "verifiers": "verifiers",

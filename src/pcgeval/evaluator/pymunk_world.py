@@ -6,9 +6,7 @@ Where the two engines differ, the comment says how the setting of the one is exp
 import math
 from collections.abc import Sequence
 
-import pymunk
-from pymunk.batch import BodyFields, Buffer, get_space_bodies
-
+from pcgeval.core.packages import packages_for
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.shapes import COLLIDERS
 from pcgeval.evaluator.world import (
@@ -23,6 +21,10 @@ from pcgeval.evaluator.world import (
     World,
 )
 from pcgeval.levels.blocks import Block
+
+with packages_for("the simulation of a level"):
+    import pymunk
+    from pymunk.batch import BodyFields, Buffer, get_space_bodies
 
 SKIN = 0.01  # Box2D's polygon radius: colliders meet this far outside their outline
 FLAT_SKIN = 0.005  # the part of a block's skin that is added to its flat sides, see `_body`
