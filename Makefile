@@ -58,7 +58,7 @@ lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pcgeval.cli.docs --check
 
-docs: $(READY)  ## build the documentation site in docs/site: searchable, readable offline
+docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/site` shows it, with its search, without a network
 	@rm -rf .cache/docs && mkdir -p .cache/docs
 	@tar -cf - *.md docs/*.md docs/report.png data/classifier/README.md training/second/RULES.md environments/*/README.md | tar -xf - -C .cache/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
