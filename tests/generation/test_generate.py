@@ -12,7 +12,7 @@ from slow_ollama import SlowOllama
 from pcgeval.core.layout import Trial, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
-from pcgeval.generation.export import recorded_calls
+from pcgeval.generation.export import record_competition
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError

@@ -81,10 +81,13 @@ def test_an_ollama_server_gets_the_request_as_it_is(stream):
     assert (other["options"], other["think"], "format" in other) == ({}, "high", False)
 
 
-def test_what_is_not_set_is_left_to_ollama():
-    with FaultyServer([LINES]) as server:
-        ollama(server.address).chat(REQUEST, 20)
+def test_what_is_not_set_is_left_to_ollama_and_a_reply_that_is_all_thought_is_named():
+    thought = lines({**WHOLE_LINE, "message": {"role": "assistant", "content": "", "thinking": "Hm."}})
+    with FaultyServer([LINES, thought]) as server:
+        backend = ollama(server.address)
+        replies = [backend.chat(REQUEST, 20) for _ in range(2)]
     assert {"keep_alive", "format", "think"}.isdisjoint(server.posted[0][1])
+    assert [(reply.text, reply.done_reason) for reply in replies] == [("Hello", "stop"), ("", "reasoning")]
 
 
 @pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
@@ -115,40 +118,28 @@ def test_an_endpoint_gets_the_names_of_its_interface(act, stream):
         (openai, {"num_predict": "many"}, "num_predict is 'many'"),
     ],
 )
-def test_options_that_cannot_be_obeyed_are_refused_at_once(backend, options, words):
+def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, options, words):
     with pytest.raises(LlmError, match=words):
         backend("http://127.0.0.1:9", options=options)
-
-
-@pytest.mark.parametrize("backend", [ollama, openai])
-def test_an_address_that_is_none(backend):
     with pytest.raises(LlmError, match=r"is no (address|URL)"):
         backend("http://127.0.0.1:port")
 
 
-def listed_digest(*listings, backend=openai, name="toy"):
-    with FaultyServer([], listings) as server:
+def listed_digest(listing, backend=openai, name="toy"):
+    with FaultyServer([], [listing]) as server:
         return backend(server.address, name=name).digest()
 
 
-@pytest.mark.parametrize("given", [DIGEST, f"sha256:{DIGEST}", DIGEST.upper()])
-def test_the_digest_of_an_ollama_model_is_the_one_in_the_list(given):
-    other = {"model": "toy:2b", "digest": "cd" * 32}
-    listing = lines({"models": [other, {"model": "Toy:latest", "digest": given}]})
-    assert listed_digest(listing, backend=ollama) == DIGEST
-
-
-@pytest.mark.parametrize("given", [None, "", "ab", DIGEST + "0", "sha512:" + DIGEST])
-def test_no_digest_no_run(given):
-    with pytest.raises(LlmError, match="names no SHA-256"):
-        listed_digest(lines({"models": [{"model": "toy:latest", "digest": given}]}), backend=ollama)
-
-
-def test_a_model_that_is_not_listed_says_how_to_get_it():
+def test_the_digest_of_an_ollama_model_is_the_one_in_the_list():
+    for digest in (DIGEST, f"sha256:{DIGEST}", DIGEST.upper()):
+        other = {"model": "toy:2b", "digest": "cd" * 32}
+        listing = lines({"models": [other, {"model": "Toy:latest", "digest": digest}]})
+        assert listed_digest(listing, ollama) == DIGEST
+    for digest in (None, "", "ab", DIGEST + "0", "sha512:" + DIGEST):
+        with pytest.raises(LlmError, match="names no SHA-256"):
+            listed_digest(lines({"models": [{"model": "toy:latest", "digest": digest}]}), ollama)
     with pytest.raises(LlmError, match=r"toy:2b\).* Get it with `ollama pull toy:1b`\."):
-        listed_digest(lines({"models": [{"model": "toy:2b"}]}), backend=ollama, name="toy:1b")
-    with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
-        listed_digest(LISTING, name="nobody")
+        listed_digest(lines({"models": [{"model": "toy:2b"}]}), ollama, "toy:1b")
 
 
 def test_the_digest_of_an_endpoint_pins_a_name_whether_or_not_it_lists_its_models():
@@ -156,6 +147,8 @@ def test_the_digest_of_an_endpoint_pins_a_name_whether_or_not_it_lists_its_model
     assert unpinned_digest("toy").startswith("unpinned:")
     for code in (404, 405, 501):
         assert listed_digest(status(code), name="nobody") == unpinned_digest("nobody")
+    with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
+        listed_digest(LISTING, name="nobody")
 
 
 def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch):
@@ -174,33 +167,27 @@ def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch
     assert KEY not in " ".join(told)
 
 
-def test_an_endpoint_without_credit_stops_the_run():
+def test_refusals_say_what_they_mean_for_the_run():
     with pytest.raises(LlmError, match="wants to be paid"):
         asked(status(429, json.dumps({"error": {"message": "no credit", "code": "insufficient_quota"}})))
-
-
-def test_a_prompt_beyond_the_context_is_named_with_the_context():
     text = "This model's maximum context length is 4096 tokens. Please reduce the length."
     with pytest.raises(ContextExceededError, match="too long") as caught:
         asked(status(400, json.dumps({"error": {"message": text}})))
     assert caught.value.context == 4096
 
 
-def test_an_endpoint_that_answers_as_another_model_stops_the_run():
-    unnamed, other = (events({**chunk("Hello", "stop", usage=USAGE), "model": name}) for name in (None, "toy-v2"))
-    with FaultyServer([CHUNKS, unnamed, other]) as server:
-        backend = openai(server.address)
-        assert backend.chat(REQUEST, 20).text == backend.chat(REQUEST, 20).text == "Hello"
-        with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2"):
-            backend.chat(REQUEST, 20)
-
-
-def test_a_changed_fingerprint_is_told_once():
+def test_a_changed_fingerprint_is_told_once_and_another_model_stops_the_run():
     told = []
-    acts = [events(chunk("x", "stop", usage=USAGE, system_fingerprint=name)) for name in ("fp_1", "fp_1", None, "fp_2")]
+    names = [("toy-v1", "fp_1"), ("toy-v1", "fp_1"), (None, None), ("toy-v1", "fp_2"), ("toy-v2", "fp_2")]
+    acts = [
+        events({**chunk("x", "stop", usage=USAGE, system_fingerprint=fingerprint), "model": model})
+        for model, fingerprint in names
+    ]
     with FaultyServer(acts) as server:
         backend = openai(server.address, told=told)
-        for _ in range(5):
+        for _ in range(4):
+            backend.chat(REQUEST, 20)
+        with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2"):
             backend.chat(REQUEST, 20)
     assert len(told) == 1
     assert "system_fingerprint fp_2 now, fp_1 before" in told[0]
@@ -239,8 +226,8 @@ def test_text_in_parts_is_joined_without_thoughts():
     ids=["OpenAI", "DeepSeek"],
 )
 def test_cached_tokens_are_read_for_a_judge(usage):
-    assert asked(completion(usage={**USAGE, **usage}), JUDGE).cached_tokens == 8
-    assert asked(completion(usage={**USAGE, **usage})).cached_tokens is None
+    act = completion(usage={**USAGE, **usage})
+    assert [asked(act, JUDGE).cached_tokens, asked(act).cached_tokens] == [8, None]
 
 
 def refusal(text, param=None):

@@ -35,9 +35,11 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
                 elif isinstance(submission.work, Program):
                     response = read_text(path.with_suffix(".txt"))
                     sha256 = sha256_file(path)
-                    lines.append(RecordedTrial(
+                    lines.append(
+                        RecordedTrial(
                             letter=trial.letter, trial=trial.number, response=response, record=record, sha256=sha256
-                        ))
+                        )
+                    )
                 else:
                     lines += trial_calls(trial, record)
             if faults:

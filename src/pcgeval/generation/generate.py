@@ -13,7 +13,7 @@ finishes the other trials and then fails, and the next run repeats it. After thr
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,73 +174,66 @@ def do_trials(
     """
     settings, log = params.models[model], CallLog(calls)
     digest = settings.digest or teams[0].backend.digest()
-    summaries: dict[str, dict[Trial, TrialSummary]] = {team.submission.team: {} for team in teams}
-
-    def keep(run: _TeamRun, trial: Trial, record: TrialRecord, is_new: bool) -> None:
-        submission = run.task.submission
-        summaries[submission.team][trial] = trial_summary(run.trials.folder, submission, trial, record)
-        report(trial, record, is_new)
-
     with ExitStack() as stack:
         runs = []
         for team in teams:
             copy = state / "snapshots" / model / team.submission.team
             submission = stack.enter_context(_snapshot(team.submission, copy))
             task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
-            runs.append(_TeamRun(team, task, log, observer))
-        to_do = []
-        for letter in params.competition.characters:
-            for run in runs:
-                for trial in trials(params, letter):
-                    if finished := run.finished(trial):
-                        keep(run, trial, *finished)
-                    else:
-                        to_do.append((run, trial))
+            runs.append(_TeamRun(team, task, log, report, observer))
+        in_turn = [
+            (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
+        ]
+        to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
         if to_do:  # else the server may be away
             pinned_digest(settings, teams[0].backend)
-        errors: list[PcgevalError] = []
-        for run in dict.fromkeys(run for run, _ in to_do):
-            try:
-                runner = open_runner(run.task, trust_programs, keep_output=observer is not None)
-                run.runner = stack.enter_context(runner)
-            except PcgevalError as error:
-                errors.append(error)
+        errors = _open_runners([run for run, _ in to_do], stack, trust_programs)
         try:
-            for run, trial, record in _in_turn([(run, trial) for run, trial in to_do if run.runner], params, model):
-                keep(run, trial, record, True)
+            _run_in_turn([(run, trial) for run, trial in to_do if run.runner], model, settings.concurrency)
         except PcgevalError as error:
             errors.append(error)
         else:
             errors += [run.fault_error(model) for run in runs if run.faults]
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
-    return summaries
+    return {run.trials.submission.team: run.summaries for run in runs}
 
 
-def _in_turn(
-    to_do: Sequence[tuple["_TeamRun", Trial]], params: Params, model: str
-) -> Iterator[tuple["_TeamRun", Trial, TrialRecord]]:
-    """Run trials, several at once, and yield each as it ends; raises TrialFaultError after too many faults in a row."""
+def _open_runners(runs: Iterable["_TeamRun"], stack: ExitStack, trust_programs: bool) -> list[PcgevalError]:
+    """Open the runner of each team; return the errors of those that have none."""
+    errors: list[PcgevalError] = []
+    for run in dict.fromkeys(runs):
+        try:
+            runner = open_runner(run.task, trust_programs, keep_output=run.observer is not None)
+            run.runner = stack.enter_context(runner)
+        except PcgevalError as error:
+            errors.append(error)
+    return errors
+
+
+def _run_in_turn(to_do: Sequence[tuple["_TeamRun", Trial]], model: str, threads: int) -> None:
+    """Run trials, several at once; raises TrialFaultError after too many faults in a row."""
     stopping, lock = threading.Event(), threading.Lock()
-    faults = 0
+    faults_in_a_row = 0
 
     def run_one(item: tuple[_TeamRun, Trial]) -> tuple[_TeamRun, Trial, TrialRecord]:
-        nonlocal faults
+        nonlocal faults_in_a_row
         run, trial = item
         record = run.run(trial, stopping)
         with lock:
-            faults = faults + 1 if record.cause else 0
+            faults_in_a_row = faults_in_a_row + 1 if record.cause else 0
             if record.cause:
                 run.faults[trial] = record.reason or ""
-            if faults >= FAULTS_IN_A_ROW:
+            if faults_in_a_row >= FAULTS_IN_A_ROW:
                 raise TrialFaultError(
-                    f"{run.trials.submission.team} with {model}: {faults} trials one after the other failed through "
-                    f"no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. No other "
-                    "was begun. Look at the log of the model's server, then run again; finished trials stay."
+                    f"{run.trials.submission.team} with {model}: {faults_in_a_row} trials one after the other failed "
+                    f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
+                    "No other was begun. Look at the log of the model's server, then run again; finished trials stay."
                 )
         return run, trial, record
 
-    return map_in_threads(run_one, to_do, params.models[model].concurrency, stopping)
+    for run, trial, record in map_in_threads(run_one, to_do, threads, stopping):
+        run.finish(trial, record, is_new=True)
 
 
 @dataclass(eq=False)
@@ -250,26 +243,35 @@ class _TeamRun:
     trials: TeamTrials
     task: GenerationTask
     log: CallLog
+    report: Report
     observer: TrialObserver | None
-    faults: dict[Trial, str] = field(default_factory=dict)
     runner: Runner | None = None  # opened only if a trial is to run: it may need a sandbox and packages
+    summaries: dict[Trial, TrialSummary] = field(default_factory=dict)
+    faults: dict[Trial, str] = field(default_factory=dict)
 
-    def finished(self, trial: Trial) -> tuple[TrialRecord, bool] | None:
-        """Return the record of a trial that need not run, and whether it was replayed just now."""
+    def finish(self, trial: Trial, record: TrialRecord, *, is_new: bool) -> None:
+        """Summarise and report a trial that lies on disk."""
+        self.summaries[trial] = trial_summary(self.trials.folder, self.task.submission, trial, record)
+        self.report(trial, record, is_new)
+
+    def is_finished(self, trial: Trial) -> bool:
+        """Finish a trial that lies on disk or in the recording; return False if it has to run."""
         team, folder, backend = self.trials.submission.team, self.trials.folder, self.trials.backend
         fingerprint = self.task.fingerprint(trial)
-        before = finished_trial(folder, team, trial, fingerprint)
-        if before and not before.is_final:
-            before = None
-        if not isinstance(backend, RecordedModel):
-            return (before, False) if before else None
-        recorded = backend.finished_trial(trial, fingerprint)
-        if before and (before == recorded.record if recorded else backend.replays(before)):
-            return before, False
-        if recorded:
-            write_trial(folder, team, trial, recorded.response, recorded.record)
-            return recorded.record, True
-        return None
+        record = finished_trial(folder, team, trial, fingerprint)
+        if record and not record.is_final:
+            record = None
+        if isinstance(backend, RecordedModel):
+            recorded = backend.finished_trial(trial, fingerprint)
+            if recorded and record != recorded.record:
+                write_trial(folder, team, trial, recorded.response, recorded.record)
+                self.finish(trial, recorded.record, is_new=True)
+                return True
+            if record and not backend.replays(record):
+                record = None
+        if record:
+            self.finish(trial, record, is_new=False)
+        return record is not None
 
     def run(self, trial: Trial, stopping: threading.Event) -> TrialRecord:
         """Run a trial and write it; a sandbox that fails is a fault of this machine."""

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
@@ -107,6 +107,7 @@ class RecordedTrial(_Line):
         return trial_calls(Trial(self.letter, self.trial), self.record)
 
 
+_AnyLine = TypeVar("_AnyLine", LoggedCall, RecordedTrial, LoggedCall | RecordedTrial)
 LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(LoggedCall | RecordedTrial)
 
 
@@ -115,8 +116,9 @@ def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
     calls = []
     for turn, call in enumerate(record.calls, start=1):
         reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
-        place = {"letter": trial.letter, "trial": trial.number, "turn": turn}
-        calls.append(LoggedCall(key=call.key, reply=reply, reason=reason, **place))
+        calls.append(
+            LoggedCall(key=call.key, reply=reply, reason=reason, letter=trial.letter, trial=trial.number, turn=turn)
+        )
     return calls
 
 
@@ -285,7 +287,7 @@ def read_recording(path: Path) -> Iterator[LoggedCall]:
         yield from line.calls
 
 
-def write_recording(path: Path, lines: Iterable[LoggedCall | RecordedTrial]) -> None:
+def write_recording(path: Path, lines: Iterable[_AnyLine]) -> None:
     """Write a recording in the order given."""
     write_text(path, "".join(line.line() for line in lines))
 

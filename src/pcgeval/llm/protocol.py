@@ -1,4 +1,4 @@
-"""The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
+"""The interface of all language-model backends: requests, replies, and the ways in which a call can fail."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,22 +10,7 @@ from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.trials import ChatReply, Message
 from pcgeval.core.untrusted import well_formed
 
-__all__ = [
-    "UNPINNED",
-    "Backend",
-    "CallError",
-    "ChatReply",
-    "ChatRequest",
-    "ContextExceededError",
-    "LlmError",
-    "Message",
-    "OnText",
-    "Option",
-    "RefusedError",
-    "ServerFaultError",
-    "unpinned_digest",
-    "usual_tokens",
-]
+__all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
 OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread

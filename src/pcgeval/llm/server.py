@@ -1,14 +1,13 @@
-"""One model at a server: bounded HTTP exchanges, and the only retries.
+"""One model at a server: bounded HTTP exchanges and retries.
 
-httpx bounds single reads and writes, and a server may drip: so each exchange also runs under `asyncio.timeout`. All
+httpx bounds single reads and writes, and a server may drip, so each exchange also runs under `asyncio.timeout`. All
 clients share one event loop in a background thread, so that every thread uses the same open connections. A retry asks
-for the same reply: a request carries its seed.
+for the same reply, because a request carries its seed.
 """
 
 import asyncio
 import functools
 import re
-import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -40,6 +39,7 @@ TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the 
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS = 30.0  # for the server's list of models
 _LIST_REQUESTS = 3  # a person waits for the first message
+_certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
 _LOOP = asyncio.new_event_loop()
 threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).start()
@@ -65,11 +65,7 @@ class ModelServer(ABC):
     _start_advice: ClassVar[str]
 
     def __init__(self, name: str, address: str, report: Callable[[str], None], on_text: OnText | None) -> None:
-        """Name a model and the URL of its server.
-
-        `report` receives a message when the server begins to fail or changes, and when it answers again; `on_text`
-        receives each piece of a reply as it comes.
-        """
+        """Name a model and the URL of its server; `report` and `on_text` receive what `open_backend` says."""
         self.name, self.address = name, address
         self._report, self._on_text = report, on_text
         self._is_failing = self._is_without_schemas = False
@@ -173,7 +169,7 @@ class ModelServer(ABC):
             raise TransientError(f"the answer does not follow {self._interface}'s interface") from error
 
     def _tell(self, text: str, *, is_failing: bool) -> None:
-        """Tell a person once that the server begins to fail, and once that it answers again."""
+        """Report once that the server begins to fail, and once that it answers again."""
         if is_failing != self._is_failing:
             self._is_failing = is_failing
             self._report(f"model {self.name}, server {self.address}: {text}")
@@ -210,7 +206,7 @@ def finished_reply(
         ServerFaultError: The server reports no such numbers.
     """
     seconds = round(time.monotonic() - started, 3)
-    is_reported = _is_count(read) and _is_count(written)
+    is_reported = is_count(read) and is_count(written)
     if request.adaptable and not (is_reported and read):
         read = sum(usual_tokens(message.content) for message in request.messages)
         return ChatReply(text, read, usual_tokens(text), reason, seconds, estimated=True)
@@ -222,7 +218,8 @@ def finished_reply(
     return ChatReply(text, read, written, reason, seconds)  # type: ignore[arg-type]
 
 
-def _is_count(tokens: object) -> bool:
+def is_count(tokens: object) -> bool:
+    """Tell whether a server's number of tokens is one."""
     return isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
 
 
@@ -270,9 +267,3 @@ class _LimitedStream(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the stream that is counted."""
         await self._stream.aclose()
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Return the authorities that are trusted; to read them takes a tenth of a second, so once for all servers."""
-    return httpx.create_ssl_context()
