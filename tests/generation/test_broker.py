@@ -149,10 +149,11 @@ def test_a_trial_that_does_not_end_in_time_fails(
     monkeypatch: pytest.MonkeyPatch, model: TestModel, rules: Limits, calls: int
 ) -> None:
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
-    with opened(model, rules) as guest, pytest.raises(TrialFailed, match=r"took more than .* and did not end"):
+    with opened(model, rules) as guest:
         for number in range(calls):
             guest.chats(str(number))
-        guest.broker.serve()
+        with pytest.raises(TrialFailed, match=r"took more than .* and did not end"):
+            guest.broker.serve()
 
 
 @pytest.mark.parametrize(
@@ -340,9 +341,10 @@ def test_what_is_no_message_of_the_interface_fails_the_trial(guest: Guest, conte
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_no_bytes_do_more_than_fail_the_trial(content: bytes | str) -> None:
-    with opened(TestModel(echo)) as guest, pytest.raises((TrialFailed, PipeClosed)):
+    with opened(TestModel(echo)) as guest:
         guest.writes(content.encode() if isinstance(content, str) else content).pipe.close_guest_end()
-        guest.broker.serve()
+        with pytest.raises((TrialFailed, PipeClosed)):
+            guest.broker.serve()
 
 
 def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files(guest: Guest) -> None:
@@ -355,9 +357,10 @@ def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files
 
 def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply() -> None:
     for last, kinds in ((b'{"op": "answer", "te', []), (b'{"op": "contact", "text": "x"}\n', ["other-host"])):
-        with opened(TestModel(echo)) as guest, pytest.raises(PipeClosed):
+        with opened(TestModel(echo)) as guest:
             guest.chats("Build.").writes(last).pipe.close_guest_end()
-            guest.broker.serve()
+            with pytest.raises(PipeClosed):
+                guest.broker.serve()
         assert guest.kinds() == kinds
     with opened(TestModel(echo)) as guest:
         guest.chats("Build.").says(op="answer", text="mine").pipe.close_guest_end()
