@@ -35,15 +35,7 @@ from pcgeval.llm.protocol import (
     Option,
     unpinned_digest,
 )
-from pcgeval.llm.server import (
-    TIMEOUT,
-    BoundedTransport,
-    ModelServer,
-    TransientError,
-    finished_reply,
-    is_count,
-    parts_of,
-)
+from pcgeval.llm.server import ModelServer, TransientError, finished_reply, http_settings, is_count, parts_of
 
 with packages_for("the backend openai"):
     import openai
@@ -92,7 +84,7 @@ class OpenAiServer(ModelServer):
             raise LlmError(
                 f"base_url {address!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
             ) from error
-        http: Any = httpx.AsyncClient(transport=BoundedTransport(), timeout=TIMEOUT, follow_redirects=True)
+        http: Any = httpx.AsyncClient(**http_settings(), follow_redirects=True)
         self._client = openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
 
     async def _listed_digest(self) -> str:

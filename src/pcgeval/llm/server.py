@@ -34,7 +34,7 @@ REQUESTS = 6  # of one call at most
 PAUSE = 1.0  # seconds after the first failed request; doubles each time
 SILENCE = 60.0  # seconds without a byte after which a reply that has begun counts as broken off
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
-TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
+_TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection that is idle for 5 s (llama.cpp, uvicorn, Node): ours must not be about to be used then
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS = 30.0  # for the server's list of models
@@ -232,24 +232,24 @@ async def parts_of(answer: Any) -> AsyncIterator[Any]:
         yield answer
 
 
-class BoundedTransport(httpx.AsyncHTTPTransport):
-    """The connections to a server; its answers are neither compressed, nor too long, nor silent for too long."""
+def http_settings() -> dict[str, Any]:
+    """Return how an httpx client connects: answers are neither compressed, nor too long, nor silent for too long."""
+    return {
+        "timeout": _TIMEOUT,
+        "limits": _CONNECTIONS,
+        "verify": _certificates(),
+        "trust_env": False,  # no proxy
+        "headers": {"accept-encoding": "identity"},
+        "event_hooks": {"response": [_bound]},
+    }
 
-    def __init__(self) -> None:
-        """Open no connection yet."""
-        super().__init__(verify=_certificates(), limits=_CONNECTIONS)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; raises httpx.TransportError or, while a body that is too long is read, ServerFaultError."""
-        request.headers["accept-encoding"] = "identity"  # a few compressed bytes could unfold to gigabytes
-        response = await super().handle_async_request(request)
-        if "content-encoding" in response.headers:
-            await response.aclose()
-            raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
-        request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - what an asynchronous transport returns
-        response.stream = _LimitedStream(response.stream)
-        return response
+async def _bound(response: httpx.Response) -> None:
+    if "content-encoding" in response.headers:  # a few compressed bytes could unfold to gigabytes
+        raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
+    response.request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
+    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - as all of an asynchronous client
+    response.stream = _LimitedStream(response.stream)
 
 
 class _LimitedStream(httpx.AsyncByteStream):
