@@ -2,18 +2,7 @@
 
 A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, which trials, `pcgeval try`, rounds and the
 judge share. Each line is a `LoggedCall`. Its key is the SHA-256 of everything that decides the reply: model digest,
-messages, options and schema, but no time limit. The options hold the seed, which differs each time that a trial repeats
-a request. A reply stays until the folder is removed.
-
-    def ask(seconds: float) -> LoggedCall:
-        try:
-            return LoggedCall(key=request.key, reply=backend.chat(request, seconds), leaf=...)
-        except CallError as error:
-            return LoggedCall(key=request.key, reason=str(error), leaf=...)
-
-    log = CallLog(CALLS)
-    call = log.answer(request.key, ask, seconds)  # calls `ask` only if no log has the reply; now the disk has it
-    log.used  # all calls that were found or appended, for `write_recording`
+messages, options with the seed, and schema, but no time limit. A reply stays until the folder is removed.
 
 Every process appends to its own file, so several can run at once, and copying files merges the logs of several
 machines. A failed call is logged, too, but the next run makes it again. A recording is one file of the same lines and
