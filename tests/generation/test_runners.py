@@ -89,7 +89,7 @@ def test_trials_run_side_by_side(sandbox: Sandbox, bare_python: Path) -> None:
     ]
 
 
-# what becomes of a program that does not answer
+# programs that do not answer
 
 FAILURES = [
     (loop("return 5"), "returned a value of type int from TrialLoop.run instead of a text"),
@@ -127,11 +127,7 @@ calls = pcgeval_guest._trial['pipe']
 def send(content): os.write(calls, content)
 """
 HOSTILE = [
-    ("send(b'nonsense\\n')", "no message of the interface"),
-    ("send(b'x' * 3_000_000)", "sent a message of more than 2 MiB"),
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
-    ('while True: send(b\'{"op": "contact", "text": ""}\\n\')', "sent more than 10000 messages"),
-    ("send(b'[' * 100_000 + b'\\n')", "no message of the interface"),
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
     ("os.close(calls); os.close(calls)", "ended with exit code"),
     ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
