@@ -1,14 +1,14 @@
 """Serve the calls of a program, enforce the limits of its trial, and flag what an inspector should see.
 
-Tokens, seconds, seed, model and options are decided here, in a process that the program cannot reach; what it counts or
-claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
-the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
+Tokens, seconds, seed, model and options are decided in this process, which the program cannot reach; its own counters
+and claims change nothing. As with the competition's package, a call that goes over the tokens raises ValueError in the
+program and one that begins after the seconds TimeoutError, and a program that catches them may hand in its results.
 A call that is under way when the seconds end continues for `limits.call_seconds` at most; by then the program has to
 end as well. If one call wants more replies than come by then, the server is not at fault. A call counts with the
 seconds that the model took for its reply: neither a replay nor a server that first failed changes a program's time.
 
-The first reply to a conversation is asked for with the trial's seed, each further one, whether for another call or for
-one that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
+The first reply to a conversation has the trial's seed. Every further one, to another call or to one that wants several
+(`n`), has a seed derived from it, so that the branches of a tree of thought differ.
 
 The program may send lines without end, no JSON, deep nesting or wrong types, close the pipe, or never read its replies.
 Reading takes time linear in the input, and memory and waiting are bounded.
@@ -34,7 +34,7 @@ TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may com
 TRIAL_LINES = 10_000
 CHUNK_BYTES = 65_536
 MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
-LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in what it has once its time is up
+LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in its results once its time is up
 MAX_FLAGS = 10  # of one kind; an inspector reads a page
 _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
@@ -108,10 +108,10 @@ class Pipe:
             raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
 
     def send(self, values: Mapping[str, object], deadline: float) -> None:
-        """Send the program a message; what one that has ended said before is still to be received.
+        """Send the program a message, unless it has ended; its last messages can still be received.
 
         Raises:
-            TimeoutError: It did not read it in time.
+            TimeoutError: It did not read the message in time.
         """
         self._wait_until(deadline)
         with suppress(ConnectionError):

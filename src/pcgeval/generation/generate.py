@@ -64,7 +64,7 @@ _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches t
 
 
 class InputsChangedError(PcgevalError):
-    """The submission or params.yaml changed while trials ran, so that these were made from something else."""
+    """The submission or params.yaml changed while trials ran, so that the trials have other inputs."""
 
 
 class TrialFaultError(PcgevalError):
@@ -161,7 +161,7 @@ def do_trials(
         state: Where the programs' copies lie.
         calls: The call log's folder; a recorded model has no need of it.
         trust_programs: Run programs without a sandbox where there is none.
-        observer: Called while trials run; only then is what programs print returned to it.
+        observer: Called while trials run, with the output of programs.
 
     Returns:
         The summary of each trial, by team.
@@ -326,7 +326,7 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
     Args:
         submission: The submission; messages go on to name its folder.
         folder: Where the copy goes, readable to all and writable to nobody, and is removed at the end. It belongs to
-            the process that holds the lock of the model; what a killed run left in it is removed.
+            the process that holds the lock of the model; an old copy of a killed run is removed.
 
     Raises:
         FileError: A file cannot be copied.

@@ -51,7 +51,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
     Args:
         task: The submission and its limits.
         trust_programs: Run a program without a sandbox where there is none.
-        keep_output: Return what a program prints with each trial; then it also gets a moment to end by itself.
+        keep_output: Return the output of a program with each trial; then it also gets a moment to end by itself.
 
     Raises:
         InstallError: The packages of a program cannot be installed now, through no fault of the program.
@@ -88,12 +88,12 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend)
 
 
 class ProgramRunner:
-    """Start a program in a fresh process for each trial; several threads may run trials at once."""
+    """Starts a program in a fresh process for each trial; several threads may run trials at once."""
 
     def __init__(
         self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
     ) -> None:
-        """Look through the program's files; `interpreter` is the Python that has what the program requires."""
+        """Read the program's files; `interpreter` is the Python with the packages that the program requires."""
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(list(python_files(program.folder, RANDOM)))
@@ -176,7 +176,7 @@ class TrialBackend:
     def __init__(
         self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
     ) -> None:
-        """Wrap a model's backend; the log notes team and trial with each call for a reader."""
+        """Wrap a model's backend; the log names team and trial with every call."""
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
         self._observer = observer
         self._turns = 0
@@ -192,7 +192,7 @@ class TrialBackend:
 
         Raises:
             CallError: The backend gives this call up.
-            LlmError: The backend cannot serve, or its reply cannot be kept.
+            LlmError: The backend cannot serve, or the log cannot keep its reply.
         """
         self._turns += 1
         if isinstance(self._backend, RecordedModel):

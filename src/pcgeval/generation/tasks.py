@@ -13,8 +13,8 @@ from pcgeval.core.trials import read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
-PROMPT_INTERFACE = "prompt-2"  # raise it when the way in which a prompt becomes a request changes
-PROGRAM_INTERFACE = "program-2"  # raise it when what a program sees of us changes
+PROMPT_INTERFACE = "prompt-2"  # raise it when a prompt becomes another request
+PROGRAM_INTERFACE = "program-2"  # raise it when programs see another interface
 TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
 
 
@@ -32,7 +32,7 @@ class TrialJob:
 
         Args:
             messages: The conversation.
-            repetition: How often the trial asked the very same before; each time has another seed.
+            repetition: How often the trial asked the same before; every repetition has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
@@ -105,7 +105,7 @@ def stale_records(params: Params, model: str, submission: Submission, folder: Pa
     """Return the trials in a raw folder that were made from another submission, model, seed or limits.
 
     Raises:
-        FileError: A record is not what the stage writes.
+        FileError: A file is not a record.
     """
     fingerprint = present_fingerprint(params, model, submission)
     paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}

@@ -28,7 +28,7 @@ from pcgeval.core.trials import ChatReply, FailedCall, FaultCause, TrialRecord, 
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
-ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
+ROOM = 16 * 2**20  # bytes that must be free before a call is paid for, so that its reply can be kept
 
 
 class _Line(BaseModel):
@@ -52,7 +52,7 @@ class LoggedCall(_Line):
     trial: int | None = None
     turn: int | None = None  # the call's place in the trial, from 1
     leaf: str | None = None  # of a judge's call, as are the next five: the path of the rubric's leaf
-    kind: str | None = None  # what the call was for
+    kind: str | None = None  # such as grade or rank
     vote: int | None = None  # from 0
     attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
     sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context

@@ -49,7 +49,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
-# how Ollama loads a model, what this program sends itself, and what would change the shape of an answer
+# fields that load a model in Ollama, that pcgeval sends itself, or that would change the shape of an answer
 _NOT_OPTIONS = """
     num_ctx num_batch num_gpu main_gpu low_vram f16_kv vocab_only use_mmap use_mlock num_thread num_keep numa
     model messages stream stream_options n tools tool_choice functions logprobs
@@ -181,7 +181,7 @@ class OpenAiServer(ModelServer):
         return fields
 
     async def _joined(self, answer: Any, started: float, request: ChatRequest) -> ChatReply:
-        """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
+        """Join a reply's parts, or take a whole one; endpoints leave out fields that the client's types promise."""
         texts: list[str] = []
         reason = usage = None
         model = fingerprint = ""
@@ -210,7 +210,7 @@ class OpenAiServer(ModelServer):
         return replace(reply, cached_tokens=cached and min(cached, reply.prompt_tokens))
 
     def _check_identity(self, model: str, fingerprint: str) -> None:
-        """Compare what the endpoint says of itself with what it said before; it runs on the event loop alone.
+        """Compare the endpoint's model and fingerprint with those before; runs on the event loop alone.
 
         Raises:
             LlmError: It answers as another model.

@@ -37,13 +37,13 @@ class ContextExceededError(CallError):
     """A prompt is longer than the model's context; `context` is its size in tokens where the server names it."""
 
     def __init__(self, text: str, context: int | None = None) -> None:
-        """Describe what was refused."""
+        """Describe the refusal."""
         super().__init__(text)
         self.context = context
 
 
 class ServerFaultError(CallError):
-    """A call failed through its server and not through what was asked, so that another run may get a reply."""
+    """A call failed through its server and not through the request, so that another run may get a reply."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ChatRequest:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the whole request: recorded replies are found by it."""
+        """The SHA-256 of the whole request, by which logs and recordings find its reply."""
         values = vars(self) | {"messages": [vars(message) for message in self.messages]}
         del values["adaptable"]
         if self.schema is None:
@@ -88,7 +88,7 @@ class Backend(Protocol):
 
 
 def unpinned_digest(model: str) -> str:
-    """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
+    """Return the digest of a model of which only the name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
 
 

@@ -1,4 +1,4 @@
-"""The backend of recorded models: replies that a real model gave once, found again by the SHA-256 of the request."""
+"""The backend of recorded models: a real model gave the replies once, and the SHA-256 of a request finds them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -42,7 +42,7 @@ class RecordedModel:
         return cls(read_lines(recording), digest, str(recording))
 
     def digest(self) -> str:
-        """Return the pinned digest; a reply of other bytes is never found."""
+        """Return the pinned digest; the replies of other bytes have other keys."""
         return self._digest
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - a replay takes no time

@@ -48,11 +48,11 @@ threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).st
 class TransientError(Exception):
     """One request failed in a way that another may not.
 
-    `wait` is how many seconds the server asks to wait; `advice` says what to start or where to look if nobody listens.
+    `wait` is how many seconds the server asks to wait; `advice` is what a person can do if nobody listens.
     """
 
     def __init__(self, text: str, wait: float = 0.0, advice: str = "") -> None:
-        """Describe what happened."""
+        """Describe the failure."""
         super().__init__(text)
         self.wait, self.advice = wait, advice
 
@@ -177,18 +177,18 @@ class ModelServer(ABC):
     def _status_error(self, status: int, detail: object, retry_after: str = "", code: object = None) -> Exception:
         """Return the error for an answer with this status; -1 is one in the middle of a stream."""
         text = self._printable(detail)
-        what = f"{status}: {text}" if status > 0 else text
+        answer = f"{status}: {text}" if status > 0 else text
         if status == 404:
             return self._missing_model(text)
         if status in {401, 403}:
-            return LlmError(f"the server at {self.address} refuses access ({what}). Check {self._key_variable}.")
+            return LlmError(f"the server at {self.address} refuses access ({answer}). Check {self._key_variable}.")
         if status == 402 or code == "insufficient_quota":
-            return LlmError(f"{self.address} wants to be paid ({what}). Finished trials are kept; run again.")
+            return LlmError(f"{self.address} wants to be paid ({answer}). Finished trials stay; run again.")
         if 400 <= status < 500 and status not in {408, 409, 425, 429}:
-            return RefusedError(f"model {self.name}: the server refused the request ({what})")
+            return RefusedError(f"model {self.name}: the server refused the request ({answer})")
         if not re.fullmatch(r"[0-9]{1,9}", retry_after):
-            return TransientError(f"the server failed ({what})")
-        return TransientError(f"the server failed ({what}) and asks to wait {retry_after} s", float(retry_after))
+            return TransientError(f"the server failed ({answer})")
+        return TransientError(f"the server failed ({answer}) and asks to wait {retry_after} s", float(retry_after))
 
     def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""

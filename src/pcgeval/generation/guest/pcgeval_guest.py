@@ -46,7 +46,7 @@ _started: list[str] = []
 
 
 class TrialContext:
-    """One trial. Its counters are for the program to plan with; those that count are kept outside its process."""
+    """One trial. A program can plan with its counters; the broker's decide."""
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ def _renew_generators(chance: int) -> None:
 
     Officially one process runs all trials one after the other, so that a generator which was seeded before the first
     continues from trial to trial. Here each trial has a process. A generator that `run` seeds begins anew in each
-    trial, there as here.
+    trial in both cases.
     """
     numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
     if numpy is None and "random" not in sys.modules:
