@@ -1,7 +1,6 @@
 """Programs, run for real: each in a fresh process, in the sandbox where there is one."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write
 
 from pcgeval.generation.runners import ProgramRunner, TrialRun
 from pcgeval.llm.protocol import ChatRequest
-from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
+from pcgeval.sandbox.sandbox import Sandbox
 from pcgeval.submissions.load import Program
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -70,23 +69,6 @@ def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then:
     """
     done = run(loop(body), rules=limits(tokens=10))
     assert (done.response, done.reason) == ("", "used 14 tokens; the limit is 10")
-
-
-def test_the_rules_hold_without_a_sandbox_too(bare_python: Path) -> None:
-    runner = ProgramRunner(EXAMPLE, Sandbox(ResourceLimits(), contained=False), limits(tokens=60), bare_python)
-    done = runner.run_trial(trial_job(), TestModel(echo))
-    assert (done.response, done.reason) == ("", "used 63 tokens; the limit is 60")
-    assert len(done.exchanges) == 9
-
-
-def test_trials_run_side_by_side(sandbox: Sandbox, bare_python: Path) -> None:
-    runner = ProgramRunner(EXAMPLE, sandbox, limits(), bare_python)
-    with ThreadPoolExecutor(4) as pool:
-        letters = "ABCDEFGH"
-        runs = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))
-    assert [run.exchanges[0].messages[0].content for run in runs if run.exchanges[0].messages] == [
-        f"Step 0 for {letter}." for letter in letters
-    ]
 
 
 # programs that do not answer

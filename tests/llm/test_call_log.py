@@ -1,12 +1,14 @@
 """The call log: nothing paid for is lost or asked again, whatever a kill, a full disk or another process does."""
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -145,23 +147,16 @@ for number in count():
 """
 
 
-def writer(folder: Path, name: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", APPEND_FOR_EVER, str(folder), name], stdout=subprocess.PIPE, text=True
-    )
-
-
 def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
+    command = [sys.executable, "-c", APPEND_FOR_EVER, str(tmp_path)]
     for moment in range(3):
-        writers = [writer(tmp_path, f"{moment}{name}") for name in "ab"]
-        for process in writers:
-            assert process.stdout
-            process.stdout.readline()
+        names = (f"{moment}a", f"{moment}b")
+        processes = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
+        used = [process.stdout.readline().strip() for process in processes if process.stdout]
         time.sleep(0.05 * moment)
-        used = [f"{moment}{name}-0" for name in "ab"]
-        for process in writers:
+        for process in processes:
             process.kill()
-            used += (process.communicate()[0] or "").split()
+            used += process.communicate()[0].split()
             assert process.returncode == -signal.SIGKILL
         assert all(knows(tmp_path, *used))
 
@@ -169,24 +164,19 @@ def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
 @pytest.mark.parametrize("folder", ["calls", None])
 def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder: str | None):
     log = CallLog(folder and tmp_path / folder)
-    answers: list[LoggedCall] = []
     asked: list[int] = []
 
-    def ask(number: int) -> None:
+    def ask(number: int) -> int | None:
         def slowly(_: float) -> LoggedCall:
             asked.append(number)
             time.sleep(0.05)
             return answered("same", turn=number)
 
         keep(log, answered(f"{number}"))
-        answers.append(log.answer("same", slowly, 60))
+        return log.answer("same", slowly, 60).turn
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({call.turn for call in answers}) == 1
+    with ThreadPoolExecutor(20) as pool:
+        assert len(set(pool.map(ask, range(20)))) == 1
     assert all(log.find(f"{number}") for number in range(20))
     assert folder is None or (len(asked) == 1 and all(knows(tmp_path / folder, "same", *map(str, range(20)))))
 
@@ -199,14 +189,14 @@ def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: 
         may_end.wait(60)
         return answered("k")
 
-    first = threading.Thread(target=CallLog(tmp_path).answer, args=("k", ask_slowly, 60))
-    first.start()
-    is_asked.wait(60)
-    call = CallLog(tmp_path).answer("k", not_asked, 0.2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(CallLog(tmp_path).answer, "k", ask_slowly, 60)
+        is_asked.wait(60)
+        call = CallLog(tmp_path).answer("k", not_asked, 0.2)
+        may_end.set()
+        assert first.result().reply
     assert call.cause == "server"
     assert "another process" in str(call.outcome)
-    may_end.set()
-    first.join()
     assert CallLog(tmp_path).answer("k", not_asked, 0.2).reply
 
 
@@ -236,35 +226,19 @@ def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp
         CallLog(folder).answer("k", not_asked, 1)
 
 
-FILL_THE_DISK = """
-import resource, sys
-from pathlib import Path
-from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import ChatReply, LlmError
-log = CallLog(Path(sys.argv[1]))
-
-def keep(key):
-    log.answer(key, lambda _: LoggedCall(key=key, reply=ChatReply(key, 1, 1, "stop", 1.0)), 5)
-
-keep("k1")
-(path,) = Path(sys.argv[1]).glob("*.jsonl")
-size = path.stat().st_size
-resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
-try:
-    keep("k2")
-except LlmError as error:
-    print(error)
-assert path.stat().st_size == size and log.find("k2") is None
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-keep("k3")
-"""
-
-
 def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", FILL_THE_DISK, str(tmp_path)], check=True, capture_output=True, text=True
-    )
-    assert "a reply cannot be kept" in done.stdout
+    log = filled(tmp_path, "k1")
+    (path,) = tmp_path.glob("*.jsonl")
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(LlmError, match="a reply cannot be kept"):
+            keep(log, answered("k2"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    keep(log, answered("k3"))
     assert knows(tmp_path, "k1", "k2", "k3") == [True, False, True]
 
 
