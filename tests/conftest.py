@@ -66,7 +66,6 @@ SLOW = {
     "judge/test_judge_resume.py",
     "levels/test_golden_levels.py",
     "llm/test_call_log.py",
-    "llm/test_interfaces.py",
     "llm/test_local_models.py",
     "llm/test_servers.py",
     "proof",

@@ -17,19 +17,18 @@ from pcgeval.core.trials import (
     FailedCall,
     Flag,
     Message,
-    RecordedTrial,
     SuppliedBlocks,
     TrialRecord,
     TrialUsage,
     finished_trial,
     read_record,
-    read_recorded_trials,
     read_summaries,
     record_path,
-    recorded_line,
+    record_text,
     write_trial,
 )
 from pcgeval.generation.broker import LINE_BYTES, TRIAL_BYTES
+from pcgeval.llm.call_log import RecordedTrial, read_lines, write_recording
 
 TRIAL = Trial("A", 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -69,9 +68,11 @@ def test_what_is_written_is_read_back(tmp_path_factory, exchanges, failures, fla
     write_trial(folder, "alpha", TRIAL, response, record)
     assert read_record(record_path(folder, "alpha", TRIAL)) == record
     assert finished_trial(folder, "alpha", TRIAL, "f" * 64) == record
-    recorded = RecordedTrial("A", 1, response, record)
-    (folder / "trials.jsonl").write_text(recorded_line(recorded), newline="")
-    assert read_recorded_trials(folder / "trials.jsonl") == {TRIAL: recorded}
+    sha256 = sha256_bytes(record_text(record).encode())
+    recorded = RecordedTrial(letter="A", trial=1, response=response, record=record, sha256=sha256)
+    write_recording(folder / "calls.jsonl", [recorded])
+    assert list(read_lines(folder / "calls.jsonl")) == [recorded]
+    assert recorded.is_whole
 
 
 def test_a_record_without_anything_unusual_has_no_keys_for_it(tmp_path: Path):

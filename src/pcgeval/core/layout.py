@@ -90,13 +90,8 @@ def generation_lock(model: str, state: Path = STATE) -> Path:
 
 
 def recording_file(model: str, team: str) -> Path:
-    """Return the recording of a model's calls by a team's submission; its folder is there for every model and team."""
+    """Return the recording of a team's trials with a model; its folder is there for every model and team."""
     return RECORDINGS / model / team / "calls.jsonl"
-
-
-def recorded_trials_file(model: str, team: str) -> Path:
-    """Return the recording of a program's finished trials with a model: they are replayed without running it."""
-    return RECORDINGS / model / team / "trials.jsonl"
 
 
 def summaries_file(model: str, team: str) -> Path:

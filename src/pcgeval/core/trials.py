@@ -16,7 +16,6 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, to_json, unsynced, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import read_stage_file, refusal
-from pcgeval.core.untrusted import well_formed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
@@ -193,18 +192,6 @@ class TrialRecord:
 
 
 @dataclass(frozen=True)
-class RecordedTrial:
-    """One line of a program's recording: a finished trial, replayed without running the program."""
-
-    __pydantic_config__ = _STRICT
-
-    letter: str
-    trial: int
-    response: str
-    record: TrialRecord
-
-
-@dataclass(frozen=True)
 class TrialSummary:
     """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`.
 
@@ -226,13 +213,17 @@ class TrialSummary:
 
 
 _RECORD = TypeAdapter(TrialRecord)
-_RECORDED = TypeAdapter(RecordedTrial)
 _SUMMARIES = TypeAdapter(tuple[TrialSummary, ...])
 
 
 def record_path(folder: Path, team: str, trial: Trial) -> Path:
     """Return where the record of a trial lies: beside the official response file."""
     return trial_file(folder, "raw", team, trial).with_suffix(".json")
+
+
+def record_text(record: TrialRecord) -> str:
+    """Return the content of a record's file."""
+    return to_json(_RECORD.dump_python(record, exclude_defaults=True)) + "\n"
 
 
 def write_trial(folder: Path, team: str, trial: Trial, response: str, record: TrialRecord) -> None:
@@ -251,11 +242,10 @@ def write_trial(folder: Path, team: str, trial: Trial, response: str, record: Tr
         FileError: The disk is full or fails; neither file is half-written.
     """
     path = trial_file(folder, "raw", team, trial)
-    values = _RECORD.dump_python(record, exclude_defaults=True)
     try:
         with unsynced():
             write_text(path, response)
-            write_json(record_path(folder, team, trial), values)
+            write_text(record_path(folder, team, trial), record_text(record))
     except OSError as error:
         raise FileError(
             f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
@@ -303,33 +293,3 @@ def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
     except ValidationError as error:
         raise refusal(path, error) from error
     return {Trial(summary.letter, summary.trial): summary for summary in summaries}
-
-
-def recorded_line(recorded: RecordedTrial) -> str:
-    """Return a trial as a line of a program's recording."""
-    return to_json(_RECORDED.dump_python(recorded, exclude_defaults=True), indent=None) + "\n"
-
-
-def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
-    """Read a program's recorded trials; none if there is no such file.
-
-    Raises:
-        FileError: The file cannot be read, or a line is not a finished trial.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it is readable.") from error
-    trials: dict[Trial, RecordedTrial] = {}
-    for number, line in enumerate(lines, start=1):
-        if line:
-            try:
-                recorded = _RECORDED.validate_json(line)
-            except ValidationError as error:
-                raise refusal(f"{path}:{number}", error) from error
-            if recorded.record.response_sha256 != sha256_bytes(well_formed(recorded.response).encode()):
-                raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
-            trials[Trial(recorded.letter, recorded.trial)] = recorded
-    return trials

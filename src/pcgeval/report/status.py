@@ -30,7 +30,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.generation.tasks import present_fingerprint
-from pcgeval.llm.call_log import LoggedCall
+from pcgeval.llm.call_log import LINES, LoggedCall
 from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -296,11 +296,10 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
             continue
         for line in lines:
             try:
-                call = LoggedCall.model_validate_json(line)
+                calls = LINES.validate_json(line).calls
             except ValidationError:
                 continue
-            if call.reply and call.letter:
-                yield call
+            yield from (call for call in calls if call.reply and call.letter)
 
 
 def _trial_seconds(

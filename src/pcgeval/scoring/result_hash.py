@@ -13,7 +13,7 @@ from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
+from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recording_file, stage_dir
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, ResultHash
 
@@ -56,7 +56,7 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     return {
         "classifier": [Path(params.similarity.model)],  # a classifier of the hub is named by params.yaml alone
         "submissions": [SUBMISSIONS / team for team in params.teams],
-        "recordings": [file(*pair) for pair in recorded for file in (recording_file, recorded_trials_file)],
+        "recordings": [recording_file(*pair) for pair in recorded],
         "trials": [stage_dir("raw", *pair) for pair in pairs],
         "measurements": [
             stage_dir(stage, *pair) for stage in ("stability", "similarity", "diversity") for pair in pairs
