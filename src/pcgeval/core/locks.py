@@ -37,7 +37,9 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.acquire()
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
-        process, kill = (f"process {holder}", f", or stop it with `kill {holder}`") if holder else ("another process", "")
+        process, kill = (
+            (f"process {holder}", f", or stop it with `kill {holder}`") if holder else ("another process", "")
+        )
         raise FolderBusyError(f"{folder}: {process} is working on it. Wait until it ends{kill}.") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")
