@@ -68,7 +68,7 @@ _REASONING: dict[str, Any] = {
     "limit_field": "max_completion_tokens",
 }
 # Limits and list prices as the providers published them in 2025; params.yaml can override each. The first entry that a
-# name begins with counts; its price is that of the name itself and of its snapshots alone, as o1-pro costs more than o1.
+# name begins with counts; its price is that of the name and of its snapshots: o1-pro costs more than o1.
 _KNOWN = {
     "o1": _hosted(200_000, (15.0, 60.0, 7.5), "2024-12-17", **_REASONING),
     # PaperBench's judge

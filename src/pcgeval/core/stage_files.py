@@ -1,7 +1,7 @@
 """One typed model for each file between stages.
 
 Official files keep their official field names, which are the aliases here. The official tools may have written them:
-unknown fields are ignored, and fields that no stage reads may be missing. A message names a refused field and its value.
+unknown fields are ignored, and fields that no stage reads may be missing. Messages name the refused field and value.
 """
 
 import csv
