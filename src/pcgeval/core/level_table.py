@@ -10,13 +10,15 @@
 | `stability` | float64 | share of blocks that stayed, 0 to 1 |
 | `starts` | list of float64 | the stability of `physics.starts` jittered starts, which do not count |
 | `similarity` | float64 | probability of the letter, 0 to 1 |
+| `score` | float64 | stability x similarity, in a competition times the letter's weight; 0 for a level that failed |
 | `likeliest` | string | the letter with the highest probability |
 | `p_A` ... `p_Z` | float32 | probability of each letter, with 7 decimals |
 | `embedding` | list of float32 | the classifier's CLS token; only with `--embeddings` |
 | `engine` | string | hash of engine, physics and versions; see `engine_sha256` |
 | `classifier` | string | SHA-256 over the classifier's files |
 
-A value that a level did not reach is null, so a mean over a column leaves such levels out.
+A value that a level did not reach is null, so a mean over a column leaves such levels out. The table of a competition
+also has the columns `model`, `team`, `trial`, `calls`, `tokens`, `supplied` and `flags`.
 """
 
 import io
@@ -24,6 +26,8 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from pcgeval.core.files import sha256_json
 from pcgeval.core.packages import packages_for
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 LETTERS = string.ascii_uppercase
 PARQUET_SUFFIX = ".parquet"
+CARD = "README.md"  # of a Hugging Face dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class LevelRow:
     stability: float | None = None
     starts: Sequence[float] | None = None
     similarity: float | None = None
+    score: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: "NDArray[np.float32] | None" = None
 
@@ -89,6 +95,7 @@ def level_table(
         "stability": (share, [row.stability for row in rows]),
         "starts": (pa.list_(share), [row.starts for row in rows]),
         "similarity": (share, [row.similarity for row in rows]),
+        "score": (share, [row.score for row in rows]),
         "likeliest": (text, [row.likeliest for row in rows]),
     }
     for number, letter in enumerate(LETTERS):
@@ -110,3 +117,16 @@ def parquet_bytes(table: "pa.Table") -> bytes:
     # Snappy, the default, compresses otherwise on other processors
     import_pyarrow().parquet.write_table(table, sink, compression="zstd", row_group_size=max(1, table.num_rows))
     return sink.getvalue()
+
+
+def dataset_card(name: str, data_files: str, notes: str = "") -> str:
+    """Return the card that makes a folder with such tables a Hugging Face dataset.
+
+    Args:
+        name: The name of the dataset.
+        data_files: The tables: a pattern relative to the card.
+        notes: Markdown above the description of the columns.
+    """
+    settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
+    front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{__doc__}"

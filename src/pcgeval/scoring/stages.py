@@ -6,14 +6,23 @@ from itertools import product
 from pathlib import Path
 
 from pcgeval.core.files import rewritten_folder
-from pcgeval.core.layout import DATA, OFFICIAL_RESULTS, RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir, summaries_file
+from pcgeval.core.layout import (
+    DATA,
+    METRICS,
+    OFFICIAL_RESULTS,
+    RESULTS,
+    STAGE_DIRS,
+    SUBMISSIONS,
+    stage_dir,
+    summaries_file,
+)
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankedTeam, RankingIntervals
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_metrics, write_ranking
 from pcgeval.scoring.result_hash import result_hash
 from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
@@ -58,6 +67,8 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     file = ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
     write_ranking(root / RESULTS, ranking, scores, file)
+    with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
+        write_metrics(root / METRICS, ranking)
     return ranking
 
 
