@@ -1,7 +1,7 @@
 """The stage classify: from the pictures of all models and teams to the official similarity files.
 
-Equal pictures are classified once. Predictions are kept below `.cache`, by the hashes of picture and classifier and by
-the versions of packages, so that only new pictures are classified again; the folder can be deleted any time.
+Equal pictures are classified once. `.cache` keeps predictions by the hashes of picture, classifier and code, so a run
+classifies only new pictures. Anybody may delete the folder.
 """
 
 import io
@@ -36,8 +36,8 @@ from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
-PACKAGES = ("numpy", "pillow", "safetensors")  # that a prediction of a small classifier comes from
-TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and of any other
+PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
+TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
 PICTURE_SIDE = 1024  # pixels
 PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
 
@@ -50,7 +50,7 @@ class Prediction(StageFile):
 
 
 def prediction_file(cache: Path, maker: str, picture_sha256: str) -> Path:
-    """Return where a prediction about a picture is kept; its maker by `made_by`."""
+    """Return the file that keeps a prediction; `maker` is that of `made_by`."""
     return cache / maker / picture_sha256[:2] / f"{picture_sha256}.json"
 
 
@@ -64,16 +64,12 @@ class _Picture:
 def classify_stage(params: Params, root: Path = Path()) -> None:
     """Classify each picture once; write the official files and `classifier.json`.
 
-    A trial without a picture gets no entry: `trials.json` beside the stability files says why it has none.
-
-    Args:
-        params: The competition.
-        root: Its folder, with the pictures in `data/images`.
+    A trial without a picture has no entry; `trials.json` beside the stability files has the reason.
 
     Raises:
         ClassifierError: The classifier cannot be fetched or loaded.
         ClusterError: The cluster of `execution.scheduler` cannot be used.
-        FileError: A picture is no picture of a level, or an output cannot be written.
+        FileError: A picture is not one of a level, or an output cannot be written.
     """
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
@@ -104,12 +100,12 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
 
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
-    """Return the packages that a prediction comes from."""
+    """Return the packages that compute a prediction."""
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
 def made_by(source: Source, settings: Similarity) -> str:
-    """Return one hash over all that decides a prediction beside the picture: classifier, precision, packages, code."""
+    """Return one hash over classifier, precision, packages and code, which decide a prediction beside the picture."""
     packages = installed_versions(*packages_of(source, settings))
     return sha256_json([source.sha256, settings.precision, packages, source_sha256("similarity")])
 
@@ -126,7 +122,7 @@ def _read_picture(path: Path) -> _Picture | None:
 
 
 def _check(picture: _Picture) -> None:
-    """Refuse bytes that are no picture of a level."""
+    """Refuse bytes that are not a picture of a level."""
     remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
     try:
         with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
