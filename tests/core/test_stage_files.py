@@ -93,15 +93,6 @@ def test_the_first_entry_of_a_trial_counts() -> None:
     [
         (StabilityFile, '{"raws": [{"tag": "a", "score": 1.5}]}', ("raws.0.score", "1.5")),
         (SimilarityFile, '{"trials": [{"id": "a", "similarity": "x\\u001b"}]}', ("trials.0.similarity", "'x\\x1b'")),
-        (SimulationsFile, '{"engine": {"name": "pymunk"}}', ("version",)),
-        (
-            SimulationsFile,
-            (
-                '{"engine": "x", "trials": [{"letter": "A", "trial": 1, "types": ["RectSmall"], "positions": [],'
-                ' "moved": [false], "dead": [false]}]}'
-            ),
-            ("trials.0", "different lengths"),
-        ),
         (ConstantsFile, '{"competitionScore": "1e999999999", "weights": []}', ("competitionScore", "1e999999999")),
         (ConstantsFile, '{"competitionScore": "NaN", "weights": []}', ("competitionScore",)),
         (DiversityFile, '{"diversityRate": 1, "trials": [' + "[" * 100_000, ("not valid JSON",)),

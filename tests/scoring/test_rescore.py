@@ -203,7 +203,7 @@ def test_engine_and_classifier_are_read_where_they_are_written(team, engine, lin
         ("stability/A.json", '{"raws": [{"tag": "t_A_1", "score": ' + "9" * 100_000 + "}]}", "out of range"),
         ("stability/A.json", '{"raws": [{"tag": "t_A_٣", "score": 1}]}', "does not end in a trial number"),
         ("diversity/A.json", '{"diversityRate": -1}', "diversityRate"),
-        ("stability/simulations.json", '{"engine": {"name": "pymunk"}}', "engine"),
+        ("stability/simulations.json", '{"engine": 7}', "engine"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, content, complaint):

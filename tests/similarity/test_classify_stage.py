@@ -155,13 +155,11 @@ def png(width, height, pixels):
     [
         b"",
         b"GIF89a" + bytes(100),
-        png(1023, 1024, bytes(1024 * 1024)),
         png(60_000, 60_000, bytes(1000)),
         png(1024, 1024, bytes(1000)),
         png(1024, 1024, bytes(1025 * 1024))[:300],
-        bytes(5 * 2**20),
     ],
-    ids=["empty", "other format", "size", "bomb", "too few pixels", "cut off", "large"],
+    ids=["empty", "other format", "bomb", "too few pixels", "cut off"],
 )
 def test_a_broken_picture_is_named_and_nothing_is_written(predicted, content):
     before = predicted.run()

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
@@ -37,7 +37,6 @@ def plain(value: Decimal) -> str:
 
 
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
-Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
 Exact = Annotated[
     Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
 ]
@@ -242,16 +241,10 @@ class SimulatedLevel(_Part):
 
     best_of: int | None = None  # which of the simulations is reported, from 1
     types: tuple[Literal["RectSmall", "SquareTiny"], ...]
-    positions: tuple[tuple[Coordinate, Coordinate, Coordinate], ...]
+    positions: tuple[tuple[float, float, float], ...]
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
     starts: tuple[Share, ...] = ()  # the stability of each of `physics.starts` jittered starts
-
-    @model_validator(mode="after")
-    def _same_lengths(self) -> Self:
-        if len({len(self.types), len(self.positions), len(self.moved), len(self.dead)}) > 1:
-            raise ValueError("types, positions, moved and dead have different lengths")
-        return self
 
 
 class SimulatedTrial(SimulatedLevel):
@@ -268,12 +261,6 @@ class SimulationsFile(StageFile):
     packages: dict[str, str] = {}  # versions of the packages that simulated and drew
     physics: dict[str, Any] = {}
     trials: tuple[SimulatedTrial, ...] = ()
-
-    @model_validator(mode="after")
-    def _named_engine(self) -> Self:
-        if isinstance(self.engine, dict) and not {"name", "version"} <= self.engine.keys():
-            raise ValueError("engine: needs a name and a version")
-        return self
 
     @property
     def engine_line(self) -> str:

@@ -31,15 +31,12 @@ from pcgeval.core.stage_files import (
     StageFile,
     rate,
 )
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
 TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
-PICTURE_SIDE = 1024  # pixels
-PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
 
 
 class Prediction(StageFile):
@@ -82,10 +79,10 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         packages=packages,
     )
     pictures = {
-        (model, team, trial): picture
+        (model, team, trial): _picture(path)
         for model, team in product(params.models, params.teams)
         for trial in trials(params)
-        if (picture := _read_picture(trial_file(root / stage_dir("images", model, team), "images", team, trial)))
+        if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
     }
     predictions = _predict(source, params, pictures.values(), root / CACHE)
     images, similarity = root / DATA / "images", root / DATA / "similarity"
@@ -93,7 +90,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         for model, team in product(params.models, params.teams):
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
-                of_letter = (pictures.get((model, team, trial)) for trial in trials(params, letter))
+                of_letter = [pictures.get((model, team, trial)) for trial in trials(params, letter)]
                 rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
                 _similarity_file(letter, rows).write(letter_file(folder, letter))
             classifier.write(folder / CLASSIFIER_FILE)
@@ -110,27 +107,17 @@ def made_by(source: Source, settings: Similarity) -> str:
     return sha256_json([source.sha256, settings.precision, packages, source_sha256("similarity")])
 
 
-def _read_picture(path: Path) -> _Picture | None:
-    """Return a picture; None where there is none."""
-    try:
-        content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
-    except UntrustedFileError as error:
-        if error.kind == "missing":
-            return None
-        raise
+def _picture(path: Path) -> _Picture:
+    content = path.read_bytes()
     return _Picture(path, sha256_bytes(content), content)
 
 
 def _check(picture: _Picture) -> None:
-    """Refuse bytes that are not a picture of a level."""
-    remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
     try:
         with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
-            if image.size != (PICTURE_SIDE, PICTURE_SIDE):
-                size = f"{image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
-                raise FileError(f"{picture.path}: is {size}. {remedy}")
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
         raise FileError(f"{picture.path}: is a broken PNG ({error}). {remedy}") from error
 
 
