@@ -21,7 +21,7 @@ def evaluate(
         list[Path],
         typer.Argument(metavar="INPUT", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the dataset: README.md and data/*.parquet.")],
     assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Keep the classifier's embeddings too.")] = False,

@@ -39,7 +39,7 @@ _PLACES = (
     "data/trials",
     "results/ranking.json",
     "results/ranking.csv",
-    "results/metrics.json",
+    "results/metrics",
     "results/seal.json",
     "results/official",
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from pcgeval.core.files import write_bytes
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
+from pcgeval.core.level_table import CARD, dataset_card
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
 from pcgeval.report.collect import collect
@@ -51,6 +52,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     written = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
     written[out / TABLES / LEVELS] = levels_parquet(evaluation)
+    written[out / TABLES / CARD] = dataset_card(params.competition.name, LEVELS).encode("utf-8")
     written |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}
     written |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
     for path, content in written.items():

@@ -56,12 +56,10 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
             )
             usages = [trial.usage for trial in model.trials]
-            scores = [None if trial.score is None else float(trial.score) for trial in model.trials]
             columns: dict[str, tuple[Any, list[Any]]] = {
                 "model": (text, [model.name] * len(usages)),
                 "team": (text, [team.name] * len(usages)),
                 "trial": (count, [trial.trial.number for trial in model.trials]),
-                "score": (pa.float64(), scores),
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
@@ -86,6 +84,7 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
         stability=result.stability,
         starts=level.starts if level else None,
         similarity=result.similarity,
+        score=None if result.score is None else float(result.score),
         probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
     )
 
