@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
 from pcgeval.submissions.load import (
-    MAX_ENTRY_BYTES,
     MAX_NOTES_BYTES,
     Notes,
     Program,
@@ -177,7 +176,6 @@ def test_several_entries_are_listed(folder: Path):
         ("\ud800.py", "submission.yaml"),
         ("x" * 300 + ".py", "cannot be read"),
         ("x" * 500 + ".py", "at most 400"),
-        ("huge.py", "larger than 4194304"),
     ],
 )
 def test_odd_entries_are_refused(folder: Path, entry: str | None, words: str):
@@ -187,8 +185,6 @@ def test_odd_entries_are_refused(folder: Path, entry: str | None, words: str):
     (folder / "linked").symlink_to("real")
     (folder / "link.py").symlink_to("real/main.py")
     (folder / "-c.py").write_text(PROGRAM)
-    with (folder / "huge.py").open("wb") as file:
-        file.truncate(MAX_ENTRY_BYTES + 1)
     if entry is not None:
         (folder / "submission.yaml").write_text(f"entry: {json.dumps(entry)}\n")
     with pytest.raises(SubmissionError, match=words):

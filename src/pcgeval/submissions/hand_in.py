@@ -1,6 +1,6 @@
-"""The files that are handed in, as a folder or a zip file, those of them that make up the submission, and findings.
+"""Choose the files of a submission in the folder or zip file that a team hands in, and collect findings about them.
 
-What is filed goes into git and onto other people's disks, so a name must mean the same file on all of them.
+A filed submission goes into git and onto other people's disks, so a name must mean the same file on all of them.
 """
 
 import os
@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from stat import S_ISLNK, S_ISREG
+from pathlib import Path, PurePosixPath
+from stat import S_ISLNK
 from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
@@ -27,8 +27,9 @@ _MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
 MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
 MAX_PATH_BYTES = 400  # UTF-8
 MAX_DEPTH = 20  # folders in one another
-_FORBIDDEN = re.compile(r'[<>:"|?*\\]')  # on Windows
-_RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:[ ]*\.|[ ]*$)")  # on Windows
+_NOT_ON_WINDOWS = re.compile(
+    r'[<>:"|?*\\]|[. ](/|$)|(^|/)(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])[ ]*(\.|/|$)', re.IGNORECASE
+)
 _LEFT_OUT = {
     "version control": re.compile(r"\.git|\.svn|\.hg|\.gitignore|\.gitattributes|\.gitmodules"),
     # a pipeline of the team would run, or hide files from ours
@@ -38,7 +39,6 @@ _LEFT_OUT = {
     "the organiser": re.compile(r"requirements-lock\.txt"),
     "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
 }
-_VENV_FILE = "pyvenv.cfg"  # lies in every virtual environment
 _SHOWN_PLACES = 5  # of findings with the same text
 _MAX_TEXT = 1000  # characters of a finding
 
@@ -68,13 +68,11 @@ class SubmissionFinding:
 
 @dataclass(frozen=True)
 class SelectedFiles:
-    """The files of a submission, and what is wrong with what was handed in.
-
-    Files with names that cannot be stored are missing, so that the others can be checked all the same.
+    """The files of a submission without those that cannot be stored, and what is wrong with what was handed in.
 
     Attributes:
         folder: Where they lie: the folder that was handed in, or the one in it that holds everything.
-        sizes: Bytes by name, relative to the folder, with forward slashes and in the order of the names.
+        sizes: Bytes by name, relative to the folder, with forward slashes.
         is_bounded: Whether they are few and small enough to be read.
         findings: What is wrong, and what was left out.
     """
@@ -82,11 +80,11 @@ class SelectedFiles:
     folder: Path
     sizes: dict[str, int]
     is_bounded: bool
-    findings: tuple[SubmissionFinding, ...]
+    findings: list[SubmissionFinding]
 
 
 def error(place: str, text: str, code: str) -> SubmissionFinding:
-    """Return a finding for which the submission is refused."""
+    """Return a finding that refuses the submission."""
     return SubmissionFinding("error", place, text, code)
 
 
@@ -104,11 +102,10 @@ def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
     """Return a line for each text, errors first, with the places that it is about and an error's code."""
     places: dict[tuple[Severity, str, str], list[str]] = {}
     for finding in in_order(findings):
-        where = places.setdefault((finding.severity, finding.text, finding.code), [])
-        where += [finding.place] if finding.place else []
+        places.setdefault((finding.severity, finding.text, finding.code), []).append(finding.place)
     lines = []
-    for (severity, text, code), where in places.items():
-        prefix = f"{listed(where, _SHOWN_PLACES)}: " if where else ""
+    for (severity, text, code), names in places.items():
+        prefix = f"{listed(names, _SHOWN_PLACES)}: " if any(names) else ""
         suffix = f" [{code}]" if code else ""
         lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
     return lines
@@ -116,7 +113,7 @@ def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
-    """Return the folder that was handed in; a zip file is unpacked until the end of the block.
+    """Yield the folder that was handed in; a zip file is unpacked until the end of the block.
 
     Raises:
         HandInError: It is neither a folder nor a zip file.
@@ -135,28 +132,41 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def select(folder: Path) -> SelectedFiles:
-    """Choose the files of a submission in a folder; no link is followed, and what is left out is not entered."""
-    sizes, findings = _list(folder)
+    """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered."""
+    sizes: dict[str, int] = {}
+    findings: list[SubmissionFinding] = []
+    entries = walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=lambda name: _left_out(folder / name) is None)
+    for entry in entries:
+        if entry.status is None:
+            findings.append(error(entry.name, f"{entry.fault}; remove it", "unreadable"))
+        elif reason := _left_out(folder / entry.name):
+            findings.append(SubmissionFinding("note", entry.name, f"was left out ({reason})"))
+        elif entry.is_file:
+            sizes[entry.name] = entry.status.st_size
+        elif S_ISLNK(entry.status.st_mode):
+            findings.append(error(entry.name, "is a link; put the file itself there", "not-a-file"))
+        else:
+            findings.append(error(entry.name, "is a pipe, a socket or a device; remove it", "not-a-file"))
     top = posixpath.commonpath([posixpath.dirname(name) for name in sizes]) if sizes else ""  # of all the files
     if top:
         findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
         sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
     if not sizes and not findings:
         findings.append(error("", "holds no files", "no-files"))
-    faults = [error(name, fault, "file-name") for name in sizes if (fault := name_fault(name))]
-    faults += _collisions(sizes)
-    is_bounded = bool(sizes)
+    size = sum(sizes.values())
     if len(sizes) > MAX_FILES:
-        is_bounded = False
         text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
         findings.append(error("", text, "too-many-files"))
-    if (size := sum(sizes.values())) > MAX_BYTES:
-        is_bounded = False
+    if size > MAX_BYTES:
         text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
         findings.append(error("", text, "too-large"))
-    bad = {fault.place for fault in faults}
-    storable = {name: size for name, size in sizes.items() if bad.isdisjoint(_with_parents(name))}
-    return SelectedFiles(folder / top, storable, is_bounded, (*findings, *faults))
+    faults = dict(_name_faults(sizes))
+    return SelectedFiles(
+        folder=folder / top,
+        sizes={name: size for name, size in sizes.items() if name not in faults},
+        is_bounded=len(sizes) <= MAX_FILES and size <= MAX_BYTES,
+        findings=[*findings, *faults.values()],
+    )
 
 
 def copy_files(selected: SelectedFiles, target: Path) -> None:
@@ -172,73 +182,40 @@ def copy_files(selected: SelectedFiles, target: Path) -> None:
             shutil.copyfileobj(source, copy)
 
 
-def _list(folder: Path) -> tuple[dict[str, int], list[SubmissionFinding]]:
-    """Return the sizes of the regular files below a folder by name, in order, and what is wrong or left out."""
-
-    def is_entered(name: str) -> bool:
-        return _left_out(name) is None and not os.path.lexists(folder / name / _VENV_FILE)
-
-    sizes: dict[str, int] = {}
-    findings: list[SubmissionFinding] = []
-    for entry in walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=is_entered):
-        name, status = entry.name, entry.status
-        if part := _left_out(name):
-            findings.append(SubmissionFinding("note", part[0], f"was left out (of {part[1]})"))
-        elif entry.is_folder:
-            text = "was left out (a virtual environment; requirements.txt lists what the program needs)"
-            findings.append(SubmissionFinding("note", name, text))
-        elif status is None:
-            findings.append(error(name, f"{entry.fault}; remove it", "unreadable"))
-        elif S_ISLNK(status.st_mode):
-            findings.append(error(name, "is a link; put the file itself there", "not-a-file"))
-        elif not S_ISREG(status.st_mode):
-            findings.append(error(name, "is a pipe, a socket or a device; remove it", "not-a-file"))
-        else:
-            sizes[name] = status.st_size
-    return {name: sizes[name] for name in sorted(sizes, key=os.fsencode)}, findings
-
-
-def _left_out(name: str) -> tuple[str, str] | None:
-    """Return the part of a path that is not filed, such as `src/__pycache__`, and its owner; None if all is filed."""
-    for path in _with_parents(name):
-        part = path.rpartition("/")[2].casefold()
-        for owner, rule in _LEFT_OUT.items():
-            if rule.fullmatch(part):
-                return path, owner
-    return None
-
-
 def name_fault(name: str) -> str | None:
     """Return why a relative path cannot be stored everywhere, in words that follow it; None if it can."""
     if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
         return "has unprintable characters; rename it"
     if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
         return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
-    for part in name.split("/"):
-        if len(part.encode()) > MAX_NAME_BYTES:
-            return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
-        if _FORBIDDEN.search(part) or part.endswith((".", " ")) or _RESERVED.match(part.lower()):
-            return "has a name that Windows cannot store; rename it"
-        if part.startswith(("-", " ")):
-            return "has a name that begins with - or a space; rename it"
+    if max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
+        return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
+    if _NOT_ON_WINDOWS.search(name):
+        return "has a name that Windows cannot store; rename it"
+    if re.search("(^|/)[- ]", name):
+        return "has a name that begins with - or a space; rename it"
     return None
 
 
-def _collisions(names: Iterable[str]) -> Iterator[SubmissionFinding]:
-    """Yield an error for each file that some disk takes for another one, by case or by Unicode form."""
+def _left_out(path: Path) -> str | None:
+    """Return why a file or folder is no part of a submission; None if it is one."""
+    if os.path.lexists(path / "pyvenv.cfg"):
+        return "a virtual environment; requirements.txt lists what the program needs"
+    owners = (owner for owner, rule in _LEFT_OUT.items() if rule.fullmatch(path.name.casefold()))
+    return next((f"of {owner}" for owner in owners), None)
+
+
+def _name_faults(names: Iterable[str]) -> Iterator[tuple[str, SubmissionFinding]]:
+    """Yield the files that some disk cannot store, or takes for another one by case or Unicode form, with the error."""
     # the organiser's decisions are read from the notes, which no other file may become on another disk
-    names_by_form = {NOTES_FILE: NOTES_FILE}
+    paths_by_form = {NOTES_FILE: NOTES_FILE}
     for name in names:
-        for path in _with_parents(name):
+        if fault := name_fault(name):
+            yield name, error(name, fault, "file-name")
+            continue
+        for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
             form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-            other = names_by_form.setdefault(form, path)
+            other = paths_by_form.setdefault(form, path)
             if other != path:
                 text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
-                yield error(path, text, "same-name")
-                break
-
-
-def _with_parents(name: str) -> list[str]:
-    """Return `a`, `a/b`, `a/b/c` for `a/b/c`."""
-    parts = name.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)]
+                yield name, error(path, text, "same-name")

@@ -76,7 +76,7 @@ class SubmissionCheck:
 
 
 def validate(path: Path) -> SubmissionCheck:
-    """Check a folder or a zip file by the limits of params.yaml, or by the published ones where there is none.
+    """Check a folder or a zip file by the limits of params.yaml, or by the published limits where there is none.
 
     Raises:
         ParamsError: There is a params.yaml, and it is faulty.
@@ -97,8 +97,8 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         copy_to: An empty folder for the copy.
     """
     selected = select(folder)
-    findings, work = list(selected.findings), None
-    if selected.is_bounded and selected.sizes:
+    findings, work = selected.findings, None
+    if selected.sizes and selected.is_bounded:
         if copy_to is not None:
             copy_files(selected, copy_to)
         work, faults = _check_contents(copy_to or selected.folder, limits)
@@ -109,7 +109,7 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
 
 
 def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
-    """Return what would be run of a submission's files, none of which is a link, and what is wrong with them."""
+    """Return what would be run of a submission's files, and what is wrong with them."""
     findings: list[SubmissionFinding] = []
     notes, work, place, files = Notes(), None, "", list(python_files(folder))
     try:
@@ -117,8 +117,7 @@ def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | No
         work = load_work(folder, notes, files)
     except SubmissionError as fault:
         place = fault.place
-        text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{place}: ")
-        findings.append(error(place, text.removesuffix("."), fault.code))
+        findings.append(error(place, fault.text, fault.code))
     if notes != notes.of_participant:
         text = "role and disqualified are left out: the organiser sets them after filing"
         findings.append(warning(NOTES_FILE, text))
@@ -131,32 +130,25 @@ def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | No
     if work is not None:
         findings += work_findings(work, limits, files)
     elif files:
-        findings += [finding for finding in _source_findings(folder, files, None) if finding.place != place]
-        findings += _requirement_findings(folder)
+        findings += [finding for finding in _program_findings(folder, files, None) if finding.place != place]
     return work, findings
 
 
 def work_findings(
     work: Prompt | Program, limits: Limits, files: list[PythonFile] | None = None
 ) -> list[SubmissionFinding]:
-    """Return what is wrong with a prompt, or with a program's packages and its files, which may be known already."""
+    """Return what is wrong with a prompt, or with a program's packages and its files, if these are known already."""
     if isinstance(work, Prompt):
         faults = prompt_findings(work.text, limits.prompt_words)
         return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
-    findings: list[SubmissionFinding] = []
-    if "/" in work.entry:
-        text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
-        findings.append(warning(work.entry, text))
-    findings += _source_findings(work.folder, list(python_files(work.folder)) if files is None else files, work.entry)
-    findings += _requirement_findings(work.folder)
-    return findings
+    return list(_program_findings(work.folder, files or list(python_files(work.folder)), work.entry))
 
 
-def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
-    """Yield what is wrong with a program's files; `entry` starts it, if that is known."""
+def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
+    """Yield what is wrong with a program's files and packages; `entry` starts it, if that is known."""
     for file in files:
         if file.fault:
-            is_fatal = file.name == entry and file.is_read
+            is_fatal = file.name == entry and file.is_broken
             yield error(file.place, file.fault, "syntax") if is_fatal else warning(file.place, file.fault)
         yield from _network_findings(file)
         if file.name == entry and file.starts > 1:
@@ -165,6 +157,9 @@ def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -
         if file.name == entry and file.starts and not file.has_main:
             text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
             yield warning(file.name, text)
+    if entry is not None and "/" in entry:
+        text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
+        yield warning(entry, text)
     if entry is not None and not any(file.starts or file.fault for file in files):
         yield warning(entry, "never calls run_evaluation, without which no trial is run")
     for package in INTERFACE_PACKAGES:
@@ -172,6 +167,16 @@ def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
     for flag in unseeded_random(files):
         yield warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced")
+    yield from _requirement_findings(folder)
+
+
+def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
+    try:
+        read_requirements(folder)
+    except RequirementsError as fault:
+        for line in str(fault).splitlines():
+            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
+            yield error(place, text, "requirements")
 
 
 def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
@@ -182,16 +187,6 @@ def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
     for module, line in lines.items():
         text = f"imports {module}: there is no network; the model is asked through chat_with_llm only"
         yield warning(f"{file.name}:{line}", text)
-
-
-def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
-    """Yield the lines of a program's requirements.txt that will be refused."""
-    try:
-        read_requirements(folder)
-    except RequirementsError as fault:
-        for line in str(fault).splitlines():
-            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
-            yield error(place, text, "requirements")
 
 
 def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:
