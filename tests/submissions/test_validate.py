@@ -224,7 +224,7 @@ def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr("pcgeval.submissions.hand_in._MAX_ENTRIES", 10)
         assert "more than 10" in texts(validate(folder).findings)[0]
-    monkeypatch.setattr("pcgeval.submissions.hand_in.MAX_FILES", 10)
+    monkeypatch.setattr("pcgeval.submissions.validate.MAX_FILES", 10)
     assert "11 files; 10 are allowed" in texts(validate(folder).findings)[0]
     deep = "/".join(["d"] * 30)
     assert "deeper than 20 folders" in texts(validate(write_folder(tmp_path / "deep", {f"{deep}/x": "x"})).findings)[0]
@@ -237,14 +237,14 @@ def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypa
 @pytest.mark.parametrize("becomes", ["nothing", "a link", "a pipe"])
 def test_a_file_that_became_something_else_is_not_followed(tmp_path: Path, becomes: str):
     folder = write_folder(tmp_path / "team", {"a": "x"})
-    selected = select(folder)
+    source, sizes, _ = select(folder)
     (folder / "a").unlink()
     if becomes == "a link":
         (folder / "a").symlink_to("/etc/passwd")
     elif becomes == "a pipe":
         os.mkfifo(folder / "a")
     with pytest.raises(UntrustedFileError):
-        copy_files(selected, tmp_path / "target")
+        copy_files(source, sizes, tmp_path / "target")
     assert not any(path.is_file() for path in (tmp_path / "target").rglob("*"))
 
 

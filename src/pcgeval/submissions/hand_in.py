@@ -66,23 +66,6 @@ class SubmissionFinding:
     code: str = ""
 
 
-@dataclass(frozen=True)
-class SelectedFiles:
-    """The files of a submission without those that cannot be stored, and what is wrong with what was handed in.
-
-    Attributes:
-        folder: Where they lie: the folder that was handed in, or the one in it that holds everything.
-        sizes: Bytes by name, relative to the folder, with forward slashes.
-        is_bounded: Whether they are few and small enough to be read.
-        findings: What is wrong, and what was left out.
-    """
-
-    folder: Path
-    sizes: dict[str, int]
-    is_bounded: bool
-    findings: list[SubmissionFinding]
-
-
 def error(place: str, text: str, code: str) -> SubmissionFinding:
     """Return a finding that refuses the submission."""
     return SubmissionFinding("error", place, text, code)
@@ -131,8 +114,13 @@ def opened(path: Path) -> Iterator[Path]:
         yield Path(folder, "submission")
 
 
-def select(folder: Path) -> SelectedFiles:
-    """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered."""
+def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
+    """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered.
+
+    Returns:
+        The folder with the files: the one that was handed in, or the one in it that holds everything; the bytes of each
+        file that can be stored, by its name in that folder; and what is wrong, and what was left out.
+    """
     sizes: dict[str, int] = {}
     findings: list[SubmissionFinding] = []
     entries = walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=lambda name: _left_out(folder / name) is None)
@@ -147,38 +135,26 @@ def select(folder: Path) -> SelectedFiles:
             findings.append(error(entry.name, "is a link; put the file itself there", "not-a-file"))
         else:
             findings.append(error(entry.name, "is a pipe, a socket or a device; remove it", "not-a-file"))
-    top = posixpath.commonpath([posixpath.dirname(name) for name in sizes]) if sizes else ""  # of all the files
-    if top:
+    if not sizes:
+        return folder, sizes, [*findings, error("", "holds no files", "no-files")]
+    if top := posixpath.commonpath([posixpath.dirname(name) for name in sizes]):  # of all the files
         findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
         sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
-    if not sizes and not findings:
-        findings.append(error("", "holds no files", "no-files"))
-    size = sum(sizes.values())
-    if len(sizes) > MAX_FILES:
-        text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
-        findings.append(error("", text, "too-many-files"))
-    if size > MAX_BYTES:
-        text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
-        findings.append(error("", text, "too-large"))
     faults = dict(_name_faults(sizes))
-    return SelectedFiles(
-        folder=folder / top,
-        sizes={name: size for name, size in sizes.items() if name not in faults},
-        is_bounded=len(sizes) <= MAX_FILES and size <= MAX_BYTES,
-        findings=[*findings, *faults.values()],
-    )
+    storable = {name: size for name, size in sizes.items() if name not in faults}
+    return folder / top, storable, [*findings, *faults.values()]
 
 
-def copy_files(selected: SelectedFiles, target: Path) -> None:
-    """Copy the selected files into a folder.
+def copy_files(folder: Path, names: Iterable[str], target: Path) -> None:
+    """Copy the selected files of a folder into another.
 
     Raises:
         UntrustedFileError: A file has become something else since it was listed, or cannot be read.
     """
-    for name in selected.sizes:
+    for name in names:
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(selected.folder / name) as source, place.open("xb") as copy:
+        with open_regular(folder / name) as source, place.open("xb") as copy:
             shutil.copyfileobj(source, copy)
 
 

@@ -11,7 +11,17 @@ from typing import Any
 from pcgeval.core.console import count
 from pcgeval.core.params import PARAMS_FILE, Limits, load_params
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
-from pcgeval.submissions.hand_in import SubmissionFinding, copy_files, error, in_order, opened, select, warning
+from pcgeval.submissions.hand_in import (
+    MAX_BYTES,
+    MAX_FILES,
+    SubmissionFinding,
+    copy_files,
+    error,
+    in_order,
+    opened,
+    select,
+    warning,
+)
 from pcgeval.submissions.load import (
     NOTES_FILE,
     PROMPT_FILE,
@@ -96,16 +106,21 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         limits: What the competition allows.
         copy_to: An empty folder for the copy.
     """
-    selected = select(folder)
-    findings, work = selected.findings, None
-    if selected.sizes and selected.is_bounded:
+    source, sizes, findings = select(folder)
+    size = sum(sizes.values())
+    if len(sizes) > MAX_FILES:
+        text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
+        findings.append(error("", text, "too-many-files"))
+    elif size > MAX_BYTES:
+        text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
+        findings.append(error("", text, "too-large"))
+    elif sizes:
         if copy_to is not None:
-            copy_files(selected, copy_to)
-        work, faults = _check_contents(copy_to or selected.folder, limits)
-        findings += faults
-    elif any(finding.severity == "error" for finding in findings):
-        findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
-    return SubmissionCheck(len(selected.sizes), sum(selected.sizes.values()), work, tuple(findings))
+            copy_files(source, sizes, copy_to)
+        work, faults = _check_contents(copy_to or source, limits)
+        return SubmissionCheck(len(sizes), size, work, (*findings, *faults))
+    findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
+    return SubmissionCheck(len(sizes), size, None, tuple(findings))
 
 
 def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
