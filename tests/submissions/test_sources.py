@@ -235,7 +235,7 @@ FORGOTTEN = [
 
 def unseeded(folder: Path, files: dict[str, str]) -> list[str]:
     findings = validate(write_folder(folder, {**PROGRAM_FILES, **files})).findings
-    return [line for line in texts(findings, "warning") if "seed it" in line]
+    return [line for line in texts(findings, "warning") if "fixed seed" in line]
 
 
 @pytest.mark.parametrize(("source", "words"), [*((source, None) for source in FINE), *FORGOTTEN])

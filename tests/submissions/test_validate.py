@@ -62,7 +62,7 @@ def test_everything_is_said_at_once(tmp_path: Path):
     ] == [
         "submission.yaml: role and disqualified are left out",
         "helper.py:1: imports requests: there is no network",
-        ": helper.py:3 uses random, which no file of the program gives a seed",
+        ": helper.py:3 uses random, which no file of the program seeds",
     ]
     assert texts(result.findings, "note") == [".DS_Store: was left out (of the operating system)"]
 
@@ -76,13 +76,14 @@ ERRORS_OF_ANY = [
     ({"README.md": "x" * 1_000_001}, "README.md: is larger than 1000000"),
     ({"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
     ({"prompt.txt": "<OBJECT> " + "word " * 900}, "prompt.txt: the prompt has 901 words; 900 are allowed"),
-    ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has 1 characters that the rules do not allow: U+00E9"),
+    ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has 1 character that the rules do not allow: é (U+00E9)"),
 ]
 # these cannot be run either, so a competition refuses to load them
 NOT_RUNNABLE = [
     ({"prompt.txt": None}, ": holds neither prompt.txt nor a program"),
-    ({"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read as the prompt; rename it to prompt.txt"),
+    ({"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read as the prompt; save it as prompt.txt"),
     ({"prompt.txt": None, "promt.md": PROMPT}, "promt.md: is not read as the prompt"),
+    ({"prompt.txt": None, "prompts/a.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
     ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
     ({"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     ({"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
@@ -95,7 +96,7 @@ NOT_RUNNABLE = [
     ({"submission.yaml": "a: &a [x, x]\ntitle: [*a, *a]"}, "alias"),
     ({"submission.yaml": "title: " + "x" * MAX_NOTES_BYTES}, "larger than 16384"),
     ({"submission.yaml": "title: !!python/object/apply:os.getcwd []"}, "could not determine a constructor"),
-    ({"submission.yaml": "entry: main.py"}, "entry 'main.py' is missing"),
+    ({"submission.yaml": "entry: main.py"}, "submission.yaml: entry 'main.py' is missing"),
     ({"submission.yaml": "entry: folder.py", "folder.py/x": ""}, "entry 'folder.py' is not a regular file"),
     ({"submission.yaml": "entry: ../team/main.py"}, "entry '../team/main.py' is not the name of a .py file"),
     ({"submission.yaml": "entry: /etc/main.py"}, "entry '/etc/main.py' is not the name of a .py file"),
@@ -257,7 +258,7 @@ def test_folders_that_are_left_out_are_not_entered(tmp_path: Path):
     (folder / ".git" / "link").symlink_to("/etc")
     result = validate(folder)
     left_out = [line.partition(" was left out")[0] for line in texts(result.findings, "note")]
-    assert left_out == [".git:", "env:", ": the contents of the files were not checked"]
+    assert left_out == [".git:", "env:"]
     assert texts(result.findings) == [": holds no files"]
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import SUBMISSIONS, is_ignored
@@ -46,7 +47,7 @@ STARTED_WITH_PYTHON = re.compile(
 )
 _README_BYTES = 256 * 2**10  # in which a command is looked for
 _KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified"
-_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # names that were probably meant
+_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md|rtf|docx?|pdf))*", re.IGNORECASE)  # probably meant
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
@@ -180,13 +181,13 @@ def prompt_findings(prompt: str, words: int) -> dict[str, str]:
     """
     findings = {}
     if PLACEHOLDER not in prompt:
-        text = f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text"
+        text = f"the prompt lacks the token {PLACEHOLDER}; write it where the letter belongs"
         findings["prompt-without-object"] = text
-    if (count := len(prompt.split())) > words:
-        findings["prompt-too-long"] = f"the prompt has {count} words; {words} are allowed"
+    if (length := len(prompt.split())) > words:
+        findings["prompt-too-long"] = f"the prompt has {length} words; {words} are allowed"
     if strange := sorted(character for character in set(prompt) if not _ALLOWED.fullmatch(character)):
-        shown = " ".join(f"U+{ord(character):04X}" for character in strange[:10])
-        text = f"the prompt has {len(strange)} characters that the rules do not allow: {shown}"
+        shown = listed([f"{character} (U+{ord(character):04X})" for character in strange], 10)
+        text = f"the prompt has {count(len(strange), 'character')} that the rules do not allow: {shown}"
         findings["prompt-characters"] = text
     return findings
 
@@ -202,17 +203,18 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
     Raises:
         SubmissionError: There is neither, or it is not clear which file starts the program.
     """
-    names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # as written, where case counts or not
     if notes.entry is not None:
-        return _program(folder, notes.entry)
+        return _program(folder, notes.entry, NOTES_FILE)
+    # as written, where case counts or not
+    names = [entry.name for entry in walk(folder, enter=lambda _: False) if not entry.is_folder]
     if notes.kind != "prompt":
         entries = list(python_files(folder, ENTRY)) if files is None else files
         if entry := _find_entry(folder, entries, has_prompt=PROMPT_FILE in names):
-            return _program(folder, entry)
+            return _program(folder, entry, entry)
     if notes.kind == "prompt" or (notes.kind is None and PROMPT_FILE in names):
         return Prompt(load_prompt(folder / PROMPT_FILE))
     if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
-        text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
+        text = f"is not read as the prompt; save it as {PROMPT_FILE}, in plain text and lower case"
         raise SubmissionError(folder, alike[0], text, "prompt-name")
     if broken := next((file for file in files or python_files(folder) if file.fault), None):
         text = f"{broken.fault}. Correct it: no other file here starts a program"
@@ -312,16 +314,16 @@ def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
     return SubmissionError(path.parent, path.name, f"{error.reason}. {error.remedy.removesuffix('.')}")
 
 
-def _program(folder: Path, entry: str) -> Program:
-    """Return a program, if the entry is the relative path of a regular file without links on the way."""
+def _program(folder: Path, entry: str, place: str) -> Program:
+    """Return a program, if the entry that `place` gives is a regular file without links on the way."""
     path = PurePosixPath(entry)
     is_odd = "\\" in entry or entry.startswith("-")  # python would take it for an option
     if is_odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
         text = f"entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it"
-        raise SubmissionError(folder, "", text)
+        raise SubmissionError(folder, place, text)
     try:
         with open_regular(path_below(folder, entry)):
             return Program(folder, path.as_posix())
     except UntrustedFileError as error:
         text = f"entry {entry!r} {error.reason}. {error.remedy.removesuffix('.')}"
-        raise SubmissionError(folder, "", text) from error
+        raise SubmissionError(folder, place, text) from error

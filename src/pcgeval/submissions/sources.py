@@ -170,9 +170,9 @@ def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
     for node in nodes:
         name, place = _dotted_name(node, known), f"{file.name}:{getattr(node, 'lineno', 0)}"
         if source := _part_of(_UNREPEATABLE, name):
-            draws.setdefault(source, f"{place} uses {name}, which gives other values in every run")
+            draws.setdefault(source, f"{place} uses {name}, which differs in every run")
         elif generator := _part_of(_GENERATORS, name):
-            draws.setdefault(generator, f"{place} uses {generator}, which no file of the program gives a seed")
+            draws.setdefault(generator, f"{place} uses {generator}, which no file of the program seeds")
     return replace(
         file,
         loop=next((name for name, base in bases if _is_of_interface(base, "TrialLoop")), ""),
@@ -194,7 +194,7 @@ def _seeds(file: str, calls: list[ast.Call], known: dict[str, str]) -> tuple[fro
             seeds = [*call.args, *(keyword.value for keyword in call.keywords)]
             names = (_dotted_name(part, known) for seed in seeds for part in ast.walk(seed))
             if name := next((name for name in names if _part_of(_CHANGING, name)), ""):
-                text = f"{file}:{call.lineno} seeds {generator} with {name}, another in every run"
+                text = f"{file}:{call.lineno} seeds {generator} with {name}, which differs in every run"
                 changing.setdefault(name, text)
             if any(not isinstance(seed, ast.Constant) or seed.value is not None for seed in seeds):
                 seeded.add(generator)

@@ -119,7 +119,8 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
             copy_files(source, sizes, copy_to)
         work, faults = _check_contents(copy_to or source, limits)
         return SubmissionCheck(len(sizes), size, work, (*findings, *faults))
-    findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
+    if sizes:
+        findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
     return SubmissionCheck(len(sizes), size, None, tuple(findings))
 
 
@@ -181,7 +182,7 @@ def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) 
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
     for flag in unseeded_random(files):
-        yield warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced")
+        yield warning("", f"{flag.detail}; use a fixed seed, or nobody can reproduce its answers")
     yield from _requirement_findings(folder)
 
 
