@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
 from pcgeval.core.untrusted import UntrustedFileError
-from pcgeval.submissions.hand_in import SubmissionFinding, copy_files, name_fault, printable_findings, select
 from pcgeval.submissions.load import MAX_NOTES_BYTES, Program, SubmissionError, load_submission, prompt_findings
-from pcgeval.submissions.validate import validate
+from pcgeval.submissions.validate import (
+    SubmissionFinding,
+    copy_files,
+    name_fault,
+    printable_findings,
+    select,
+    validate,
+)
 
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES], ids=["prompt", "program"])
@@ -265,7 +271,7 @@ def test_folders_that_are_left_out_are_not_entered(tmp_path: Path):
 def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = write_folder(tmp_path / "many", {f"{number}": "x" for number in range(11)})
     with monkeypatch.context() as patched:
-        patched.setattr("pcgeval.submissions.hand_in._MAX_ENTRIES", 10)
+        patched.setattr("pcgeval.submissions.validate._MAX_ENTRIES", 10)
         assert "more than 10" in texts(validate(folder).findings)[0]
     monkeypatch.setattr("pcgeval.submissions.validate.MAX_FILES", 10)
     assert "11 files; 10 are allowed" in texts(validate(folder).findings)[0]

@@ -22,10 +22,9 @@ from pcgeval.core.layout import STATE, SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params, add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import printable_name, read_bounded_text
-from pcgeval.submissions.hand_in import name_fault, opened, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
 from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check
+from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, name_fault, opened, warning
 
 PARAMS = Path("params.yaml")
 LOCK = STATE / "submit.lock"
