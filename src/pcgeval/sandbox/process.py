@@ -24,7 +24,7 @@ CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
 REPORT_SECONDS = 120.0  # bubblewrap reports within milliseconds, but not on a machine that can hardly work
-GRACE_SECONDS = 5.0  # for the kernel to clear away what was killed
+GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
 
 
 class SandboxError(PcgevalError):
@@ -187,7 +187,7 @@ class SandboxedProcess:
                         ended = time.monotonic()
                         next_check = ended + max(WATCH_SECONDS, (ended - started) / WATCH_SHARE)
                     self._read(pipes)
-                self._kill_all()  # what it left behind holds the pipes open
+                self._kill_all()  # processes that it left behind hold the pipes open
                 deadline = time.monotonic() + GRACE_SECONDS
                 while pipes.get_map() and time.monotonic() < deadline:
                     self._read(pipes)
@@ -195,7 +195,7 @@ class SandboxedProcess:
             self._end()
 
     def _read(self, pipes: selectors.BaseSelector) -> None:
-        """Keep the beginning and the end of what the program prints; wait a moment where it prints nothing."""
+        """Keep the beginning and the end of the output; wait a moment if there is none."""
         if not pipes.get_map():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(WATCH_SECONDS)
@@ -217,7 +217,7 @@ class SandboxedProcess:
             self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
 
     def _end(self) -> None:
-        """Kill what is left, and release all that the program took."""
+        """Kill the remaining processes and release all that the program held."""
         self._kill_all()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_SECONDS)
@@ -285,7 +285,7 @@ def _memory_share(process: psutil.Process) -> int:
 def _scratch_files(process: psutil.Process) -> int:
     """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
 
-    Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
+    Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
     """
     files = 0
     with contextlib.suppress(OSError):

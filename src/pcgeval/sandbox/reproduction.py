@@ -1,7 +1,7 @@
 """Run a submission's reproduce.sh in the sandbox, to see what it really reproduces.
 
-It runs on a copy, without network unless that is asked for, and with limits on time, memory and disk. The files that it
-leaves behind are not trusted either: only a second copy is returned, of regular files within bounds and without links.
+The script runs on a copy, with limits on time, memory and disk, and without network unless the caller opens it. Its
+results are not trusted either: the caller gets a second copy, of regular files within bounds and without links.
 """
 
 import errno
@@ -28,7 +28,7 @@ SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
-READING_SECONDS = 10.0  # to read what was printed last
+READING_SECONDS = 10.0  # to read the last output
 SHOWN_NAMES = 20
 _TOO_MUCH = "too much"  # why a file is not copied
 # the machine is to blame for these: a full disk or quota, a broken disk, too many open files
@@ -230,7 +230,7 @@ def _status_inside(source: Path, path: str) -> os.stat_result:
 
 
 def _left_out_line(when: str, reasons: dict[str, str]) -> str:
-    """Return a line of the log that names what was not copied, or nothing."""
+    """Return the line of the log that names the files left out, if there are any."""
     names = [f"{ascii(path)[:120]} ({reason})" for path, reason in reasons.items()]
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"[pcgeval] left out {when}: {', '.join(names[:SHOWN_NAMES])}{more}\n" if names else ""

@@ -1,6 +1,6 @@
 """File a submission: check it, copy it to data/submissions/<team>, and add the team to params.yaml.
 
-A killed run leaves no half of a submission there: the copy is made elsewhere and moved. A submission that is replaced
+The copy is made elsewhere and then moved, so a killed run leaves no half of a submission. A submission that is replaced
 is moved to `.pcgeval/replaced`, never removed.
 """
 
@@ -70,7 +70,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
     """Check a folder or zip file and file it in the competition of the current folder.
 
     Args:
-        path: What was handed in.
+        path: The folder or zip file that the team hands in.
         team: The team's name; without it, the name of the folder or zip file.
         may_replace: Whether it may take the place of another submission of this team.
 

@@ -1,4 +1,4 @@
-"""Load the teams' submissions: one folder each below data/submissions, checked when it is read.
+"""Load the submissions: each team has a folder below data/submissions, which is checked when it is read.
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
 `prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title, and the kind and the entry where
@@ -173,7 +173,7 @@ def submission_sha256(folder: Path) -> str:
 
 
 def prompt_findings(prompt: str, words: int) -> dict[str, str]:
-    """Return each violation of the qualification rules by a prompt, in words by its code; empty if there is none.
+    """Return the qualification rules that a prompt violates: a message for each code.
 
     Args:
         prompt: The whole prompt.
@@ -290,7 +290,7 @@ def load_prompt(path: Path) -> str:
 
 
 def load_notes(folder: Path) -> Notes:
-    """Read a folder's submission.yaml; without one, nothing is noted.
+    """Read a folder's submission.yaml; without one, every key has its default.
 
     Raises:
         SubmissionError: The file is no regular file, too large, not YAML, or has unknown keys or values.

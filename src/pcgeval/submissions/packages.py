@@ -65,7 +65,7 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
         shown: The path that messages give the file, if the folder is a copy.
 
     Raises:
-        RequirementsError: Lines ask for anything but a package of the index by its name; each is listed.
+        RequirementsError: Lines ask for something else than a package of the index; the message lists them.
     """
     path = shown or folder / REQUIREMENTS
     try:
@@ -103,10 +103,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _parsed(line: str) -> list[str]:
-    """Return the requirement of a line in its usual form, nothing for an interface package.
+    """Return the requirement of a line in its usual form; an empty list for an interface package.
 
     Raises:
-        ValueError: It asks for anything else; the message says what.
+        ValueError: It asks for something else; the message says why it is refused.
     """
     named, *options = line.split(" --")
     if len(named) > MAX_LINE_CHARACTERS:
@@ -135,7 +135,7 @@ def _parsed(line: str) -> list[str]:
 
 
 def interpreter_for(folder: Path, original: Path | None = None) -> Path:
-    """Return the Python of the environment with a program's packages, which is made if there is none yet.
+    """Return the Python with a program's packages; make its environment if there is none yet.
 
     Programs with the same packages share an environment; the interface packages are not among them. A program that
     asks for nothing has the standard library alone, as its Python has none of pcgeval's packages.
@@ -147,7 +147,7 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     Raises:
         RequirementsError: The file asks for something that is not allowed, or that no index has as a wheel for this
             Python.
-        InstallError: The index cannot be reached, or no longer has what the lock names; the message says so.
+        InstallError: The index cannot be reached, or no longer has the packages of the lock.
     """
     shown = original or folder
     lock = _lock(folder, shown)
@@ -199,7 +199,7 @@ def environments_folder() -> Path:
 
 
 def _lock(folder: Path, shown: Path) -> str:
-    """Return the lock of what a program asks for, empty for nothing: the file beside it, or one resolved here once.
+    """Return the lock of a program's packages, the file beside it or one resolved here; empty if it asks for none.
 
     A lock of the same requirements for another Python or machine counts: its wheels may be there for this one, too.
     """
