@@ -227,7 +227,7 @@ def test_what_an_inspector_looks_for_is_flagged(run: Run) -> None:
     said = f"reply to 3 messages with seed {SEED}"
     assert done.reason is None
     assert [(flag.kind, flag.detail) for flag in done.flags] == [
-        ("unseeded-random", "main.py:23 uses random, which no file of the program gives a seed"),
+        ("unseeded-random", "main.py:23 uses random, which no file of the program seeds"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
         ("other-host", "tried to reach example.org"),
         ("other-host", "tried to reach example.com"),

@@ -16,7 +16,7 @@ SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submis
 @app.command()
 def validate(path: SubmissionPath, json: Json = False) -> None:
     """Check a submission and list every problem."""
-    from pcgeval.submissions.hand_in import printable_findings
+    from pcgeval.submissions.validate import printable_findings
     from pcgeval.submissions.validate import validate as check
 
     checked = check(path)
@@ -84,7 +84,7 @@ def submit(
     It is copied to data/submissions/TEAM.
     """
     from pcgeval.submissions.filing import submit as file_submission
-    from pcgeval.submissions.hand_in import printable_findings
+    from pcgeval.submissions.validate import printable_findings
 
     filed = file_submission(path, team, may_replace=may_replace)
     if json:

@@ -36,10 +36,9 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
-from pcgeval.submissions.hand_in import SubmissionFinding, opened, printable_findings
 from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
 from pcgeval.submissions.packages import interpreter_for
-from pcgeval.submissions.validate import check, work_findings
+from pcgeval.submissions.validate import SubmissionFinding, check, opened, printable_findings, work_findings
 
 MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials
 LOCK = ".pcgeval-try.lock"

@@ -20,7 +20,7 @@ from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
 from pcgeval.proof.audit import Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
-from pcgeval.submissions.hand_in import name_fault
+from pcgeval.submissions.validate import name_fault
 
 MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
