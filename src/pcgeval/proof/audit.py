@@ -18,6 +18,7 @@ from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
     CALLS,
     DVC_IGNORED,
+    EXAMPLE_LETTERS,
     RANKING_JSON,
     REPLAYS,
     RUN_LOCK,
@@ -52,6 +53,7 @@ INPUTS = (
     "data/submissions",
     "data/recordings",
     "data/rubrics",
+    str(EXAMPLE_LETTERS),
 )
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 

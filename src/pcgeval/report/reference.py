@@ -13,10 +13,11 @@ from pcgeval.similarity.source import resolve_source
 MAX_BYTES = 100_000  # of a letter
 
 
-def reference_levels(params: Params, root: Path) -> tuple[LevelScore, ...]:
+def reference_levels(params: Params, root: Path) -> dict[str, LevelScore]:
     """Simulate and classify the hand-made letters in `data/examples/letters` as the stages do.
 
-    Of the competition's letters, those that the folder has; none where it has none.
+    Returns:
+        The level of each letter of the competition that the folder has; none without such a folder.
 
     Raises:
         FileError: A letter is no level, or cannot be read.
@@ -25,14 +26,14 @@ def reference_levels(params: Params, root: Path) -> tuple[LevelScore, ...]:
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
     paths = [path for path in letters if path.is_file()]
     if not paths:
-        return ()
+        return {}
     settings = params.similarity
     folder = resolve_source(settings.model, settings.revision, root).folder
     classifier = Classifier.load(folder, device=settings.device, precision=settings.precision)
-    levels = []
+    levels = {}
     for path in paths:
         level = score_level(read_bounded_text(path, MAX_BYTES), path.stem, classifier, params.physics)
         if level.simulated is None:
             raise FileError(f"{path}: is no level: {level.reason}. Mend it, or remove it.")
-        levels.append(level)
-    return tuple(levels)
+        levels[level.letter] = level
+    return levels

@@ -1,6 +1,6 @@
 """Write the report: `results/report`, with an index and a page per team, which need no network."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,9 @@ def _is_of_a_report(path: Path) -> bool:
     return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 
-def render_pages(evaluation: Evaluation, reference: Sequence[LevelScore] = ()) -> Iterator[tuple[str, str]]:
+def render_pages(
+    evaluation: Evaluation, reference: Mapping[str, LevelScore] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
     pages = {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams}
     values: dict[str, Any] = {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}

@@ -307,8 +307,8 @@ class Evaluation:
             more = f", {gap:.2f} more than {others[0].title}" if gap > 0 else ""
             return f"{winner.title} wins with {winner.row.normalised:.2f} of 100 points{more}."
         if not winners and ranked and baseline:
-            best = f"{ranked[0].title} has {ranked[0].row.normalised:.2f} of 100 points"
-            return f"No team beats the baseline: {best}, {baseline.title} {baseline.row.normalised:.2f}."
+            best = f"The best team, {ranked[0].title}, has {ranked[0].row.normalised:.2f} of 100 points"
+            return f"No team beats the baseline. {best}; {baseline.title} has {baseline.row.normalised:.2f}."
         return self.ranking.reason
 
     @cached_property
