@@ -105,7 +105,7 @@ def test_the_calls_whose_blocks_fell_and_the_likeliest_letters_are_named(explain
 def test_a_failed_trial_says_where_and_why(place, words, explained):
     code, shown = explained(f"builders small {place}")
     assert code == 0
-    for part in (words, "This trial is 0 of the total"):
+    for part in (words, "This trial adds 0 to the total"):
         assert part in shown
 
 
@@ -135,7 +135,7 @@ def test_published_figures_that_do_not_follow_from_the_measurements_are_named(ex
     lock.write_text(json.dumps({"write": {"data/raw/small": {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}))
     code, shown = explained("builders large T 1")
     assert code == 0
-    assert "run is under way" in shown
+    assert "run is in progress" in shown
     assert "DIFFERS" not in shown
 
 

@@ -21,7 +21,7 @@ _INDENT = "  "
 
 
 def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
-    """Return an explanation as text.
+    """Return an explanation as text for a terminal.
 
     Args:
         explained: The trial.
@@ -36,16 +36,16 @@ def explain_text(explained: Explanation, width: int, *, long: bool = False) -> s
     if explained.model_name is not None and explained.digest is not None:
         lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
     files = [
-        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
+        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'missing':{_HASH}}  {file.path}"
         for file in explained.files
     ]
     for title, part in (
-        (f"Asked by a {explained.kind}", _asked(explained, width, long=long)),
-        ("Answered", _answered(explained, width, long=long)),
-        ("Built", _built(explained, width, long=long)),
-        ("Seen by the classifier", _seen(explained)),
-        (f"From this trial to the total of {explained.team}", _arithmetic(explained)),
-        ("Files, by SHA-256", files),
+        (explained.kind.capitalize(), _asked(explained, width, long=long)),
+        ("Answer", _answered(explained, width, long=long)),
+        ("Level", _built(explained, width, long=long)),
+        ("Classifier", _seen(explained)),
+        (f"Score: from this trial to the total of {explained.team}", _arithmetic(explained)),
+        ("Files and their SHA-256", files),
     ):
         lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
     lines += ["", *_verdict(explained)]
@@ -55,10 +55,10 @@ def explain_text(explained: Explanation, width: int, *, long: bool = False) -> s
 def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
     messages = explained.conversation
     if not messages:
-        yield "there is no record of the conversation"
+        yield "none: no record of the conversation"
         return
     if explained.kind == "program" and not long:
-        yield f"{count(explained.calls or 0, 'call')} to the model; the messages of the last one:"
+        yield f"{count(explained.calls or 0, 'call')} to the model; the last one:"
         last = max((number for number, message in enumerate(messages) if message.speaker == "model"), default=0)
         messages = messages[max(0, last - 1) : last + 1]
     if explained.answer and messages[-1].text.startswith(explained.answer.rstrip()[:200]):
@@ -100,7 +100,7 @@ def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
     """Yield the calls with the fates of their blocks, beside the level as it ended."""
     blocks = explained.blocks
     if explained.failed_stage == "generate":
-        yield "nothing: there is no answer"
+        yield "none: there is no answer"
         return
     if explained.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(explained)
@@ -132,12 +132,12 @@ def _seen(explained: Explanation) -> Iterator[str]:
     if explained.failed_stage == "classify":
         yield _failure(explained)
     if not explained.probabilities or similarity is None:
-        yield "nothing: there is no picture of a level"
+        yield "not asked: there is no picture of a level"
         return
     likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in explained.probabilities[:MOST_LETTERS])
     place = 1 + [entry.label for entry in explained.probabilities].index(letter)
     yield f"likeliest: {', '.join(likeliest)}"
-    yield f"{letter} is number {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
+    yield f"{letter} ranks {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
 
 
 def _arithmetic(explained: Explanation) -> Iterator[str]:
@@ -147,7 +147,8 @@ def _arithmetic(explained: Explanation) -> Iterator[str]:
     steps = list(_steps(explained.share))
     names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
     yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
-    yield f"This trial is {_figure(explained.share.share)} of the total, {_figure(explained.share.percent)} % of it."
+    share = explained.share
+    yield f"This trial adds {_figure(share.share)} to the total, {_figure(share.percent)} % of it."
 
 
 def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
@@ -183,11 +184,11 @@ def _figure(value: Decimal) -> str:
 def _verdict(explained: Explanation) -> Iterator[str]:
     if explained.differences:
         yield from (f"DIFFERS: {printable_line(difference)}" for difference in explained.differences)
-        yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
+        yield "Run `make final-eval`. If figures still differ, `pcgeval audit` names the altered files."
     elif explained.is_running:
-        yield "A run is under way: results/ranking.json may be that of an earlier one."
+        yield "A run is in progress: results/ranking.json may be from an earlier one."
     elif explained.share and explained.row:
         total = plain(explained.share.total.total)
-        yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."
+        yield f"The measurements give exactly the total of results/ranking.json: {total}"
     elif explained.share:
         yield "There is no ranking to compare with yet."

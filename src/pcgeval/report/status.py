@@ -130,7 +130,7 @@ class RunStatus:
             least = "at least " if self.unknown else "about "
             parts.append(f"{least}{duration(self.seconds_left)} left")
         teams = listed(self.unknown, 5)
-        unknown = f" Nothing is known yet of how long {teams} will take." if teams else ""
+        unknown = f" The time of {teams} is not known yet." if teams else ""
         return f"{', '.join(parts)}.{unknown}"
 
     def to_json(self) -> dict[str, Any]:
