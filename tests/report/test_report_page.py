@@ -113,7 +113,7 @@ def test_the_first_screen_says_what_was_measured_and_who_won(pages, page, evalua
     ranking = RankingFile.read(evaluated / RANKING_JSON)
     first, second = (float(row.normalised) for row in ranking.teams[:2])
     head = pages["index.html"].partition('<section id="ranking"')[0]
-    for words in ("Test cup", "Edition 7 · final", "3 submissions had 2 language models stack blocks into 2 letters"):
+    for words in ("Test cup", "Edition 7 · final", "3 submissions asked 2 language models to build 2 letters"):
         assert words in Page(f"{head}</main></body></html>").text
     verdict = f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot."
     assert f'<p class="verdict">{verdict}</p>' in head
