@@ -1,7 +1,8 @@
 """Read all that the page shows from the files of the stages."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file
@@ -11,6 +12,7 @@ from pcgeval.core.layout import (
     RANKING_JSON,
     SIMULATIONS_FILE,
     SUBMISSIONS,
+    TRIALS_FILE,
     Trial,
     grade_file,
     letter_file,
@@ -64,6 +66,8 @@ LONGEST_MESSAGE = 1_000
 MOST_MESSAGES = 12  # of a flagged trial's conversation
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 _AGAIN = "Run `dvc repro` to make it again."
+_Key = TypeVar("_Key")
+_Row = TypeVar("_Row")
 
 
 def collect(params: Params, root: Path) -> Evaluation:
@@ -86,13 +90,25 @@ def collect(params: Params, root: Path) -> Evaluation:
     return Evaluation(params, ranking, teams, read_seal(root), tuple(seal_differences(params, root)))
 
 
+class _Rows(dict[_Key, _Row]):
+    """The rows of a file by their keys; a row that is missing is a fault of the file."""
+
+    def __init__(self, path: Path, rows: Iterable[tuple[_Key, _Row]]) -> None:
+        super().__init__(rows)
+        self._path = path
+
+    def __missing__(self, key: _Key) -> _Row:
+        raise FileError(f"{self._path}: has nothing about {key}. {_AGAIN}")
+
+
 class _OfficialResults:
     """The official result files of one model by team, letter and trial."""
 
     def __init__(self, folder: Path) -> None:
-        self.weights = {weight.letter: weight for weight in ConstantsFile.read(folder / CONSTANTS).weights}
-        self.letters = {(row.team, row.letter): row for row in read_csv(LetterRow, folder / CHARACTER_SCORES)}
-        self.trials = {(row.team, row.letter, row.trial): row for row in read_csv(TrialRow, folder / TRIAL_SCORES)}
+        constants, letters, trials = (folder / name for name in (CONSTANTS, CHARACTER_SCORES, TRIAL_SCORES))
+        self.weights = _Rows(constants, ((row.letter, row) for row in ConstantsFile.read(constants).weights))
+        self.letters = _Rows(letters, (((row.team, row.letter), row) for row in read_csv(LetterRow, letters)))
+        self.trials = _Rows(trials, (((row.team, row.letter, row.trial), row) for row in read_csv(TrialRow, trials)))
 
 
 def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _OfficialResults]) -> TeamResult:
@@ -160,7 +176,8 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     raw, code_dir, stability_dir, similarity_dir = (
         root / stage_dir(name, model, team) for name in ("raw", "intermediate", "stability", "similarity")
     )
-    outcomes, summaries = read_outcomes(stability_dir), read_summaries(root / summaries_file(model, team))
+    outcomes = _Rows(stability_dir / TRIALS_FILE, read_outcomes(stability_dir).items())
+    summaries = read_summaries(root / summaries_file(model, team))
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
     levels = {Trial(level.letter, level.trial): level for level in simulations.trials}
     replays = ReplaysFile.read(root / replays_file(model, team)).trials

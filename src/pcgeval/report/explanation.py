@@ -81,15 +81,11 @@ class Explanation:
     """One trial, as far as it was evaluated.
 
     Attributes:
-        kind: Whether the team handed in a prompt or a program.
         model_name: The model's name where it was asked, with the digest of its bytes; None without a record.
-        failed_stage: The stage in which it failed; None if it did not.
         cause: Who is at fault, if not the submission; such a trial is done again.
         supplied: How many blocks of the answer the submission told the model before the model named them.
         conversation: The messages in the order in which they were sent, without what a call repeats.
-        answer: What was handed in, cut if it is long.
         score: Its line of the official results; None before the stage `score`.
-        picture: The file of its level's picture.
         blocks: The calls in order; none if nothing was extracted.
         best_of: Which of the simulations counts, from 1, and how many there were; None if it was not simulated.
         probabilities: All letters, the likeliest first; none if it was not classified.
@@ -151,12 +147,6 @@ class Explanation:
 
 def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     """Explain a trial of the competition in the working directory, as far as it was evaluated.
-
-    Args:
-        params: The competition.
-        team: One of its teams.
-        model: One of its models.
-        trial: One of its letters and trials.
 
     Raises:
         FileError: There is no reply yet, or a file of a stage is broken or does not belong to the others.

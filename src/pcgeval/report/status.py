@@ -43,18 +43,13 @@ class TeamProgress:
     """The trials of one team with one model.
 
     Attributes:
-        trials: How many there are to do in all.
-        done: Those that are finished.
+        done: The finished trials of all `trials`.
         failed: Those of them that failed in the stage generate.
         repeated: Trials on the disk that the next run does again: they failed through the model's server or this
             machine, or were made from another submission, model, seed or limits.
-        flagged: Those with a flag.
-        calls: Calls that were answered in them.
-        tokens: Prompt and output tokens of these calls.
         trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
         per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
         seconds_left: For the trials that are not done; None if nothing is known.
-        running: Whether a process does its trials now.
         measured: Whether its levels are simulated, classified and compared, and no stage runs now.
     """
 
