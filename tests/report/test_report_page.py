@@ -16,7 +16,7 @@ from page_for_tests import Page, dead_links, part, parts, ranking_row, read_repo
 from pcgeval import score_level
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, to_json, write_json, write_text
+from pcgeval.core.files import read_json, to_json, write_json
 from pcgeval.core.layout import (
     EXAMPLE_LETTERS,
     OFFICIAL_RESULTS,
@@ -80,20 +80,6 @@ def check_policy(markup, *, is_single=False):
     assert policy == kinds
     ids = page.all("id")
     assert len(ids) == len(set(ids))
-
-
-def test_the_report_has_a_page_a_team_and_nothing_of_an_earlier_round(workspace):
-    out = workspace / REPORT
-    old = write_report(PARAMS, workspace, out).read_text("utf-8")
-    write_text(out / "teams" / "of-another-round.html", old)
-    write_text(out / "letters" / "Z.html", old)
-    assert write_report(PARAMS, workspace, out) == out / "index.html"
-    names = {file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_file()}
-    teams = {f"teams/{team}.html" for team in PARAMS.teams}
-    assert {name for name in names if not name.startswith("tables/")} == {
-        *("index.html", "report.css", "report.js"),
-        *teams,
-    }
 
 
 def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single):
