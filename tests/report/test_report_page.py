@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, sha256_base64, team_page
@@ -32,7 +32,6 @@ from pcgeval.report.markup import environment
 from pcgeval.report.render import render_pages, write_report
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.scoring.seal import make_seal
-from pcgeval.submissions.load import Notes
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -295,29 +294,6 @@ def test_no_text_makes_markup_in_a_template(content, attribute):
     altered = Page(LINE.render(content=content, attribute=attribute))
     assert [(tag, list(attributes)) for tag, attributes in altered.elements] == [("pre", ["title"])]
     assert altered.text.removesuffix("\n") == unescape(LINE.render(content=content, attribute="")[14:-6])
-
-
-@settings(deadline=None, max_examples=15)
-@given(HOSTILE)
-def test_no_text_makes_markup_on_the_pages(evaluation, pages, text):
-    """As the contents of an element (a title), as an attribute (a letter, calls) and as preformatted text (a reply)."""
-    (first, *others) = evaluation.teams
-    submission = replace(first.submission, notes=Notes.model_construct(title=text))
-    (letter, *letters) = first.models[0].letters
-    trials = tuple(
-        replace(trial, reply=text or "empty", code=text if trial.code and text else trial.code)
-        for trial in letter.trials
-    )
-    model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))
-    changed = replace(first, submission=submission, models=(model, *first.models[1:]))
-    for name, markup in render_pages(replace(evaluation, teams=(changed, *others))):
-        altered, before = Page(markup), Page(pages[name])
-        assert [tag for tag, _ in altered.elements].count("script") == 1
-        if name.startswith("teams/"):
-            assert [(tag, set(entry)) for tag, entry in altered.elements] == [
-                (tag, set(entry)) for tag, entry in before.elements
-            ]
-        assert not {chr(0), chr(0x202E), chr(0xD800)} & set(altered.text)
 
 
 ATTACK = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"
