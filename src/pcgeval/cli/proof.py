@@ -28,7 +28,7 @@ Trust = Annotated[
     typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it; may be repeated."),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Fail also where something was not run again or is not committed.")
+    bool, typer.Option("--strict", help="Also fail if a stage was not run again or a file is not committed.")
 ]
 
 
@@ -37,14 +37,14 @@ def audit(
     trust: Trust = None,
     strict: Strict = False,
     ask: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N of the calls again.")
+        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N recorded calls again.")
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Run the whole evaluation again, compare every file.
+    """Run the whole evaluation again and compare every file.
 
     It runs in an empty folder, from the inputs and the recorded replies alone; programs run in the sandbox. Exit code 1
-    means that a published file differs, or that a call that was asked again was not answered as before.
+    means that a published file differs, or that a model answered a call of --ask differently.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -99,7 +99,7 @@ def verify(
 ) -> None:
     """Run the evaluation of a bundle again with this release.
 
-    Exit code 1 means that a file of it differs from what its inputs give.
+    Exit code 1 means that a file of the bundle does not follow from its inputs.
     """
     from pcgeval.core.files import sha256_file
     from pcgeval.proof.bundle import verify_bundle
@@ -117,9 +117,9 @@ def verify(
 
 @app.command()
 def compare(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A revision of git, a folder, or a bundle.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A git revision, a folder or a bundle.")],
     after: Annotated[
-        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the folder as it is.")
+        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the present folder.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -164,11 +164,11 @@ def _verdict(result: "Audit") -> str:
     number = len(result.differences)
     if number:
         differ = "differs" if number == 1 else "differ"
-        verdict = f"{count(number, 'published file')} {differ} from what the inputs give"
+        verdict = f"{count(number, 'published file')} {differ} from a new run of the inputs"
     elif result.faults:
-        verdict = "something is not as it should be"
+        verdict = "the files agree, but there are faults"
     else:
-        verdict = "every published file is what the inputs give"
+        verdict = "every published file follows from the inputs"
     if (result.differences or result.faults) and result.winners is not None:
         verdict += f"; by the inputs the winner is {', '.join(result.winners) or 'nobody'}"
     if result.not_run:

@@ -16,7 +16,7 @@ import yaml
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS, DVC_IGNORED, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
+from pcgeval.core.layout import CALLS, DVC_IGNORED, EXAMPLE_LETTERS, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
@@ -83,7 +83,8 @@ def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
     core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
     write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
     code = str(PACKAGE_FILE) if (root / PACKAGE_FILE).is_file() else "src"
-    for path in (*INPUTS, code):
+    letters = [str(EXAMPLE_LETTERS)] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
+    for path in (*INPUTS, *letters, code):
         source, target = root / path, workspace / path
         if not source.exists():
             raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")

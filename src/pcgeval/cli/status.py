@@ -18,12 +18,12 @@ WATCH_SECONDS = 5.0  # between two looks
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until all trials are evaluated.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until all trials are evaluated.")] = False,
     json: Json = False,
 ) -> None:
-    """Show a run: trials done, failed and left, and the time left.
+    """Show the progress of a run: trials done, failed and left.
 
-    It works before, during and after a run, and never disturbs it. Before the run, the time is estimated by earlier
+    It works before, during and after a run, and never disturbs it. Before the run, it estimates the time from earlier
     calls to the same models.
     """
     from pcgeval.core.params import load_params
@@ -84,9 +84,9 @@ def explain(
 ) -> None:
     """Explain a trial: from prompt to its share of the total.
 
-    One screen: what was asked and answered, which blocks fell, what the classifier saw, every formula with its figures,
-    computed again from the measurements, and the SHA-256 of each step's file. Exit code 1 means that the ranking has
-    other figures than the measurements make.
+    One screen shows the prompt, the answer, the blocks that fell, the classifier's letters, each formula with its
+    figures, and the SHA-256 of each step's file. The figures are computed from the measurements; exit code 1 means
+    that the ranking has others.
     """
     import shutil
 
@@ -111,8 +111,8 @@ def explain(
     submission = load_submission(SUBMISSIONS / team)
     if Trial(letter, trial) in stale_records(params, model, submission, stage_dir("raw", model, team)):
         print_stderr(
-            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits than are "
-            "there now; a prompt that is shown is that of now"
+            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "
+            "below is the present one"
         )
     if json:
         print_json(explained.to_json())

@@ -26,6 +26,7 @@ RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
 PAPERS = DATA / "papers"
+EXAMPLE_LETTERS = DATA / "examples" / "letters"  # optional: hand-made letters beside the ranking
 TRIALS = DATA / "trials"
 REPLAYS = DATA / "replays"
 EVIDENCE = DATA / "evidence"

@@ -110,7 +110,7 @@ def _ask(
     """Ask a call again and return whether the answer is the same, and how it differs."""
     exchange = record.exchanges[turn - 1]
     if request.key != exchange.key:
-        return None, "its record is of another submission, model, seed or options than are there now"
+        return None, "the submission, model, seed or options have changed since it was recorded"
     try:
         reply = backend.chat(request, seconds)
     except (CallError, LlmError) as error:

@@ -18,7 +18,7 @@ from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAG
 from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
-from pcgeval.proof.audit import Audit, audit
+from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
 from pcgeval.submissions.validate import name_fault
 
@@ -26,21 +26,15 @@ MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (
-    "params.yaml",
+    *INPUTS,
     "dvc.yaml",
     "dvc.lock",
     ".dvcignore",
     "constraints.txt",
-    "stages",
-    "src/pcgeval",
-    "pcgeval.json",
-    "data/recordings",
-    "data/rubrics",
     "data/trials",
     "results/ranking.json",
     "results/ranking.csv",
     "results/metrics",
-    "results/seal.json",
     "results/official",
 )
 

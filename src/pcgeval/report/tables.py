@@ -77,8 +77,8 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
     return LevelRow(
         id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
         letter=letter,
-        failed_stage=result.failure.stage if result.failure else None,
-        reason=result.failure.reason if result.failure else None,
+        failed_stage=result.failed_stage,
+        reason=result.reason if result.failed_stage else None,
         blocks=len(level.types) if level else None,
         moved=sum(level.moved) if level else None,
         stability=result.stability,
