@@ -28,7 +28,16 @@ UNCOMPARED_WORDS = {
     "invalid_in_b": "not graded in B",
     "other_criterion": "with another criterion",
 }
-FIGURE_COLUMNS = ("category", "leaves", "accuracy", "precision", "recall", "macro F1", "kappa", "pass: both, A, B, none")
+FIGURE_COLUMNS = (
+    "category",
+    "leaves",
+    "accuracy",
+    "precision",
+    "recall",
+    "macro F1",
+    "kappa",
+    "pass: both, A, B, none",
+)
 _DIGITS = 6  # of an interval's ends: far above what the order of float sums can change
 _SHOWN = 20  # leaves of one kind in the text
 _MAX_REASON = 500  # characters of a judge's words in a form

@@ -56,9 +56,9 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
         FileError: The file is missing or unreadable.
     """
     value = read_bounded_json(path, MAX_BYTES, follow_link=True)
+    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
     try:
-        if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-            raise GradeError("a guess in place of a grading, so there is nothing to compare. Grade again.")
         return graded_task_from_json(value)
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error

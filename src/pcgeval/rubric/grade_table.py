@@ -85,7 +85,11 @@ class RunGrade:
             return cls(run, problem="disqualified")
         try:
             path = run.grade_file()
-            return cls(run, problem="not graded") if path is None else cls.of(run, read_grade(path), max_invalid=max_invalid)
+            return (
+                cls(run, problem="not graded")
+                if path is None
+                else cls.of(run, read_grade(path), max_invalid=max_invalid)
+            )
         except (PcgevalError, OSError) as error:
             return cls.failed(run, error)
 

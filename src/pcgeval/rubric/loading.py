@@ -66,9 +66,11 @@ def parse_rubric(value: Any, source: str) -> TaskNode:
         raise RubricError(source, faults + node_faults(error, tree)) from error
     if (nodes := sum(1 for _ in walk(rubric))) > MAX_NODES:
         faults.append(f"{rubric.path}: the rubric has {nodes} nodes. Shorten it to at most {MAX_NODES}.")
-    for leaf in leaves(rubric):
-        if leaf.check and (fault := check_fault(leaf.check)):
-            faults.append(f"{leaf.path}: check {quoted(leaf.check.name)}: {fault}")
+    faults += [
+        f"{leaf.path}: check {quoted(leaf.check.name)}: {fault}"
+        for leaf in leaves(rubric)
+        if leaf.check and (fault := check_fault(leaf.check))
+    ]
     if faults:
         raise RubricError(source, faults)
     return rubric
@@ -79,9 +81,11 @@ def _rubric_node(faults: list[str], value: Mapping[str, Any], path: str, level: 
     node = {key: value[key] for key in _REQUIRED if key in value}
     node |= {key: value[key] for key in _OPTIONAL if value.get(key) not in (None, "")}
     unknown = [str(key)[:80] for key in value if key not in (*_REQUIRED, *_OPTIONAL)]
-    for key in (*_REQUIRED, *_OPTIONAL):
-        if key not in value and (close := difflib.get_close_matches(key, unknown, n=1, cutoff=0.8)):
-            faults.append(f"{path}: unknown key {quoted(close[0])}. Did you mean {key!r}?")
+    faults += [
+        f"{path}: unknown key {quoted(close[0])}. Did you mean {key!r}?"
+        for key in (*_REQUIRED, *_OPTIONAL)
+        if key not in value and (close := difflib.get_close_matches(key, unknown, n=1, cutoff=0.8))
+    ]
     if isinstance(value.get("id"), str) and not _is_id(value["id"]):
         faults.append(f"{path}: 'id': Give 1 to {_MAX_ID} printable characters, found {quoted(value['id'])}.")
     if not value.get("sub_tasks"):
