@@ -76,7 +76,7 @@ def test_an_unknown_judge_is_refused_before_the_agents_first_token(monkeypatch, 
     with ScriptedEndpoint(lists=["another"]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         task = first_task(judge_type="simple", judge_model="gpt-4o-2024-08-06")
-        with pytest.raises(PcgevalError, match=r"gpt-4o-2024-08-06 is not at http.* It has another\."):
+        with pytest.raises(PcgevalError, match=r"gpt-4o-2024-08-06 is not at http.*it has another"):
             asyncio.run(task.setup(None, Runtime))
     assert not (tmp_path / "attempt").exists()
 
@@ -166,7 +166,7 @@ def test_no_grade_is_no_reward_instead_of_0(trace_of, tmp_path):
     task = first_task(judge_type="simple", judge_model=nobody)
     task.config = task.config.model_copy(update={"papers_dir": without_checks(tmp_path)})
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
-    with pytest.raises(vf.TaskError, match="no reward, as 19 leaves have no grade"):
+    with pytest.raises(vf.TaskError, match="no reward, because 19 leaves"):
         asyncio.run(task.score(trace))
     assert trace.rewards == {"reproduction": None}
     assert trace.state["grade"]["judge_type"] == trace.info["grade"]["judge_type"] == "heuristic"
