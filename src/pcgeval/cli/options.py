@@ -13,7 +13,7 @@ import typer
 _WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _PIPED = 140  # columns of a table that no terminal shows, unless its names and numbers need more
 _NAMES = frozenset(
-    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack"}
+    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack", "category"}
 )  # never broken
 _TEXTS = frozenset({"before", "after"})  # broken where they are long
 
