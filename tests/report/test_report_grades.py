@@ -10,12 +10,12 @@ from page_for_tests import Page, part, ranking_row, read_report, team_page
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS
-from pcgeval.judge.grading import heuristic_output
+from pcgeval.judge.run import guessed
 from pcgeval.report import render
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.record import JudgeRecord
+from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
 
 ATTACK = "</pre></details><script>alert(1)</script>\u202e"
 
@@ -65,7 +65,8 @@ def test_the_tree_stands_on_the_page_with_answers_that_are_cut_and_bounded(works
 
 def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace, tmp_path):
     tree = grade_tree(rubric_of(workspace), lambda _: Verdict(None, "not judged: the endpoint died"))
-    output = heuristic_output(tree, has_reproduced=True)
+    record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
+    output = guessed(JudgeOutput("simple", tree, reproduction=record))
     write_output(workspace, output)
     index, page = pages_of(workspace, tmp_path)
     row, section = ranking_row(index, "builders"), part(page, "builders:grades")

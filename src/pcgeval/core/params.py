@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
-_JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
+_JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend ignores, which a reader would believe to have an effect
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
@@ -191,11 +191,13 @@ class RubricParams(_Section):
     Attributes:
         votes: How often each leaf is graded; several need a temperature.
         context: Tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000.
+        max_tokens: Room for one answer in tokens, thoughts included; None: the profile's `answer_tokens`.
         prompts: The family of prompts: our own, or one that asks PaperBench's questions with its strictness.
+        evidence: Whether a pass must quote lines of a file that show it; a false quote leaves no grade.
         call_seconds: Time limit of one call.
         deadline: Time limit of a grading in seconds; leaves not asked by then have no grade.
         max_cost: US dollars that all calls of a grading may cost, by the price in the model's profile.
-        max_tokens: Tokens that all calls of a grading may read and write.
+        token_budget: Tokens that all calls of a grading may read and write.
         papers_dir: The papers; may be those of a checkout of PaperBench.
         code_only: Grade only the leaves about code, and do not run reproduce.sh.
         resources_provided: Give weight 0 to acquiring data sets and models, because they were handed out.
@@ -210,11 +212,13 @@ class RubricParams(_Section):
     model: Model | None = None
     votes: int = Field(1, ge=1, le=99)
     context: int | None = Field(None, ge=1024, le=2**24)
+    max_tokens: int | None = Field(None, ge=16)
     prompts: Literal["pcgeval", "paperbench"] = "pcgeval"
+    evidence: bool = False
     call_seconds: float = Field(600.0, gt=0)
     deadline: float | None = Field(None, gt=0)
     max_cost: float | None = Field(None, gt=0)
-    max_tokens: int | None = Field(None, ge=1)
+    token_budget: int | None = Field(None, ge=1)
     papers_dir: str = "data/papers"
     code_only: bool = False
     resources_provided: bool = False
@@ -235,6 +239,10 @@ class RubricParams(_Section):
             tokens = options.get(option, 1)
             if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
+        if self.evidence and self.prompts == "paperbench":
+            raise ValueError(
+                "evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one of them out"
+            )
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self

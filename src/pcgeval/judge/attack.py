@@ -127,7 +127,7 @@ class AttackResult:
         judge: The judge's name.
         attack: Its name in ATTACKS, or AS_SUBMITTED.
         submitted: The score of the submission as it is, from 0 to 1; a leaf without a grade counts as 0.
-        attacked: The score after the attack; as in `submitted`, a heuristic's guess is not used.
+        attacked: The score after the attack.
         leaves: The leaves of the rubric.
         ungraded: The leaves without a grade.
         problem: Why the difference says nothing, if so.
@@ -204,7 +204,7 @@ def attack_judge(
         for attack, task in attacked_copies(submission, paper_id, settings):
             report = report_of(f"{judge}, {attack}")
             output = grade(task, settings, log, report, open_backend=opened, limits=limits)
-            score, ungraded, problem = output.graded_task_tree.score, output.num_invalid_leaf_nodes, output.partial
+            score, ungraded, problem = output.score, output.num_invalid_leaf_nodes, output.partial
             if submitted is None:
                 submitted = score
                 if ungraded == output.num_leaf_nodes:

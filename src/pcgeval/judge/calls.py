@@ -145,7 +145,7 @@ class CallLimits:
         with self._lock:
             for spent, most, unit, name in (
                 (self._cost, self._settings.max_cost, "US dollars", "max_cost"),
-                (self._tokens, self._settings.max_tokens, "tokens", "max_tokens"),
+                (self._tokens, self._settings.token_budget, "tokens", "token_budget"),
             ):
                 if most is not None and spent >= most:
                     advice = "Raise it, and grade again to go on."

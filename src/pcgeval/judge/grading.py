@@ -19,25 +19,22 @@ from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.protocol import LlmError
-from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
 _MOST_WARNINGS = 10
-REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
 VerdictOf = Callable[[TaskNode], Verdict]
 
 
 @dataclass(frozen=True)
 class JudgedLeaf:
-    """A leaf with its verdict; `number` counts the leaves judged so far of `total`."""
+    """A leaf with its verdict, one of `total`."""
 
     leaf: TaskNode
     verdict: Verdict
-    number: int
     total: int
     is_new: bool = False  # whether the model was asked about it just now
 
@@ -161,24 +158,17 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
     except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
         client.stop()
         raise
-    graded = tree.leaves
-    records = [record_of(leaf.judge_metadata) for leaf in graded if leaf.valid_score]
-    output = JudgeOutput(settings.judge, tree)
-    # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
-    if len(records) < len(graded) and not any(record.usage.grade.calls or record.check for record in records):
-        has_run = task.run is not None and task.run.exit_code == 0
-        output = heuristic_output(tree, has_reproduced=has_run and (task.folder / REPRODUCE_SCRIPT).is_file())
     partial = _partial(tree, client)
     how = "The grading ended early" if client.stopped else "Calls failed"
-    warnings = [*output.warnings, *([f"{how}: {partial}"] if partial else [])]
-    return replace(
-        output,
+    return JudgeOutput(
+        settings.judge,
+        tree,
         partial=partial,
-        warnings=(*warnings, *_cut_warnings(judge.shown)),
-        prompts=settings.prompts,
+        warnings=(*([f"{how}: {partial}"] if partial else []), *_cut_warnings(judge.shown)),
+        prompts=f"{settings.prompts}, with evidence" if settings.evidence else settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
-        prompt_version=prompt_version(settings.prompts),
+        prompt_version=prompt_version(settings.prompts, evidence=settings.evidence),
         votes=settings.votes,
         price=settings.price,
     )
@@ -206,16 +196,6 @@ def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
     ]
     more = len(warnings) - _MOST_WARNINGS
     return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]
-
-
-def heuristic_output(tree: GradedTaskNode, *, has_reproduced: bool) -> JudgeOutput:
-    """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    reasons = [leaf.explanation for leaf in tree.leaves if not leaf.valid_score]
-    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
-    ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
-    guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
-    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
-    return JudgeOutput(HEURISTIC, tree, guess=guess, warnings=(warning,))
 
 
 def dummy_verdict(_: TaskNode) -> Verdict:
@@ -250,7 +230,7 @@ def judge_leaves(
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
     Leaves are begun in the order of the rubric. `verdict_of` is called in several threads at once if `concurrency` is
-    above 1, `report` in this thread; leaves for which `verdict_of` raises LlmError have no grade, for that reason.
+    above 1, `report` in this thread.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.
@@ -259,13 +239,10 @@ def judge_leaves(
     verdicts: dict[str, Verdict] = {}
 
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
-        try:
-            return leaf, verdict_of(leaf)
-        except LlmError as error:
-            return leaf, Verdict(None, f"not judged: {error}")
+        return leaf, verdict_of(leaf)
 
     # one at a time in this thread, so that Ctrl-C interrupts the call
     for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
         verdicts[leaf.path] = verdict
-        report(JudgedLeaf(leaf, verdict, len(verdicts), len(tasks)))
+        report(JudgedLeaf(leaf, verdict, len(tasks)))
     return grade_tree(rubric, lambda leaf: verdicts[leaf.path])

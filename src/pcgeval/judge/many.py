@@ -30,7 +30,6 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grade_table import RunGrade
-from pcgeval.rubric.grades import HEURISTIC
 from pcgeval.rubric.papers import list_papers, load_paper
 from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.rubric.tree import leaves
@@ -40,7 +39,7 @@ TOP = "submission"  # the folder in PaperBench's tar files; beside it lie logs
 MAX_UNPACKED = 20 * 2**30  # bytes of a submission
 MAX_FILES = 200_000
 _MOST_AT_ONCE = 8  # gradings; each keeps the texts of its submission in memory
-_NOT_DECIDING = ("deadline", "max_cost", "max_tokens", "call_seconds")  # settings of the way and not of the result
+_NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings of the way and not of the result
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class ManyGradings:
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
         limits = CallLimits(settings)
-        has_budget = settings.max_cost is not None or settings.max_tokens is not None
+        has_budget = settings.max_cost is not None or settings.token_budget is not None
         # one after the other with a budget, so that as many as it covers come to their end
         threads = 1 if self.computer or has_budget else min(settings.concurrency, _MOST_AT_ONCE)
         log = CallLog(None if settings.is_replay else CALLS, self.recordings)
@@ -157,7 +156,7 @@ class ManyGradings:
                     limits=limits,
                 )
             write_json(file, output.to_json())
-            if output.partial is None and output.judge_type != HEURISTIC:
+            if output.partial is None:
                 write_json(note, [inputs, sha256_file(file)])
         except (PcgevalError, OSError) as error:
             return RunGrade.failed(run, error)
@@ -182,7 +181,7 @@ class ManyGradings:
         places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
         files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
         computer = None if self.computer is None else computer_identity(self.computer)
-        version_of_prompts = prompt_version(self.settings.prompts)
+        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.evidence)
         return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
 
 

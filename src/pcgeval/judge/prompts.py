@@ -92,6 +92,7 @@ class GradingPrompt:
         run: What we know of the run of reproduce.sh.
         key: The key of the tags; empty: each call has its own.
         parts: What all calls may be shown, in this order: always the same cut of it.
+        evidence: Whether a pass must quote lines that show it.
     """
 
     family: str
@@ -99,6 +100,7 @@ class GradingPrompt:
     run: str = ""
     key: str = ""
     parts: tuple[PromptPart, ...] = ()
+    evidence: bool = False
     _cuts: dict[tuple[int, frozenset[str]], list[tuple[PromptPart, str]]] = field(default_factory=dict, compare=False)
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
@@ -225,7 +227,8 @@ class JudgeCall:
             **{name: _MARKS.sub(lambda mark: f"{mark.group()} ", text) for name, text in self.fields.items()},
             **ours,
         }
-        return filled(section(family, f"system {named}"), fields), filled(section(family, self.kind), fields)
+        question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
+        return filled(section(family, f"system {named}"), fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
         return fenced(part.name, self.key, text) if part.is_data else f"<{part.name}>\n{text}\n</{part.name}>"
@@ -306,9 +309,9 @@ def section(family: str, name: str) -> str:
 
 
 @cache
-def prompt_version(family: str) -> str:
+def prompt_version(family: str, *, evidence: bool) -> str:
     """Return the beginning of the SHA-256 of a family's texts; replies to other texts do not count for these."""
-    return sha256_text(_prompt_file(family))[:16]
+    return sha256_text(_prompt_file(family) + (_prompt_file("evidence") if evidence else ""))[:16]
 
 
 def filled(text: str, fields: Mapping[str, str]) -> str:

@@ -26,9 +26,9 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import Paper, load_paper
-from pcgeval.rubric.record import ReproductionRecord
+from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
@@ -39,6 +39,7 @@ from pcgeval.submissions.reproduction import (
     computer_identity,
 )
 
+REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for a guess
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
@@ -59,7 +60,8 @@ async def run_judge(
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper without blocking the event loop; see `grade_submission`.
 
-    When the caller is cancelled, no further call is made to the model. Replies that came are kept.
+    When the caller is cancelled, no further call is made to the model. Replies that came are kept. If the judge
+    `simple` could grade not one leaf, the output is a guess with `judge_type` `heuristic` and a warning.
 
     Args:
         submission_path: The submission's folder.
@@ -85,11 +87,33 @@ async def run_judge(
     settings = JudgeSettings.checked(values)
     stopping = threading.Event()
     try:
-        return await asyncio.to_thread(
+        output = await asyncio.to_thread(
             grade_submission, submission_path, paper_id, settings, computer, calls, stopping=stopping
         )
     finally:
         stopping.set()
+    return output if settings.judge != "simple" or _is_graded(output) else guessed(output)
+
+
+def _is_graded(output: JudgeOutput) -> bool:
+    """Tell whether a call or a check graded a leaf, or no leaf lacks a grade.
+
+    A leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric.
+    """
+    leaves = output.graded_task_tree.leaves
+    records = [record_of(leaf.judge_metadata) for leaf in leaves if leaf.valid_score]
+    return len(records) == len(leaves) or any(record.usage.grade.calls or record.check for record in records)
+
+
+def guessed(output: JudgeOutput) -> JudgeOutput:
+    """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
+    reasons = [leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score]
+    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    has_reproduced = output.reproduction is not None and output.reproduction.exit_code == 0
+    ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
+    guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
+    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
+    return replace(output, judge_type=HEURISTIC, guess=guess, warnings=(warning, *output.warnings))
 
 
 def grade_submission(
