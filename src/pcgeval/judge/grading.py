@@ -101,7 +101,11 @@ def grade(
         case "simple":
             stopping = stopping or threading.Event()
             client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend, limits=limits)
-            return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
+            try:
+                return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
+            except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
+                stopping.set()
+                raise
         case "checks":
             verdict_of: VerdictOf = partial(check_verdict, task.evidence)
         case "random":
@@ -147,17 +151,13 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
         return judge.verdict(leaf) if leaf.path in asked else check_verdict(task.evidence, leaf)
 
-    try:
-        judge.rank_all(asked.values(), settings.concurrency)
-        tree = judge_leaves(
-            task.rubric,
-            verdict_of,
-            settings.concurrency,
-            lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
-        )
-    except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
-        client.stop()
-        raise
+    judge.rank_all(asked.values(), settings.concurrency)
+    tree = judge_leaves(
+        task.rubric,
+        verdict_of,
+        settings.concurrency,
+        lambda judged: report(replace(judged, is_new=judged.leaf.path in client.called)),
+    )
     partial = _partial(tree, client)
     how = "The grading ended early" if client.stopped else "Calls failed"
     return JudgeOutput(

@@ -8,14 +8,12 @@ there is none, an `other_submission` is graded.
 """
 
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.archives import unpack
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.core.untrusted import UntrustedFileError
@@ -24,7 +22,7 @@ from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
-from pcgeval.judge.run import submission_task
+from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.agreement import disagreement_form
@@ -34,18 +32,16 @@ from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_ev
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
-SUBMISSION, EXPECTED = "submission", "expected_result.json"
+EXPECTED = "expected_result.json"
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
     **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
     **dict.fromkeys(("codeexecution", "execution"), CODE_EXECUTION),
     **dict.fromkeys(("resultanalysis", "resultsanalysis", "resultmatch", "resmatch"), RESULT_ANALYSIS),
 }
-
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
-_MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 
 
 class JudgeEvalError(FaultsError):
@@ -147,23 +143,15 @@ def _people(example: Path) -> GradedTaskNode:
 
 
 @contextmanager
-def unpacked(examples: Iterable[Example]) -> Iterator[tuple[Example, ...]]:
+def unpacked(examples: Sequence[Example]) -> Iterator[tuple[Example, ...]]:
     """Give the examples with folders in place of tar files, which are unpacked until the end of the block.
 
     Raises:
-        UntrustedFileError: One is no tar file, a damaged one, or one that names a place outside of its folder.
+        PcgevalError: As `submission_folder` raises it.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        with_folders = []
-        for number, example in enumerate(examples):
-            if example.submission.is_file() and not is_lfs_pointer(example.submission):
-                place = Path(folder, str(number))
-                unpack(example.submission, place, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
-                folder_of_it = place / SUBMISSION if (place / SUBMISSION).is_dir() else place
-                with_folders.append(replace(example, submission=folder_of_it))
-            else:
-                with_folders.append(example)
-        yield tuple(with_folders)
+    with ExitStack() as stack:
+        folders = [stack.enter_context(submission_folder(example.submission)) for example in examples]
+        yield tuple(replace(example, submission=folder) for example, folder in zip(examples, folders, strict=True))
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
