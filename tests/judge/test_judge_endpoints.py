@@ -160,7 +160,9 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
 
 
-@pytest.mark.parametrize(("url", "given", "at_once"), [(HOSTED, {}, 8), (HOSTED, {"concurrency": 1}, 1), (LOCAL, {}, 1)])
+@pytest.mark.parametrize(
+    ("url", "given", "at_once"), [(HOSTED, {}, 8), (HOSTED, {"concurrency": 1}, 1), (LOCAL, {}, 1)]
+)
 def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
     model = Model(backend="openai", name="m", base_url=url, **given)
     assert JudgeSettings(judge="simple", model=model).concurrency == at_once

@@ -23,7 +23,9 @@ from pcgeval.report.gradings import grade_page
 from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
-CODE_TEXT = "import random\n\n\ndef mean(n):\n    return sum(random.gauss(0, 1)\n               for _ in range(n)) / n\n"
+CODE_TEXT = (
+    "import random\n\n\ndef mean(n):\n    return sum(random.gauss(0, 1)\n               for _ in range(n)) / n\n"
+)
 HTML = '</pre></details><script>alert(1)</script><img src=x onerror="alert(1)">'
 FORM = "# Expectations\nA mean.\n# Reality\nIt is there.\n# Evidence\nFile: {}\n```{}\n{}\n```\n# Score\n{}"
 TRUE = FORM.format("src/mean.py", "python", "def mean(n):", 1)
@@ -112,7 +114,9 @@ def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(judged, ans
     assert reason in graded(output).explanation
     assert graded(output).judge_metadata.votes[0].quote is None
     assert len(prompts) == 2
-    assert f"Your last answer was of no use: {graded(output).explanation.rpartition('the second time ')[2]}" in prompts[1]
+    assert (
+        f"Your last answer was of no use: {graded(output).explanation.rpartition('the second time ')[2]}" in prompts[1]
+    )
     assert output.token_usage.grade.calls == 2
 
 
@@ -183,7 +187,9 @@ def test_any_part_of_a_file_is_found_where_it_stands(text, start, length):
     assert quote.text in "\n".join(lines)
 
 
-@pytest.mark.parametrize("text", ["# Evidence\n" * 20_000, "File:" * 20_000, "```\n" * 30_000, "# Score\n" * 20_000, ""])
+@pytest.mark.parametrize(
+    "text", ["# Evidence\n" * 20_000, "File:" * 20_000, "```\n" * 30_000, "# Score\n" * 20_000, ""]
+)
 def test_hostile_answers_about_evidence_end_soon(text):
     with pytest.raises(UnreadableAnswer):
         verify_quote(f"# Evidence\n{text}", {"a.py": "x" * sys.maxunicode})

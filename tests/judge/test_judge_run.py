@@ -247,7 +247,9 @@ def test_the_start_in_a_log_of_ours_tells_which_results_are_fresh(attempt, old):
         os.utime(attempt / name, (LONG_AGO + seconds, LONG_AGO + seconds))
     figure = by_id(simple(attempt, ScriptedModel()))["figure"]
     assert figure.valid_score
-    assert (figure.judge_metadata.usage.grade.calls, figure.score == 0) in ([(0, True)] if old else [(1, True), (1, False)])
+    assert (figure.judge_metadata.usage.grade.calls, figure.score == 0) in (
+        [(0, True)] if old else [(1, True), (1, False)]
+    )
 
 
 def write_run(attempt, began, *, keeps_time=True, results):
