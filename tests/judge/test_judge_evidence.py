@@ -42,7 +42,7 @@ def judged(tmp_path, monkeypatch):
     write_text(tmp_path / "attempt/reproduce.log", "it ran\nmean 0.02\n")
     write_text(tmp_path / "attempt/results.csv", "n,mean\n100,0.02\n")
 
-    def judged(*answers, category=CODE, replay=None, **settings):
+    def judged(*answers, category=CODE, **settings):
         write_text(tmp_path / "data/papers/toy/rubric.json", json.dumps(node("root", 1, leaf("mean", 1, category))))
         waiting = list(answers)
         monkeypatch.setattr(scripted_endpoint, "answer", lambda *_: waiting.pop(0))

@@ -23,7 +23,19 @@ def reasons(listed):
 
 
 def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_path):
-    tools = ".git .github .env .venv3 my_venv venv wandb a.egg-info __pycache__ node_modules .pcgeval".split()
+    tools = [
+        ".git",
+        ".github",
+        ".env",
+        ".venv3",
+        "my_venv",
+        "venv",
+        "wandb",
+        "a.egg-info",
+        "__pycache__",
+        "node_modules",
+        ".pcgeval",
+    ]
     write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in tools for way in ("", "deep/er/")})
     write_files(tmp_path, {**FILES, "model.bin": "x", "a.PNG": "x", "Makefile": "all:", ".hidden.py": "1"})
     write_files(tmp_path, {"src/venv.py": ""})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import DIGEST, ScriptedModel, SlowJudgeServer, dies_after
+from scripted_judge import DIGEST, ScriptedModel, SlowJudgeServer
 from waiting import wait_until
 
 import pcgeval

@@ -1,6 +1,5 @@
 """From the calls' replies to a verdict; what no reply gives is said with its reason."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -34,18 +33,6 @@ def judge_by(model, submission, votes=1, tree=RUBRIC):
 
 def verdict(submission, model, name="mean", votes=1, tree=RUBRIC):
     return judge_by(model, submission, votes, tree).verdict(leaf_of(name, tree))
-
-
-def test_one_call_makes_a_verdict_where_at_most_ten_files_are_offered(submission):
-    model = Scripted()
-    judged = verdict(submission, model)
-    assert (judged.score, judged.explanation) == (1.0, "estimate.py has it.")
-    assert model.kinds() == ["grade"]
-    metadata = judged.judge_metadata.model_dump(mode="json", exclude_unset=True)
-    assert metadata["files"]["picked"] == ["README.md", "data/notes.txt", "estimate.py"]
-    assert [vote["answer"] for vote in metadata["votes"]] == [GRADE.replace("{}", "1")]
-    assert metadata["usage"]["grade"] == {"calls": 1, "prompt_tokens": 10, "output_tokens": 5, "seconds": 0.25}
-    assert "def mean(n)" in sent(model.calls[0])
 
 
 def test_of_more_files_the_model_ranks_which_to_show(many_files):
@@ -118,14 +105,6 @@ def test_an_answer_that_was_cut_off_gets_twice_the_room_and_is_not_graded_by_wha
     assert "all its room went into thoughts" in verdict(submission, Scripted({"grade": thoughts})).explanation
 
 
-@pytest.mark.parametrize(("kind", "words"), [("rank", GRADE), ("grade", GRADE), ("parse", "unclear")])
-def test_a_call_without_a_reply_leaves_no_grade(many_files, kind, words):
-    judged = verdict(many_files, Scripted({"grade": words, kind: CallError("no reply within 5 s")}))
-    assert judged.score is None
-    assert "no reply within 5 s" in judged.explanation
-    assert judged.judge_metadata.reason == judged.explanation
-
-
 @pytest.mark.parametrize(
     ("log", "written", "reason"),
     [
@@ -186,13 +165,6 @@ def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(submissi
     votes = [(vote.score, vote.reason) for vote in judged.judge_metadata.votes]
     assert votes == [(None, "no reply") if vote is FAILED else (vote, None) for vote in scores]
     assert ("the votes are tied, 1 to 1" in judged.explanation) == (score is None)
-
-
-def test_several_threads_may_judge(submission):
-    judge = judge_by(Scripted(), submission)
-    alone = [judge.verdict(task) for task in RUBRIC.sub_tasks]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(judge.verdict, RUBRIC.sub_tasks * 10)) == alone * 10
 
 
 def test_a_grader_that_repeats_the_submission_does_not_decide_by_it(submission):
