@@ -170,6 +170,16 @@ def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
     assert given or by_config.concurrency == at_once
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_as_many_calls_run_at_once_as_the_model_allows(attempt, at_once):
+    with ScriptedEndpoint() as endpoint:
+        endpoint.seconds = 0.2
+        model = Model(backend="openai", name="m", base_url=endpoint.base_url, concurrency=at_once)
+        settings = JudgeSettings.checked({"judge": "simple", "model": model})
+        grade_submission(attempt, "toy", settings, calls=CallFiles(log=None))
+    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, at_once)
+
+
 @pytest.mark.parametrize(
     ("name", "context", "answer"),
     [("o3-mini", 128_000, 10_000), ("gpt-4.1", 128_000, 4000), ("qwen3:8b", 40_960, 6000), ("unknown", 32_768, 4000)],

@@ -44,7 +44,6 @@ _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them 
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
-_LOOK_SECONDS = 0.5  # between two looks whether a call that waits is still wanted
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
@@ -103,7 +102,7 @@ def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
 
 
 class CallLimits:
-    """What several gradings share: the number of calls at once, the budget, and whether the model can be asked at all.
+    """What several gradings share: the budget, and whether the model can be asked at all.
 
     A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
     budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.
@@ -111,7 +110,6 @@ class CallLimits:
 
     def __init__(self, settings: JudgeSettings) -> None:
         """Take the limits of the settings."""
-        self.places = threading.BoundedSemaphore(settings.concurrency)
         self._settings = settings
         self._lock = threading.Lock()
         self._counted: set[str] = set()  # keys of calls
@@ -217,8 +215,8 @@ class JudgeClient:
                     "model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
             if logged is None:
-                with self._place():
-                    logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+                self._check_running()
+                logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             self.failed[call.leaf] = self.stopped
@@ -344,18 +342,6 @@ class JudgeClient:
                 less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
                 self._context = min(self._context, less)
         raise AssertionError("the last try returns or raises")
-
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """Wait until another call may be under way; it is until its reply is kept."""
-        self._check_running()
-        while not self._limits.places.acquire(timeout=_LOOK_SECONDS):
-            self._check_running()
-        try:
-            self._check_running()
-            yield
-        finally:
-            self._limits.places.release()
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take."""

@@ -1,15 +1,13 @@
-"""Many gradings at once: all runs of a folder, each with a file of its own, under one budget and one limit of calls.
+"""Many gradings: all runs of a folder, one after the other, each with a file of its own and all under one budget.
 
 A finished grading is skipped when it is asked for again, unless its submission, its paper or the settings have changed
 since. That is noted in the kept state and not in its file, which is the same wherever the submission lies.
 """
 
 import json
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -17,7 +15,6 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import CALLS, GRADE_FILE, own_or_packaged
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.grading import GradingProgress
 from pcgeval.judge.plan import GradingPlan, plan_grading
@@ -33,7 +30,6 @@ from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
-_MOST_AT_ONCE = 8  # gradings; each keeps the texts of its submission in memory
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings of the way and not of the result
 
 
@@ -92,35 +88,16 @@ class ManyGradings:
             GradingError: `out` lies among the runs.
             FolderBusyError: Another process grades into the same folder.
         """
-        runs, settings, stopping = self.runs, self.settings, threading.Event()
+        runs, settings = self.runs, self.settings
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
-        limits = CallLimits(settings)
-        has_budget = settings.max_cost is not None or settings.token_budget is not None
-        # one after the other with a budget, so that as many as it covers come to their end
-        threads = 1 if self.computer or has_budget else min(settings.concurrency, _MOST_AT_ONCE)
-        log = CallLog(None if settings.is_replay else CALLS, self.recordings)
+        calls = CallFiles(shared=CallLog(None if settings.is_replay else CALLS, self.recordings))
+        limits, report = CallLimits(settings), GradingProgress(f"grade {self.folder}", self._leaves(runs))
         with lock_folder(self.out, state_folder(self.out) / "gradings.lock"):
-            work = partial(
-                self._graded,
-                calls=CallFiles(shared=log),
-                limits=limits,
-                stopping=stopping,
-                report=GradingProgress(f"grade {self.folder}", self._leaves(runs)),
-                max_invalid=max_invalid,
-            )
-            ends = map(work, runs) if threads == 1 else map_in_threads(work, runs, threads, stopping)
-            return sorted(ends, key=lambda end: end.run)
+            return [self._graded(run, calls, limits, report, max_invalid) for run in runs]
 
     def _graded(
-        self,
-        run: PaperRun,
-        calls: CallFiles,
-        limits: CallLimits,
-        stopping: threading.Event,
-        report: GradingProgress,
-        *,
-        max_invalid: int,
+        self, run: PaperRun, calls: CallFiles, limits: CallLimits, report: GradingProgress, max_invalid: int
     ) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self.out / run.group / run.name / GRADE_FILE
@@ -146,7 +123,6 @@ class ManyGradings:
                     self.computer,
                     calls,
                     report,
-                    stopping=stopping,
                     open_backend=self.open_backend,
                     limits=limits,
                 )
