@@ -2,8 +2,8 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from functools import partial
 
 from pcgeval.checks.checks import run_check
@@ -29,51 +29,34 @@ _MOST_WARNINGS = 10
 VerdictOf = Callable[[TaskNode], Verdict]
 
 
-@dataclass(frozen=True)
-class JudgedLeaf:
-    """A leaf with its verdict, one of `total`."""
-
-    leaf: TaskNode
-    verdict: Verdict
-    total: int
-    is_new: bool = False  # whether the model was asked about it just now
+Report = Callable[[TaskNode, Verdict, int, bool], None]
+"""Is given each judged leaf, its verdict, the number of all leaves, and whether the model was asked just now."""
 
 
-Report = Callable[[JudgedLeaf], None]
-
-
-def no_report(_: JudgedLeaf) -> None:
+def no_report(*_: object) -> None:
     """Report nothing."""
 
 
 class GradingProgress:
-    """Shows the leaves as they are judged: score and cost of each, and of all together; several threads may use it."""
+    """Shows the leaves as they are judged: score and cost of each, and of all together."""
 
     def __init__(self, title: str, total: int | None = None) -> None:
         """Start the clock; `total` is the number of leaves where there are several gradings."""
         self._progress, self._is_one = Progress(title, total, failed_as="without a grade"), total is None
-        self._lock = threading.Lock()
 
-    def __call__(self, judged: JudgedLeaf) -> None:
+    def __call__(self, leaf: TaskNode, verdict: Verdict, total: int, is_new: bool) -> None:
         """Count one leaf."""
-        usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
+        usage, score = record_of(verdict.judge_metadata).usage, verdict.score
         shown = "no grade" if score is None else f"{score:.2f}"
         cost = f", {usage.tokens} tokens" if usage.tokens else ""
-        with self._lock:
-            if self._is_one:
-                self._progress.total = judged.total
-            self._progress.step(
-                f"{judged.leaf.id}: {shown}{cost}",
-                tokens=usage.tokens,
-                failed=score is None,
-                repeated=not judged.is_new,
-            )
+        if self._is_one:
+            self._progress.total = total
+        self._progress.step(f"{leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, repeated=not is_new)
 
     def skip(self, leaves: int) -> None:
         """Count leaves that were judged before."""
-        with self._lock:
-            for _ in range(leaves):
-                self._progress.step("graded before", repeated=True)
+        for _ in range(leaves):
+            self._progress.step("graded before", repeated=True)
 
 
 def grade(
@@ -152,13 +135,12 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         return judge.verdict(leaf) if leaf.path in asked else check_verdict(task.evidence, leaf)
 
     judge.rank_all(asked.values(), settings.concurrency)
-    tree = judge_leaves(
-        task.rubric,
-        verdict_of,
-        settings.concurrency,
-        lambda judged: report(replace(judged, is_new=judged.leaf.path in client.called)),
-    )
-    partial = _partial(tree, client)
+    tree = judge_leaves(task.rubric, verdict_of, settings.concurrency, report, client.called)
+    failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
+    partial = None
+    if failed:
+        why = client.stopped or max(sorted(set(failed)), key=failed.count)
+        partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
     how = "The grading ended early" if client.stopped else "Calls failed"
     return JudgeOutput(
         settings.judge,
@@ -172,15 +154,6 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         votes=settings.votes,
         price=settings.price,
     )
-
-
-def _partial(tree: GradedTaskNode, client: JudgeClient) -> str | None:
-    """Return how many leaves have no grade because a call failed or was not made, and why; None if there are none."""
-    failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
-    if not failed:
-        return None
-    why = client.stopped or max(sorted(set(failed)), key=failed.count)
-    return f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
 
 
 def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
@@ -226,11 +199,16 @@ def judge_leaves(
     verdict_of: VerdictOf,
     concurrency: int = 1,
     report: Report = no_report,
+    called: Container[str] = (),
 ) -> GradedTaskNode:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
-    Leaves are begun in the order of the rubric. `verdict_of` is called in several threads at once if `concurrency` is
-    above 1, `report` in this thread.
+    Args:
+        rubric: The graded part of the rubric, in the order of which leaves are begun.
+        verdict_of: Judges a leaf; called in several threads at once if `concurrency` is above 1.
+        concurrency: The number of threads.
+        report: Called in this thread.
+        called: The paths of leaves about which the model was asked just now.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.
@@ -244,5 +222,5 @@ def judge_leaves(
     # one at a time in this thread, so that Ctrl-C interrupts the call
     for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
         verdicts[leaf.path] = verdict
-        report(JudgedLeaf(leaf, verdict, len(tasks)))
+        report(leaf, verdict, len(tasks), leaf.path in called)
     return grade_tree(rubric, lambda leaf: verdicts[leaf.path])
