@@ -54,7 +54,7 @@ def tokens(call, context, answer_tokens=50):
 @given(st.sampled_from(CALL_KINDS), st.lists(MATERIAL, max_size=8), st.lists(TEXTS, max_size=3), st.integers(0, 3000))
 def test_no_prompt_exceeds_the_context_and_the_criterion_is_never_cut(kind, files, shared, context):
     parts = tuple(PromptPart(f"shared{number}", text, 0.5) for number, text in enumerate(shared))
-    prompt = replace(PROMPT, parts=parts, _cuts={})
+    prompt = replace(PROMPT, parts=parts)
     call = call_of(kind, files, prompt=prompt, shared=tuple(part.name for part in parts))
     try:
         assert tokens(call, context) + 50 <= context

@@ -101,20 +101,16 @@ class GradingPrompt:
     key: str = ""
     parts: tuple[PromptPart, ...] = ()
     evidence: bool = False
-    _cuts: dict[tuple[int, frozenset[str]], list[tuple[PromptPart, str]]] = field(default_factory=dict, compare=False)
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
-        chosen = frozenset(part.name for part in self.parts if names is None or part.name in names)
-        if (room, chosen) not in self._cuts:
-            texts = {part: self.keyless(part) for part in self.parts if part.name in chosen}
-            left, rooms = room, {}
-            for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
-                share = left // (len(texts) - number)
-                rooms[part] = share - _TAGS
-                left -= min(count_tokens(texts[part]) + _TAGS, share)
-            self._cuts[room, chosen] = [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
-        return self._cuts[room, chosen]
+        texts = {part: self.keyless(part) for part in self.parts if names is None or part.name in names}
+        left, rooms = room, {}
+        for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
+            share = left // (len(texts) - number)
+            rooms[part] = share - _TAGS
+            left -= min(count_tokens(texts[part]) + _TAGS, share)
+        return [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
 
     def keyless(self, part: PromptPart) -> str:
         """Return a part's text without the grading's key."""
