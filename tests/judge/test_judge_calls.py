@@ -219,21 +219,6 @@ def test_a_call_that_fails_leaves_its_leaf_without_a_grade_and_is_made_again(att
     assert asked_again(attempt) == 1
 
 
-def test_the_deadline_ends_the_grading_and_no_call_has_more_time(attempt):
-    backend = ScriptedModel(seconds=0.12)
-    output = grade(attempt, backend, deadline=0.35)
-    assert 0 < output.num_invalid_leaf_nodes < 6
-    assert all("deadline of 0.35 s" in reason for reason in reasons(output).values())
-    assert all(0 < timeout <= 0.35 for timeout in backend.timeouts)
-
-
-def test_a_grading_can_be_stopped_from_outside(attempt):
-    stopping = threading.Event()
-    output = grade(attempt, ScriptedModel(), stopping=stopping, report=lambda *_: stopping.set())
-    assert output.num_invalid_leaf_nodes == 5
-    assert all("was stopped" in reason for reason in reasons(output).values())
-
-
 @pytest.mark.parametrize("tokens", [10**30, 10**400])
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept(attempt, tokens):
     class Odd(ScriptedModel):
@@ -266,33 +251,6 @@ def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):
     assert asked_again(attempt, calls=kept_in(kept)) == 0
 
 
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_five_failures_in_a_row_end_the_grading(attempt, tmp_path, concurrency):
-    write_paper(tmp_path, WIDE)
-
-    def fails(number, _):
-        if number > 4:
-            raise CallError("500: no choices")
-
-    backend = ScriptedModel(fails=fails)
-    output = grade(attempt, backend, MODEL.model_copy(update={"concurrency": concurrency}))
-    assert 4 + 5 <= len(backend.requests) < 4 + 5 + 2 * concurrency  # a success of another thread ends a row
-    assert "5 calls in a row failed" in output.partial
-    assert "500: no choices" in output.partial
-    assert asked_again(attempt) == 26  # all others can be asked again
-
-
-def test_failures_between_successes_end_nothing(attempt, tmp_path):
-    write_paper(tmp_path, WIDE)
-
-    def fails(number, _):
-        if number % 2:
-            raise CallError("500: no choices")
-
-    assert grade(attempt, backend := ScriptedModel(fails=fails)).num_invalid_leaf_nodes == 15
-    assert len(backend.requests) == 30
-
-
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies(attempt, tmp_path):
     write_text(attempt / "long.py", "number = 1\n" * 3000)
 
@@ -315,3 +273,37 @@ def test_a_check_is_a_grade_where_the_endpoint_is_dead(attempt, tmp_path):
     assert scores == [(1.0, True), (0.0, False), (0.0, True)]  # results that nothing has made are 0 without a call
     assert output.score == 0.25
     assert CODE in {node.task_category for node in output.graded_task_tree.leaves}
+
+
+@pytest.mark.parametrize(
+    ("is_failure", "concurrency", "asked"),
+    [
+        (lambda number: number > 4, 1, range(9, 10)),
+        (lambda number: number > 4, 3, range(9, 15)),  # a success of another thread ends a row
+        (lambda number: number % 2, 1, range(30, 31)),
+    ],
+    ids=["in a row", "in a row, three at once", "every second"],
+)
+def test_five_failures_in_a_row_end_the_grading(attempt, tmp_path, is_failure, concurrency, asked):
+    write_paper(tmp_path, WIDE)
+
+    def fails(number, _):
+        if is_failure(number):
+            raise CallError("500: no choices")
+
+    backend = ScriptedModel(fails=fails)
+    output = grade(attempt, backend, MODEL.model_copy(update={"concurrency": concurrency}))
+    assert len(backend.requests) in asked
+    assert ("5 calls in a row failed, the last one so: 500: no choices" in output.partial) == (30 not in asked)
+    assert asked_again(attempt) == output.num_invalid_leaf_nodes  # all others can be asked again
+
+
+@pytest.mark.parametrize("how", ["the deadline of 0.35 s", "was stopped"])
+def test_a_deadline_or_a_caller_ends_the_grading(attempt, how):
+    stopping, backend = threading.Event(), ScriptedModel(seconds=0.12)
+    by_caller = how == "was stopped"
+    report = (lambda *_: stopping.set()) if by_caller else no_report
+    output = grade(attempt, backend, report=report, stopping=stopping, **({} if by_caller else {"deadline": 0.35}))
+    assert 0 < output.num_invalid_leaf_nodes < 6
+    assert all(how in reason for reason in reasons(output).values())
+    assert by_caller or all(0 < timeout <= 0.35 for timeout in backend.timeouts)
