@@ -162,7 +162,7 @@ def print_plans(
     tokens = whole.prompt_tokens + whole.output_tokens
     for is_more, key, most in (
         ((whole.cost or 0) > (settings.max_cost or math.inf), "max_cost", settings.max_cost),
-        (tokens > (settings.max_tokens or math.inf), "max_tokens", settings.max_tokens),
+        (tokens > (settings.token_budget or math.inf), "token_budget", settings.token_budget),
     ):
         if is_more:
             print_stderr(f"This is more than the budget: {key} {most} would end the grading early.")

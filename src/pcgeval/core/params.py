@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
-_JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
+_JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
@@ -179,7 +179,7 @@ class Scoring(_Section):
 class RubricParams(_Section):
     """The rubric that grades the submissions, and the judge of its leaves.
 
-    The fields from `model` to `max_tokens` are for the judge `simple`; the model's options override its profile.
+    The fields from `model` to `call_seconds` are for the judge `simple`; the model's options override its profile.
     """
 
     id: str = "competition"
@@ -189,11 +189,13 @@ class RubricParams(_Section):
     votes: int = Field(1, ge=1, le=99)  # gradings of each leaf; several need a temperature
     # tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000
     context: int | None = Field(None, ge=1024, le=2**24)
+    max_tokens: int | None = Field(None, ge=16)  # of one answer, thoughts included; None: the profile's
     prompts: Literal["pcgeval", "paperbench"] = "pcgeval"  # the second asks PaperBench's questions
+    evidence: bool = False  # a pass must quote lines of a file that show it; a false quote leaves no grade
     call_seconds: float = Field(600.0, gt=0)  # of one call
     deadline: float | None = Field(None, gt=0)  # seconds of a grading; later leaves have no grade
     max_cost: float | None = Field(None, gt=0)  # US dollars of a grading, by the price in the model's profile
-    max_tokens: int | None = Field(None, ge=1)  # of a grading, read and written
+    token_budget: int | None = Field(None, ge=1)  # of a grading, read and written
     papers_dir: str = "data/papers"  # may be that of a checkout of PaperBench
     code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
@@ -214,6 +216,10 @@ class RubricParams(_Section):
             tokens = options.get(option, 1)
             if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
+        if self.evidence and self.prompts == "paperbench":
+            raise ValueError(
+                "evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one of them out"
+            )
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self

@@ -83,13 +83,29 @@ class TokenUsage(_Record):
         )
 
 
+class QuoteRecord(_Record):
+    """Lines of a submission that show why a criterion is met, as they stand in the file; a long text is cut."""
+
+    file: str
+    first_line: int
+    last_line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """The file and the lines in words."""
+        lines = f"line {self.first_line}" if self.first_line == self.last_line else ""
+        return f"{self.file}, {lines or f'lines {self.first_line} to {self.last_line}'}"
+
+
 class VoteRecord(_Record):
-    """One grading of a leaf by a model: its whole answer, and the reason if it gave no score."""
+    """One grading of a leaf by a model: its whole answer, its verified evidence, and the reason if it gave no score."""
 
     score: float | None
     explanation: str = ""
     reason: str | None = None
     answer: str = ""
+    quote: QuoteRecord | None = None
 
 
 class RefusedFile(_Record):
@@ -144,6 +160,11 @@ class JudgeRecord(_Record):
     agreement: float | None = None  # of the votes, from 0 to 1
     usage: TokenUsage = TokenUsage()
     reason: str | None = None  # why there is no score
+
+    @property
+    def quotes(self) -> tuple[QuoteRecord, ...]:
+        """The evidence of all votes, each once."""
+        return tuple(dict.fromkeys(vote.quote for vote in self.votes if vote.quote is not None))
 
     @property
     def check_call(self) -> str:

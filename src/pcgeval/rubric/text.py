@@ -120,6 +120,9 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
         names = ", ".join(record.files.picked)
         yield f"Files it was shown, {len(record.files.picked)} of {record.files.num_offered}: {names}"
     yield from record.files.all_notes
+    for quote in record.quotes:
+        yield f"Evidence: {quote.place}"
+        yield from (f"> {line}" for line in quote.text.splitlines())
     for number, vote in enumerate(record.votes, start=1):
         yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
         yield from (f"| {line}" for line in vote.answer.splitlines())
