@@ -1,4 +1,4 @@
-"""The output of `pcgeval explain`: one screen from a trial's prompt to its share of the team's total."""
+"""The text of `pcgeval explain`: from a trial's prompt to its share of the team's total."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,29 +12,28 @@ from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.formulas import TrialShare
 
-NARROWEST = 60  # columns that the text is made for at least
 MOST_LINES = 5  # of a message
 MOST_CALLS = 16
 MOST_LETTERS = 5
-_HASH = 12  # hexadecimal digits of a hash that are shown
-_INDENT = "  "
+_HASH = 12  # hexadecimal digits of a hash
+_FALLEN = ("moved", "broke")
 
 
-def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
-    """Return an explanation as text.
+def explain_lines(explained: Explanation, width: int, *, long: bool = False) -> Iterator[str]:
+    """Yield an explanation line by line.
 
     Args:
         explained: The trial.
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
-    width = max(width, NARROWEST) - len(_INDENT)
     digits = None if long else _HASH
-    lines = [f"{explained.trial.trial.letter}{explained.trial.trial.number} of {explained.team} with {explained.model}"]
+    heading = f"{explained.trial.trial.letter}{explained.trial.trial.number} of {explained.team} with {explained.model}"
     if explained.row is not None:
-        lines[0] += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+        heading += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+    yield heading
     if explained.model_name is not None and explained.digest is not None:
-        lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
+        yield f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}"
     files = [
         f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
         for file in explained.files
@@ -47,9 +46,9 @@ def explain_text(explained: Explanation, width: int, *, long: bool = False) -> s
         (f"From this trial to the total of {explained.team}", _arithmetic(explained)),
         ("Files, by SHA-256", files),
     ):
-        lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    lines += ["", *_verdict(explained)]
-    return "\n".join(line.rstrip() for line in lines)
+        yield from ("", title)
+        yield from (f"  {line}".rstrip() for line in part)
+    yield from ("", *_verdict(explained))
 
 
 def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
@@ -82,10 +81,10 @@ def _answered(explained: Explanation, width: int, *, long: bool) -> Iterator[str
 
 
 def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the lines of a text, broken at the width; without `long` the first few."""
+    """Yield the lines of a text as a terminal shows them; without `long` the first few."""
     lines: list[str] = []
     for line in printable_text(text.strip()).splitlines():
-        lines += textwrap.wrap(line, width, replace_whitespace=False) or [""]
+        lines += textwrap.wrap(line, max(1, width - 2), replace_whitespace=False) or [""]
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
@@ -99,7 +98,7 @@ def _failure(explained: Explanation) -> str:
 
 
 def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the calls with the fates of their blocks, beside the level as it ended."""
+    """Yield the picture of the end, beside it the calls with the fates of their blocks."""
     trial, blocks = explained.trial, explained.blocks
     if trial.failed_stage == "generate":
         yield "nothing: there is no answer"
@@ -108,24 +107,20 @@ def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
         yield _failure(explained)
     shown = list(blocks)
     if not long:
-        fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
+        fallen_first = sorted(blocks, key=lambda block: block.fate not in _FALLEN)
         shown = sorted(fallen_first[:MOST_CALLS], key=lambda block: block.number)
     calls = [block_text(block) for block in shown]
     if len(shown) < len(blocks):
         calls.append(f"... and {len(blocks) - len(shown)} more")
-    picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
+    picture = drawing(trial.picture) if trial.picture else []
     across = max(map(len, picture), default=0)
-    if picture and across + 3 + max(map(len, calls)) <= width:
-        yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
-    else:
-        yield from (*calls, *picture)
+    beside = [f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue="")]
+    is_wide = picture and max(map(len, beside)) <= width - 2
+    yield from beside if is_wide else (*calls, *picture)
     if trial.stability is not None:
-        stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
-        which = (
-            f" (the best of {explained.best_of[1]} simulations, number {explained.best_of[0]})"
-            if explained.best_of
-            else ""
-        )
+        stayed = sum(block.fate not in _FALLEN for block in blocks)
+        best_of = explained.best_of
+        which = f" (the best of {best_of[1]} simulations, number {best_of[0]})" if best_of else ""
         yield f"{stayed} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
 
 

@@ -11,7 +11,7 @@ import typer
 
 from pcgeval.cli.check import check
 from pcgeval.cli.competition import show_ranking
-from pcgeval.cli.options import Scheduler, group
+from pcgeval.cli.options import group
 from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, SCHEDULER, check_package, print_stderr
 from pcgeval.core.layout import RUN_LOCK
 from pcgeval.core.locks import lock_folder
@@ -21,16 +21,20 @@ app = group()
 
 @app.command()
 def run(
-    scheduler: Scheduler = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="A Dask cluster, such as tcp://10.0.0.1:8786; default: as in params.yaml."
+        ),
+    ] = None,
     round_name: Annotated[
-        str | None, typer.Option("--round", metavar="NAME", help="Evaluate a key of `rounds` in rounds/NAME instead.")
+        str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round of params.yaml in rounds/NAME.")
     ] = None,
 ) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
-    Runs `check`, `dvc repro --keep-going` and `ranking`. Only what changed is computed again, and a run that was
-    stopped goes on where it was. If a stage fails, those that do not need it are run all the same, and the exit code is
-    1.
+    The command runs `check`, `dvc repro --keep-going` and `ranking`. Only changes are computed, and a stopped run goes
+    on where it was. If a stage fails, stages that do not need it still run. Exit code 1: a stage failed.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -40,7 +44,7 @@ def run(
     if round_name is not None:
         run_round(round_name, scheduler)
         return
-    load_params()  # elsewhere than in a competition's folder nothing is left behind
+    load_params()  # outside a competition's folder, leave nothing behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
         check()
@@ -57,7 +61,6 @@ def run(
             print_stderr("")  # DVC may have been in the middle of a line
             raise
     if failed:
-        print_stderr("The evaluation is not complete: a stage failed for the reason above. What does not need it is")
-        print_stderr("done. Correct what the message names and run again.")
+        print_stderr("The evaluation is not complete: a stage failed for the reason above. Fix it and run again.")
         raise typer.Exit(EXIT_CHECK_FAILED)
     show_ranking()
