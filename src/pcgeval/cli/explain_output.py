@@ -142,27 +142,27 @@ def _arithmetic(explained: Explanation) -> Iterator[str]:
         yield printable_line(explained.unscored or "")
         return
     steps = list(_steps(explained.share))
-    names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
-    yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
+    across = max(len(name) for name, _, _ in steps)
+    yield from (f"{name:{across}}  {formula} = {_figure(result)}" for name, formula, result in steps)
     yield f"This trial is {_figure(explained.share.share)} of the total, {_figure(explained.share.percent)} % of it."
 
 
-def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
+def _steps(share: TrialShare) -> Iterator[tuple[str, str, Decimal]]:
     """Yield each formula: its name, the figures in it, and its result."""
     weight, trial, letter, prompt = share.weight, share.trial, share.letter, share.prompt
     factors = f"{_figure(weight.stability)} stability x {_figure(weight.similarity)} similarity"
-    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
+    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", weight.weight
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
-    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
+    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", trial.score
     other_trials = [other.score for other in letter.trials if other.trial != trial.trial]
-    yield "mean of its trials", _mean(trial.score, other_trials, "other"), _figure(share.mean)
-    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
+    yield "mean of its trials", _mean(trial.score, other_trials, "other"), share.mean
+    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", letter.score
     other_letters = [other.score for other in prompt.letters if other.letter != letter.letter]
-    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), _figure(prompt.score)
+    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), prompt.score
     other_models = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
-    yield "total", " + ".join([_figure(prompt.score), *other_models]), _figure(share.total.total)
+    yield "total", " + ".join([_figure(prompt.score), *other_models]), share.total.total
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
-    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
+    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", share.total.normalised
 
 
 def _mean(score: Decimal, others: Sequence[Decimal], word: str) -> str:

@@ -71,8 +71,8 @@ def level(
             by_engine = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in ends.items()}
             print_json(scored.to_dict() | ({"engines": by_engine} if engines else {}))
         else:
-            width = terminal_width(piped=sys.maxsize)
-            print_lines(score_lines(scored, "stdin" if file == STDIN else str(file), ends, width), width)
+            name = "stdin" if file == STDIN else str(file)
+            print_lines(score_lines(scored, name, ends, terminal_width(piped=sys.maxsize)))
         sys.stdout.flush()
         if scored.simulated:
             _write_pictures(scored, png, svg, replay)

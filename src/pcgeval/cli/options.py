@@ -90,14 +90,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """
     rows, width = list(rows), terminal_width(piped=sys.maxsize)
     gap = " " * (2 if width >= WIDE else 1)
-    for headers in ([columns], list(zip_longest(*map(str.split, columns), fillvalue=""))):
+    cells = zip(columns, *rows, strict=True)
+    broken = (textwrap.wrap(column[0], max(map(len, (*column[0].split(), *column[1:])))) for column in cells)
+    for headers in ([columns], list(zip_longest(*broken, fillvalue=""))):
         lines = _aligned(columns, [*headers, *rows], gap)
         if max(map(len, lines)) <= width:
             for number, line in enumerate(lines):
                 typer.secho(line, bold=number < len(headers))
             return
     for row in rows:
-        print_lines(_stacked(columns, row), width)
+        print_lines(_stacked(columns, row))
 
 
 def _aligned(columns: Sequence[str], lines: Sequence[Sequence[str]], gap: str) -> list[str]:
@@ -119,11 +121,10 @@ def _stacked(columns: Sequence[str], row: Sequence[str]) -> Iterator[str]:
     yield "  " + ", ".join(f"{column} {cell}" for column, cell in cells if column not in _NAMES)
 
 
-def print_lines(lines: Iterable[str], width: int) -> None:
-    """Print lines of text; those longer than the width are broken at spaces and go on with a deeper indent."""
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text; those too long for the terminal are broken at spaces and go on with a deeper indent."""
+    width = terminal_width(piped=sys.maxsize)
     for line in lines:
         indent = " " * (2 + len(line) - len(line.lstrip()))
-        parts = textwrap.wrap(
-            line, max(1, width), subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-        )
+        parts = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
         sys.stdout.writelines(f"{part}\n" for part in parts or [""])

@@ -183,7 +183,7 @@ def compare(
     values = compare_states(before, after, Path())
     if after is None:
         for doubt in result_doubts(load_params(), RankingFile.read(RANKING_JSON)):
-            print_stderr(f"warning: the ranking here may be out of date: {doubt}")
+            print_stderr(f"warning: this folder has the ranking of an earlier run: {doubt}")
     if json:
         print_json([{**label._asdict(), "before": before, "after": after} for label, before, after in values])
     else:

@@ -21,12 +21,7 @@ app = group()
 
 @app.command()
 def run(
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", help="A Dask cluster, such as tcp://10.0.0.1:8786; default: as in params.yaml."
-        ),
-    ] = None,
+    scheduler: Annotated[str | None, typer.Option(metavar="TCP://HOST:PORT", help="Compute on a Dask cluster.")] = None,
     round_name: Annotated[
         str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round of params.yaml in rounds/NAME.")
     ] = None,
@@ -34,10 +29,8 @@ def run(
     """Evaluate the competition, from the checks to the ranking.
 
     The command runs `check`, `dvc repro --keep-going` and `ranking`. Only changes are computed, and a stopped run goes
-    on where it was. If a stage fails, stages that do not need it still run. Exit code 1: a stage failed.
+    on where it was. Exit code 1: a stage failed; the stages that do not need it have run.
     """
-    import dvc  # noqa: F401 - it is run as a program, and an extra brings it
-
     from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params
 
@@ -61,6 +54,6 @@ def run(
             print_stderr("")  # DVC may have been in the middle of a line
             raise
     if failed:
-        print_stderr("The evaluation is not complete: a stage failed for the reason above. Fix it and run again.")
+        print_stderr("The evaluation is not complete: a stage failed for the reason above. Fix that and run again.")
         raise typer.Exit(EXIT_CHECK_FAILED)
     show_ranking()

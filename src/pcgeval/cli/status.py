@@ -22,7 +22,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Update until all trials are evaluated.")] = False,
     json: Json = False,
 ) -> None:
-    """Show the progress of a run: trials done, failed and left, and the time left.
+    """Show the progress of a run and the time left.
 
     The command works before, during and after a run and never disturbs it. Before a run, earlier calls to the same
     models give an estimate of the time.
@@ -67,7 +67,7 @@ def _print_status(run: "RunStatus") -> None:
         ],
     }
     print_table([*columns], zip(*columns.values(), strict=True))
-    print_lines([run.summary], terminal_width(piped=sys.maxsize))
+    print_lines([run.summary])
     for note in run.notes:
         print_stderr(note)
 
@@ -107,13 +107,12 @@ def explain(
         params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team)
     ):
         print_stderr(
-            f"warning: {letter}{trial} with {model}: the submission, model, seed or limits have changed since this "
-            "trial was made; the prompt is shown as it is now"
+            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits than those "
+            "here now; the prompt is shown as it is now"
         )
     if json:
         print_json(explained.to_json())
     else:
-        width = terminal_width(piped=120)
-        print_lines(explain_lines(explained, width, long=long), width)
+        print_lines(explain_lines(explained, terminal_width(piped=120), long=long))
     if explained.differences:
         raise typer.Exit(EXIT_CHECK_FAILED)

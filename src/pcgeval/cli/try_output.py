@@ -1,13 +1,12 @@
 """The output of `pcgeval try`: each trial as it ends, and the means of the letters at the end."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 
 from pcgeval.cli.level_output import level_lines
-from pcgeval.cli.options import print_json, print_lines, print_table, terminal_width
+from pcgeval.cli.options import print_json, print_lines, print_table
 from pcgeval.core.console import count, duration
 from pcgeval.core.files import read_text
 from pcgeval.core.layout import OFFICIAL_RESULTS, Trial, trials
@@ -139,7 +138,7 @@ def print_summary(tried: Sequence[TriedTrial], competition: Params, params: Para
     ]
     if not baseline:
         notes.insert(0, "In a competition's folder with results, the table also shows the baseline with this model.")
-    print_lines(notes, terminal_width(piped=sys.maxsize))
+    print_lines(notes)
 
 
 def _tried_letters(tried: Sequence[TriedTrial], params: Params) -> list[LetterSummary]:

@@ -187,8 +187,7 @@ class _Try:
         self.tried.append(tried)
         self._status.clear()
         if self._prints:
-            width = terminal_width(piped=sys.maxsize)
-            print_lines([*trial_lines(tried, width), ""], width)
+            print_lines([*trial_lines(tried, terminal_width(piped=sys.maxsize)), ""])
             sys.stdout.flush()
         else:
             self._status.show(str(tried))
