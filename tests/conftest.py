@@ -49,7 +49,6 @@ SLOW = {
     "cli/test_grade_runs.py",
     "cli/test_rounds.py",
     "cli/test_run.py",
-    "cli/test_try.py",
     "cli/test_try_command.py",
     "end_to_end",
     "evaluator/test_golden_physics.py",

@@ -16,13 +16,13 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS
 from pcgeval.core.profiles import Price
-from pcgeval.judge.grading import heuristic_output
+from pcgeval.judge.run import guessed
 from pcgeval.report.gradings import grade_page, shown_tree
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.record import JudgeRecord, TokenUsage
+from pcgeval.rubric.record import JudgeRecord, ReproductionRecord, TokenUsage
 from pcgeval.rubric.tree import MAX_DEPTH
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
@@ -216,7 +216,8 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
 
 def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
     nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
-    output = heuristic_output(team_verdicts(workspace, nothing).graded_task_tree, has_reproduced=True)
+    record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
+    output = guessed(replace(team_verdicts(workspace, nothing), reproduction=record))
     assert output.score == 0.5
     write_output(workspace, output)
     index, markup = pages_of(workspace)

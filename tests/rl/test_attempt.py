@@ -17,6 +17,7 @@ from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 
 pytestmark = pytest.mark.needs_sandbox
 MOST_BYTES = 2_000_000
+NOT_RUN = f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"
 PAPER = Paper(
     id="blocks",
     folder=Path("/nowhere"),
@@ -70,9 +71,8 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
         ("echo before; sleep 60", "before\n[the command was stopped after 1 s]"),
         (r"printf 'a\xff\xfeb'", "a\ufffd\ufffdb\n[exit code 0]"),
         ("echo a\ud800", "a\ufffd\n[exit code 0]"),
-        ("echo \0", f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"),
-        ("echo " + "x" * attempts.MAX_COMMAND_BYTES, f"[the command was not run: give one without NUL and of at most "
-         f"{attempts.MAX_COMMAND_BYTES} bytes]"),
+        ("echo \0", NOT_RUN),
+        ("echo " + "x" * attempts.MAX_COMMAND_BYTES, NOT_RUN),
     ],
     ids=["exit code", "killed", "too long", "no text", "surrogate", "NUL", "too many bytes"],
 )  # fmt: skip

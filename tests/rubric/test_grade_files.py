@@ -23,9 +23,15 @@ def paperbench_node(id_, weight, score, *sub_tasks, valid=True):
     """A node as PaperBench's GradedTaskNode.to_dict writes it."""
     answer = {"full_judge_response": "Yes.", "token_usage": {"o3": {"in": 5, "out": 1}}}
     return {
-        **{"id": id_, "requirements": f"Do {id_}.", "weight": weight, "sub_tasks": list(sub_tasks)},
-        **{"score": score, "valid_score": valid, "explanation": "seen"},
-        **{"task_category": None if sub_tasks else CODE, "judge_metadata": None if sub_tasks else answer},
+        "id": id_,
+        "requirements": f"Do {id_}.",
+        "weight": weight,
+        "sub_tasks": list(sub_tasks),
+        "score": score,
+        "valid_score": valid,
+        "explanation": "seen",
+        "task_category": None if sub_tasks else CODE,
+        "judge_metadata": None if sub_tasks else answer,
     }
 
 

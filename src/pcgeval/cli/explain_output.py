@@ -1,4 +1,4 @@
-"""The output of `pcgeval explain`: one screen from a trial's prompt to its share of the team's total."""
+"""The text of `pcgeval explain`: from a trial's prompt to its share of the team's total."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,29 +12,28 @@ from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.formulas import TrialShare
 
-NARROWEST = 60  # columns that the text is made for at least
 MOST_LINES = 5  # of a message
 MOST_CALLS = 16
 MOST_LETTERS = 5
-_HASH = 12  # hexadecimal digits of a hash that are shown
-_INDENT = "  "
+_HASH = 12  # hexadecimal digits of a hash
+_FALLEN = ("moved", "broke")
 
 
-def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
-    """Return an explanation as text for a terminal.
+def explain_lines(explained: Explanation, width: int, *, long: bool = False) -> Iterator[str]:
+    """Yield an explanation line by line.
 
     Args:
         explained: The trial.
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
-    width = max(width, NARROWEST) - len(_INDENT)
     digits = None if long else _HASH
-    lines = [f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}"]
+    heading = f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}"
     if explained.row is not None:
-        lines[0] += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+        heading += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+    yield heading
     if explained.model_name is not None and explained.digest is not None:
-        lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
+        yield f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}"
     files = [
         f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'missing':{_HASH}}  {file.path}"
         for file in explained.files
@@ -47,9 +46,9 @@ def explain_text(explained: Explanation, width: int, *, long: bool = False) -> s
         (f"Score: from this trial to the total of {explained.team}", _arithmetic(explained)),
         ("Files and their SHA-256", files),
     ):
-        lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    lines += ["", *_verdict(explained)]
-    return "\n".join(line.rstrip() for line in lines)
+        yield from ("", title)
+        yield from (f"  {line}".rstrip() for line in part)
+    yield from ("", *_verdict(explained))
 
 
 def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
@@ -81,10 +80,10 @@ def _answered(explained: Explanation, width: int, *, long: bool) -> Iterator[str
 
 
 def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the lines of a text, broken at the width; without `long` the first few."""
+    """Yield the lines of a text as a terminal shows them; without `long` the first few."""
     lines: list[str] = []
     for line in printable_text(text.strip()).splitlines():
-        lines += textwrap.wrap(line, width, replace_whitespace=False) or [""]
+        lines += textwrap.wrap(line, max(1, width - 2), replace_whitespace=False) or [""]
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
@@ -97,33 +96,29 @@ def _failure(explained: Explanation) -> str:
 
 
 def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the calls with the fates of their blocks, beside the level as it ended."""
+    """Yield the picture of the end, beside it the calls with the fates of their blocks."""
     blocks = explained.blocks
     if explained.failed_stage == "generate":
-        yield "none: there is no answer"
+        yield "nothing: there is no answer"
         return
     if explained.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(explained)
     shown = list(blocks)
     if not long:
-        fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
+        fallen_first = sorted(blocks, key=lambda block: block.fate not in _FALLEN)
         shown = sorted(fallen_first[:MOST_CALLS], key=lambda block: block.number)
     calls = [block_text(block) for block in shown]
     if len(shown) < len(blocks):
         calls.append(f"... and {len(blocks) - len(shown)} more")
-    picture = textwrap.dedent("\n".join(drawing(explained.picture) if explained.picture else [])).splitlines()
+    picture = drawing(explained.picture) if explained.picture else []
     across = max(map(len, picture), default=0)
-    if picture and across + 3 + max(map(len, calls)) <= width:
-        yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
-    else:
-        yield from (*calls, *picture)
+    beside = [f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue="")]
+    is_wide = picture and max(map(len, beside)) <= width - 2
+    yield from beside if is_wide else (*calls, *picture)
     if explained.stability is not None:
-        stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
-        which = (
-            f" (the best of {explained.best_of[1]} simulations, number {explained.best_of[0]})"
-            if explained.best_of
-            else ""
-        )
+        stayed = sum(block.fate not in _FALLEN for block in blocks)
+        best_of = explained.best_of
+        which = f" (the best of {best_of[1]} simulations, number {best_of[0]})" if best_of else ""
         yield f"{stayed} of {len(blocks)} blocks stayed: stability {explained.stability:.6g}{which}"
 
 
@@ -145,28 +140,29 @@ def _arithmetic(explained: Explanation) -> Iterator[str]:
         yield printable_line(explained.unscored or "")
         return
     steps = list(_steps(explained.share))
-    names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
-    yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
+    names = max(len(name) for name, _, _ in steps)
+    formulas = max(len(formula) for _, formula, _ in steps)
+    yield from (f"{name:{names}}  {formula:{formulas}} = {_figure(result)}" for name, formula, result in steps)
     share = explained.share
     yield f"This trial adds {_figure(share.share)} to the total, {_figure(share.percent)} % of it."
 
 
-def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
+def _steps(share: TrialShare) -> Iterator[tuple[str, str, Decimal]]:
     """Yield each formula: its name, the figures in it, and its result."""
     weight, trial, letter, prompt = share.weight, share.trial, share.letter, share.prompt
     factors = f"{_figure(weight.stability)} stability x {_figure(weight.similarity)} similarity"
-    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
+    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", weight.weight
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
-    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
+    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", trial.score
     other_trials = [other.score for other in letter.trials if other.trial != trial.trial]
-    yield "mean of its trials", _mean(trial.score, other_trials, "other"), _figure(share.mean)
-    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
+    yield "mean of its trials", _mean(trial.score, other_trials, "other"), share.mean
+    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", letter.score
     other_letters = [other.score for other in prompt.letters if other.letter != letter.letter]
-    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), _figure(prompt.score)
+    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), prompt.score
     other_models = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
-    yield "total", " + ".join([_figure(prompt.score), *other_models]), _figure(share.total.total)
+    yield "total", " + ".join([_figure(prompt.score), *other_models]), share.total.total
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
-    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
+    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", share.total.normalised
 
 
 def _mean(score: Decimal, others: Sequence[Decimal], word: str) -> str:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcgeval import pipeline
+from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
@@ -181,8 +182,9 @@ class _Rerun:
     def run(self) -> RankingFile | None:
         """Run every stage again, compare its output with the published one, and return the ranking."""
         self._copy_inputs()
-        for stage, outputs in pipeline.OUTPUTS.items():
-            if set(outputs) <= set(self.left_out):
+        for number, stage in enumerate(pipeline.OUTPUTS, start=1):
+            print_stderr(f"audit: {stage} ({number} of {len(pipeline.OUTPUTS)} stages)")
+            if set(pipeline.OUTPUTS[stage]) <= set(self.left_out):
                 continue
             if stage in self.trust:
                 self._trust_stage(stage, "trusted")
@@ -222,6 +224,7 @@ class _Rerun:
     def _generate(self) -> None:
         """Do the trials again on the known replies; where a program cannot be run, its trials are taken as they are."""
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
+        progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
             logged = logged_calls(settings, self.root)
             for team, submission in submissions.items():
@@ -238,6 +241,7 @@ class _Rerun:
                     summarise_trials(summaries, self.work / raw, submission, trials(self.params))
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
+                progress.step(f"{team} with {model}")
 
     def _run_stage(self, stage: str) -> None:
         try:

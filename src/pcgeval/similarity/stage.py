@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 from pydantic import Field
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, trial_file, trials
@@ -135,12 +136,15 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
     queue = list(new.values())
     batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
     answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
-    for batch, answer in zip(batches, answers, strict=True):
-        for picture, prediction in zip(batch, answer, strict=True):
-            if prediction is None:
-                raise FileError(f"{picture.path}: ended every worker that classified it. Look at the workers' memory.")
-            prediction.write(prediction_file(cache, maker, picture.sha256))
-            predictions[picture.sha256] = prediction
+    with Progress("classify", len(new)) as progress:
+        for batch, answer in zip(batches, answers, strict=True):
+            for picture, prediction in zip(batch, answer, strict=True):
+                progress.step()
+                if prediction is None:
+                    fault = "ended every worker that classified it. Look at the workers' memory."
+                    raise FileError(f"{picture.path}: {fault}")
+                prediction.write(prediction_file(cache, maker, picture.sha256))
+                predictions[picture.sha256] = prediction
     return predictions
 
 
