@@ -58,7 +58,7 @@ def task_of(folder, evidence=None, log=PAPER.evidence.log, log_written=None, **m
 
 def judge_of(folder, client=None, votes=1, code_only=False, **more):
     model = {"backend": "ollama", "name": "m:1", "options": {"temperature": 0.5}}
-    settings = JudgeSettings(judge="simple", model=model, votes=votes, code_only=code_only)
+    settings = JudgeSettings(judge="simple", model=model, votes=votes, code_only=code_only, evidence=False)
     return LeafJudge(task_of(folder, **more), client or Scripted(), settings)
 
 

@@ -173,7 +173,7 @@ def test_only_what_changed_is_asked_again(attempt, tmp_path):
     write_paper(tmp_path)
     assert asked_again(attempt) == 0  # what was known before is still known
     write_text(attempt / "README.md", "We did it again.")
-    for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": True}):
+    for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": False}):
         assert asked_again(attempt, **change) >= CALLS
 
 

@@ -48,7 +48,7 @@ def judged(tmp_path, monkeypatch):
         monkeypatch.setattr(scripted_endpoint, "answer", lambda *_: waiting.pop(0))
         with ScriptedEndpoint() as endpoint:
             model = Model(backend="openai", name="m", base_url=endpoint.base_url, options={"temperature": 0.5})
-            settings = JudgeSettings.checked({"judge": "simple", "model": model, "evidence": True, **settings})
+            settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
             output = grade_submission("attempt", "toy", settings, calls=CallFiles(log=None))
         assert waiting == []
         return output, endpoint.prompts
@@ -167,7 +167,9 @@ def test_without_evidence_nothing_is_asked_or_looked_up(judged):
     assert output.prompts == "pcgeval"
 
 
-def test_prompts_of_paperbench_have_no_evidence():
+def test_prompts_of_paperbench_have_no_evidence(judged):
+    output, prompts = judged(UNQUOTED, prompts="paperbench")
+    assert (output.score, output.prompts, "Evidence" in prompts[0]) == (1.0, "paperbench", False)
     with pytest.raises(GradingError, match="evidence is for prompts: pcgeval"):
         JudgeSettings.checked({"prompts": "paperbench", "evidence": True})
 

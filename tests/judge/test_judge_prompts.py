@@ -279,21 +279,21 @@ def test_at_least_85_percent_of_a_full_context_are_used(tmp_path, context):
         output = judged(attempt, endpoint, context=context, code_only=True)
     text = endpoint.asked[-1]["messages"][1]["content"]
     paper = text.partition("</paper>")[0].splitlines()
-    assert (paper[1], paper[-1]) == ("## Section 0", WORDS.strip() if "left out" in text else WORDS * 3)
+    assert (paper[1], paper[-1].strip()) == ("## Section 0", (WORDS * 3).strip())
     assert all(words in outside_tags(text) for words in ("Use seed 7.", "Any optimiser will do.", "Do leaf-0."))
     assert endpoint.refused == []
     used = count_tokens(endpoint.asked[-1]["messages"][1]["content"]) + endpoint.asked[0]["max_tokens"]
     assert 0.85 * context < used < context
-    assert any("Less than half of paper" in warning for warning in output.warnings) == (context < 100_000)
+    assert any("Less than half was shown of paper" in warning for warning in output.warnings) == (context < 100_000)
 
 
 def test_families_of_prompts_are_recorded_and_ask_differently(tmp_path):
     attempt = write_attempt(tmp_path, criteria=CRITERIA[:1])
     systems, versions = {}, set()
-    for family in ("pcgeval", "paperbench"):
+    for family, recorded in (("pcgeval", "pcgeval, with evidence"), ("paperbench", "paperbench")):
         with ScriptedEndpoint() as endpoint:
             output = judged(attempt, endpoint, prompts=family)
-        assert (output.prompts, output.to_json()["prompts"]) == (family, family)
+        assert (output.prompts, output.to_json()["prompts"]) == (recorded, recorded)
         versions.add(output.prompt_version)
         systems[family] = endpoint.asked[0]["messages"][0]["content"]
     assert len(versions) == 2

@@ -27,7 +27,7 @@ def many_files(tmp_path):
 
 
 def judge_by(model, submission, votes=1, tree=RUBRIC):
-    settings = JudgeSettings(judge="simple", model=MODEL, votes=votes)
+    settings = JudgeSettings(judge="simple", model=MODEL, votes=votes, evidence=False)
     return LeafJudge(replace(submission, rubric=tree), model, settings)
 
 

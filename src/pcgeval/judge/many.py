@@ -152,7 +152,7 @@ class ManyGradings:
         places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
         files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
         computer = None if self.computer is None else computer_identity(self.computer)
-        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.evidence)
+        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
         return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
 
 

@@ -80,7 +80,7 @@ class LeafJudge:
 
     def _common_prompt(self) -> GradingPrompt:
         family, run, parts = self._settings.prompts, self._task.run, (*self._background, *self._run_parts)
-        evidence = self._settings.evidence
+        evidence = self._settings.needs_evidence
         if run is None:
             return GradingPrompt(family, "competition", parts=parts, evidence=evidence)
         how = "brought" if run.log is not None else "none"
@@ -194,7 +194,7 @@ class LeafJudge:
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
                     quote = {}
-                    if self._settings.evidence and score > PASSED:
+                    if self._settings.needs_evidence and score > PASSED:
                         quote["quote"] = verify_quote(words, self._texts_of(call, files, shown))
                     return VoteRecord(score=score, explanation=explanation, answer=words, **quote)
                 except UnreadableAnswer as error:
@@ -213,7 +213,7 @@ class LeafJudge:
             LlmError: The model cannot be asked any more.
         """
         continuous, is_cut = is_continuous(leaf), reply.done_reason in CUT_OFF
-        text = without_evidence(reply.text) if self._settings.evidence else reply.text
+        text = without_evidence(reply.text) if self._settings.needs_evidence else reply.text
         words = without_thinking(text)
         try:
             return read_score(text, continuous=continuous, cut=is_cut), reality_of(words)
