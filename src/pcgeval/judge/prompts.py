@@ -46,6 +46,10 @@ _MARKS = re.compile(
 )
 
 
+def _without_marks(text: str) -> str:
+    return _MARKS.sub(lambda mark: f"{mark.group()} ", text)
+
+
 class ContextError(CallError):
     """The criterion and the answer's format alone have more tokens than the context leaves for a prompt."""
 
@@ -74,7 +78,7 @@ class PromptPart:
     @cached_property
     def escaped_text(self) -> str:
         """The text with a space in every mark by which a chat template would end the message or begin another."""
-        return _MARKS.sub(lambda mark: f"{mark.group()} ", self.text)
+        return _without_marks(self.text)
 
     @property
     def label(self) -> str:
@@ -211,38 +215,28 @@ class JudgeCall:
         of_leaf = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
         blocks = [self._block(part, text) for part, text in (*shared, *of_leaf) if text]
         shares = {part.label: 0.0 for part in self.files if part.text}
-        shares |= {part.label: _share(part, text) for part, text in (*shared, *shown_files)}
+        for part, text in (*shared, *shown_files):
+            length = len(part.escaped_text)
+            shares[part.label] = 1.0 if len(text) >= length else round(len(text) / length, 3)
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
         return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
     def _own_text(self) -> tuple[str, str]:
         family, about = self.prompt.family, self.prompt.about
         named = "parse" if self.kind == "parse" else "paper" if about == "paper" else f"competition {self.kind}"
-        ours = {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
-        fields = {
-            **{name: _MARKS.sub(lambda mark: f"{mark.group()} ", text) for name, text in self.fields.items()},
-            **ours,
-        }
+        fields = {name: _without_marks(text) for name, text in self.fields.items()}
+        fields |= {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
         question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
         return filled(section(family, f"system {named}"), fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
-        return fenced(part.name, self.key, text) if part.is_data else f"<{part.name}>\n{text}\n</{part.name}>"
-
-
-def _share(part: PromptPart, text: str) -> float:
-    """Return the share of a part that is shown, rounded to 3 decimals."""
-    whole = part.escaped_text
-    return 1.0 if len(text) >= len(whole) else round(len(text) / len(whole), 3)
+        tag = f"{part.name} {self.key}" if part.is_data else part.name
+        return f"<{tag}>\n{text}\n</{tag}>"
 
 
 @lru_cache(_TEXTS_KEPT)
 def count_tokens(text: str) -> int:
     """Return an estimate of a text's tokens: six letters, two digits or two bytes beyond ASCII are one at most."""
-    return _counted(text)
-
-
-def _counted(text: str) -> int:
     total = 0
     for token in _TOKEN.finditer(well_formed(text).encode()):
         letters, digits, others, _ = token.groups()
@@ -266,7 +260,7 @@ def cut(text: str, most: int, tail: float) -> str:
     if most < _LEAST_SHOWN:
         return ""
     pieces = re.findall(rf"[^\n]{{0,{_PIECE}}}(?:\n|$)|[^\n]{{{_PIECE}}}", text)
-    sizes = [_counted(piece) for piece in pieces]
+    sizes = [count_tokens.__wrapped__(piece) for piece in pieces]  # so many would fill the memory of sizes
     room = most - _LEAST_SHOWN // 2
     first, used = 0, 0
     while used + sizes[first] <= room * (1 - tail):
@@ -286,11 +280,6 @@ def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
     lengths = range(_SHORTEST_KEY, len(digest) + 1)
     # no text can contain the whole of a hash that depends on the text
     return next(key for key in (digest[:length] for length in lengths) if not any(key in text for text in texts))
-
-
-def fenced(name: str, key: str, text: str) -> str:
-    """Return a text between its tags."""
-    return f"<{name} {key}>\n{text}\n</{name} {key}>"
 
 
 @cache

@@ -62,9 +62,7 @@ class JudgeSettings(RubricParams):
     @property
     def price(self) -> Price | None:
         """The model's price: the one in its own profile, else the known one of exactly this name; None if unknown."""
-        if self.model is None:
-            return None
-        return self.model.known_profile.price
+        return None if self.model is None else self.model.known_profile.price
 
     @property
     def concurrency(self) -> int:
@@ -72,32 +70,32 @@ class JudgeSettings(RubricParams):
         if self.model is None or self.is_replay:
             return 1
         host = urlsplit(self.model.base_url or "").hostname
-        is_hosted = host is not None and host not in _LOCAL_HOSTS
-        if is_hosted and "concurrency" not in self.model.model_fields_set:
-            return _HOSTED_CONCURRENCY
-        return self.model.concurrency
+        is_free = "concurrency" not in self.model.model_fields_set
+        return _HOSTED_CONCURRENCY if is_free and host not in (None, *_LOCAL_HOSTS) else self.model.concurrency
+
+    @property
+    def judge_model(self) -> Model:
+        """The model of a judge that has one."""
+        assert self.model is not None  # noqa: S101 - no other judge is asked for it
+        return self.model
 
     @property
     def temperature(self) -> float | None:
         """The temperature of the model's answers; None where none is sent."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        temperature = self.model.options.get("temperature", self.model.known_profile.temperature)
+        temperature = self.judge_model.options.get("temperature", self.judge_model.known_profile.temperature)
         return None if temperature is None else float(temperature)
 
     @property
     def context_tokens(self) -> int:
         """Tokens of one call, the answer included."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if self.context is not None:
-            return self.context
-        option = self.model.options.get("num_ctx")
-        return int(option) if option else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
+        if given := self.context or self.judge_model.options.get("num_ctx"):
+            return int(given)
+        return min(self.judge_model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
 
     @property
     def first_seed(self) -> int:
         """The seed of the first vote; each further vote has the next one."""
-        option = self.model.options.get("seed") if self.model else None
-        return self.seed if option is None else int(option)
+        return int(self.judge_model.options.get("seed", self.seed))
 
     @property
     def answer_tokens(self) -> int | None:
@@ -105,10 +103,9 @@ class JudgeSettings(RubricParams):
 
         At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
         """
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if given := self.max_tokens or self.model.options.get("num_predict"):
+        if given := self.max_tokens or self.judge_model.options.get("num_predict"):
             return int(given)
-        room = self.model.known_profile.answer_tokens
+        room = self.judge_model.known_profile.answer_tokens
         return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
     @property
