@@ -329,13 +329,6 @@ def test_checks_of_a_side_file_decide_their_leaves_and_nothing_is_asked_again(at
     assert unasked.requests == []
 
 
-def test_human_grades_are_those_of_a_file(attempt, tmp_path):
-    write_text(tmp_path / "g.yaml", "- {path: root/code, score: 0.5, author: Ada, reason: half}")
-    output = grade(attempt, "human", human_grades=tmp_path / "g.yaml")
-    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.125, 3)
-    assert grade(attempt, "human", max_depth=1, human_grades=tmp_path / "g.yaml").num_invalid_leaf_nodes == 1
-
-
 def test_a_cancelled_caller_makes_no_further_call(attempt):
     async def cancelled(model):
         task = asyncio.create_task(pcgeval.run_judge(attempt, "toy", completer_config=model))
