@@ -155,13 +155,16 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
 
 def _cut_warning(shown: Mapping[tuple[str, str], float]) -> list[str]:
     """Return a warning that names the texts of which a leaf saw less than half, with the least share of each."""
-    least = {name: share for (_, name), share in sorted(shown.items(), key=lambda entry: -entry[1]) if share < _LITTLE}
-    if not least:
+    shares: dict[str, list[float]] = {}
+    for (_, name), share in shown.items():
+        if share < _LITTLE:
+            shares.setdefault(name, []).append(share)
+    if not shares:
         return []
-    names = [f"{name} ({share:.0%})" for name, share in sorted(least.items())]
-    more = f" and {len(names) - _MOST_NAMED} others" if len(names) > _MOST_NAMED else ""
-    texts = f"{', '.join(names[:_MOST_NAMED])}{more}"
-    return [f"Less than half was shown of {texts}. Judge with a larger context (`rubric.context`)."]
+    names = sorted(shares, key=lambda name: (-len(shares[name]), name))  # what the most leaves lack
+    texts = [f"{name} ({min(shares[name]):.0%})" for name in names[:_MOST_NAMED]]
+    texts += [f"{len(names) - _MOST_NAMED} others"] if len(names) > _MOST_NAMED else []
+    return [f"Less than half was shown of {', '.join(texts)}. Judge with a larger context (`rubric.context`)."]
 
 
 def dummy_verdict(_: TaskNode) -> Verdict:
