@@ -172,6 +172,7 @@ def test_only_what_changed_is_asked_again(attempt, tmp_path):
     here = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
     there = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})  # the digest pins only a name
     assert [asked_again(attempt, digest, model=model) for model in (here, here, there)] == [CALLS, 0, CALLS]
+    assert asked_again(attempt, "cd" * 32, model=MODEL.model_copy(update={"digest": "cd" * 32})) == CALLS
     for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": False}):
         assert asked_again(attempt, **change) >= CALLS
 
