@@ -106,25 +106,15 @@ ATTACKS: Mapping[str, Attack] = {
 
 @dataclass(frozen=True)
 class AttackResult:
-    """How a judge graded a submission, or a copy of it after an attack.
+    """How a judge graded a submission, or a copy of it after an attack."""
 
-    Attributes:
-        judge: The judge's name.
-        attack: Its name in ATTACKS, or AS_SUBMITTED.
-        submitted: The score of the submission as it is, from 0 to 1; a leaf without a grade counts as 0.
-        attacked: The score after the attack.
-        leaves: The leaves of the rubric.
-        ungraded: The leaves without a grade.
-        problem: Why the difference says nothing, if so.
-    """
-
-    judge: str
-    attack: str
-    submitted: float
-    attacked: float
-    leaves: int
-    ungraded: int
-    problem: str | None = None
+    judge: str  # the judge's name
+    attack: str  # its name in ATTACKS, or AS_SUBMITTED
+    submitted: float  # the score of the submission as it is, from 0 to 1; a leaf without a grade counts as 0
+    attacked: float  # the score after the attack
+    leaves: int  # the leaves of the rubric
+    ungraded: int  # the leaves without a grade
+    problem: str | None = None  # why the difference says nothing, if so
 
     @property
     def difference(self) -> float:

@@ -50,19 +50,14 @@ _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings o
 
 @dataclass(frozen=True)
 class CallFiles:
-    """The files from which the model's replies of one grading come, and in which they are kept.
+    """The files from which the model's replies of one grading come, and in which they are kept."""
 
-    Attributes:
-        log: The folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk.
-        recordings: Files that are only read.
-        export: A recording that is written of the calls that the grading used; earlier calls in it are known, too.
-        shared: A log that several gradings of this process share, instead of all these files.
-    """
-
+    # the folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk
     log: Path | None = CALLS
-    recordings: tuple[Path, ...] = ()
+    recordings: tuple[Path, ...] = ()  # files that are only read
+    # a recording that is written of the calls that the grading used; earlier calls in it are known, too
     export: Path | None = None
-    shared: CallLog | None = None
+    shared: CallLog | None = None  # a log that several gradings of this process share, instead of all these files
 
     @contextmanager
     def opened(self, submission: Path, settings: JudgeSettings, *, read_only: bool = False) -> Iterator[CallLog]:

@@ -50,21 +50,13 @@ class JudgeEvalError(FaultsError):
 
 @dataclass(frozen=True)
 class Example:
-    """A submission that people have graded.
+    """A submission that people have graded."""
 
-    Attributes:
-        id: Its place in the folder, such as `rice/0`.
-        paper_id: The paper that it attempts to reproduce.
-        submission: Its folder or tar file, which need not be there for the judges `random` and `dummy`.
-        expected: The rubric with people's grades.
-        others: The names of submissions beside it, which are not graded.
-    """
-
-    id: str
-    paper_id: str
-    submission: Path
-    expected: GradedTaskNode
-    others: tuple[str, ...] = ()
+    id: str  # its place in the folder, such as `rice/0`
+    paper_id: str  # the paper that it attempts to reproduce
+    submission: Path  # its folder or tar file, which need not be there for the judges `random` and `dummy`
+    expected: GradedTaskNode  # the rubric with people's grades
+    others: tuple[str, ...] = ()  # the names of submissions beside it, which are not graded
 
     @property
     def rubric(self) -> TaskNode:

@@ -35,23 +35,14 @@ _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # sett
 
 @dataclass(frozen=True)
 class ManyGradings:
-    """The gradings of a folder of runs by one judge.
+    """The gradings of a folder of runs by one judge."""
 
-    Attributes:
-        folder: The runs, as `find_runs` describes them.
-        out: Where their grades go, as GROUP/RUN/grade.json.
-        settings: The settings of all gradings; the budget is for all of them together.
-        computer: Where reproduce.sh is run first, of one submission at a time.
-        recordings: Recorded replies, which are only read.
-        open_backend: Opens the model.
-    """
-
-    folder: Path
-    out: Path
-    settings: JudgeSettings
-    computer: Computer | None = None
-    recordings: tuple[Path, ...] = ()
-    open_backend: OpenBackend = field(default_factory=lambda: opened_once(open_backend))
+    folder: Path  # the runs, as `find_runs` describes them
+    out: Path  # where their grades go, as GROUP/RUN/grade.json
+    settings: JudgeSettings  # the settings of all gradings; the budget is for all of them together
+    computer: Computer | None = None  # where reproduce.sh is run first, of one submission at a time
+    recordings: tuple[Path, ...] = ()  # recorded replies, which are only read
+    open_backend: OpenBackend = field(default_factory=lambda: opened_once(open_backend))  # opens the model
 
     @property
     def runs(self) -> list[PaperRun]:

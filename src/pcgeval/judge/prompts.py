@@ -56,19 +56,12 @@ class ContextError(CallError):
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A text that a call shows between tags.
+    """A text that a call shows between tags."""
 
-    Attributes:
-        name: Its tag.
-        text: The text, whole.
-        tail: If it is cut, the share of what is shown that comes from its end.
-        is_data: Whether it is a submission's, so that its tags have the key.
-    """
-
-    name: str
-    text: str
-    tail: float = 0.0
-    is_data: bool = True
+    name: str  # its tag
+    text: str  # the text, whole
+    tail: float = 0.0  # if it is cut, the share of what is shown that comes from its end
+    is_data: bool = True  # whether it is a submission's, so that its tags have the key
 
     @cached_property
     def digest(self) -> str:
@@ -88,23 +81,14 @@ class PromptPart:
 
 @dataclass(frozen=True)
 class GradingPrompt:
-    """The common parts of the prompts of one grading.
+    """The common parts of the prompts of one grading."""
 
-    Attributes:
-        family: The family of prompts.
-        about: What is graded.
-        run: What we know of the run of reproduce.sh.
-        key: The key of the tags; empty: each call has its own.
-        parts: What all calls may be shown, in this order: always the same cut of it.
-        evidence: Whether a pass must quote lines that show it.
-    """
-
-    family: str
-    about: Literal["paper", "competition"]
-    run: str = ""
-    key: str = ""
-    parts: tuple[PromptPart, ...] = ()
-    evidence: bool = False
+    family: str  # the family of prompts
+    about: Literal["paper", "competition"]  # what is graded
+    run: str = ""  # what we know of the run of reproduce.sh
+    key: str = ""  # the key of the tags; empty: each call has its own
+    parts: tuple[PromptPart, ...] = ()  # what all calls may be shown, in this order: always the same cut of it
+    evidence: bool = False  # whether a pass must quote lines that show it
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
@@ -132,35 +116,21 @@ class FittedCall:
 
 @dataclass(frozen=True)
 class JudgeCall:
-    """One question to the model, whole.
+    """One question to the model, whole."""
 
-    Attributes:
-        kind: What it asks for.
-        leaf: The path of the criterion.
-        prompt: What the calls of the grading have in common.
-        fields: Our own text and the criterion, by the field of the template; never cut.
-        shared: The names of the grading's parts that it shows.
-        earlier: The criteria before, and for a ranking or an answer to be read, the text that it is about.
-        files: The files in the order of their rank.
-        order: The labels of the files in the order in which a large context shows them.
-        schema: The JSON schema of the answer, if it is JSON.
-        vote: The number of the vote, from 0.
-        attempt: 1 for the second one, after an answer that could not be read.
-        rooms: How often the usual room the answer has: 2 after one that was cut off.
-    """
-
-    kind: CallKind
-    leaf: str
-    prompt: GradingPrompt
-    fields: Mapping[str, str]
-    shared: tuple[str, ...] = ()
+    kind: CallKind  # what it asks for
+    leaf: str  # the path of the criterion
+    prompt: GradingPrompt  # what the calls of the grading have in common
+    fields: Mapping[str, str]  # our own text and the criterion, by the field of the template; never cut
+    shared: tuple[str, ...] = ()  # the names of the grading's parts that it shows
+    # the criteria before, and for a ranking or an answer to be read, the text that it is about
     earlier: tuple[PromptPart, ...] = ()
-    files: tuple[PromptPart, ...] = ()
-    order: tuple[str, ...] = ()
-    schema: Mapping[str, Any] | None = None
-    vote: int = 0
-    attempt: int = 0
-    rooms: int = 1
+    files: tuple[PromptPart, ...] = ()  # the files in the order of their rank
+    order: tuple[str, ...] = ()  # the labels of the files in the order in which a large context shows them
+    schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
+    vote: int = 0  # the number of the vote, from 0
+    attempt: int = 0  # 1 for the second one, after an answer that could not be read
+    rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
     _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @cached_property

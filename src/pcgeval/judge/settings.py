@@ -28,15 +28,10 @@ class GradingError(PcgevalError):
 
 
 class JudgeSettings(RubricParams):
-    """The section `rubric` of params.yaml, and the settings of a single grading.
+    """The section `rubric` of params.yaml, and the settings of a single grading."""
 
-    Attributes:
-        human_grades: The file of the judge `human`.
-        checks_file: Checks for leaves of the rubric, instead of the checks.yaml in a paper's folder.
-    """
-
-    human_grades: Path | None = None
-    checks_file: Path | None = None
+    human_grades: Path | None = None  # the file of the judge `human`
+    checks_file: Path | None = None  # checks for leaves of the rubric, instead of the checks.yaml in a paper's folder
 
     @field_validator("papers_dir", mode="before")
     @classmethod
@@ -176,26 +171,16 @@ def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, An
 
 @dataclass(frozen=True)
 class GradingTask:
-    """A submission, the rubric that it is graded by, and all that a judge is told.
+    """A submission, the rubric that it is graded by, and all that a judge is told."""
 
-    Attributes:
-        rubric: The whole rubric.
-        folder: The submission; nothing outside is ever read.
-        evidence: The input of the checks; it also says whether the submission reproduces a paper or takes part in the
-            competition.
-        paper: The paper's text; for the competition, its rules in words.
-        addendum: Clarifications by the rubric's authors for the submitters.
-        judge_addendum: Their clarifications for the judge alone.
-        checks_sha256: Of the file beside the rubric that gave leaves their checks, if there is one.
-    """
-
-    rubric: TaskNode
-    folder: Path
+    rubric: TaskNode  # the whole rubric
+    folder: Path  # the submission; nothing outside is ever read
+    # the input of the checks; it also says whether the submission reproduces a paper or takes part in the competition
     evidence: Evidence | PaperEvidence
-    paper: str = ""
-    addendum: str = ""
-    judge_addendum: str = ""
-    checks_sha256: str | None = None
+    paper: str = ""  # the paper's text; for the competition, its rules in words
+    addendum: str = ""  # clarifications by the rubric's authors for the submitters
+    judge_addendum: str = ""  # their clarifications for the judge alone
+    checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
 
     @property
     def run(self) -> PaperEvidence | None:
