@@ -208,7 +208,7 @@ def test_the_samples_by_which_others_call_the_judge(attempt, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         output = run(config={"model": GPT_4O})
-        assert len(endpoint.asked) == LEAVES
+        assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval, with evidence")
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
         # no model means GPT-4o, and papers may be a path
         assert run() == output == run(JudgeSettings(papers_dir=Path("data/papers")))

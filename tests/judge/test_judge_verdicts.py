@@ -20,6 +20,7 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.simple import MAX_ENUMERATED
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.report.gradings import grade_page
 from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json
@@ -96,7 +97,7 @@ def many_files(judged, tmp_path):
     return judged
 
 
-def test_of_more_files_the_model_ranks_which_to_show(many_files):
+def test_of_more_files_the_model_ranks_which_to_show(many_files, tmp_path):
     output, (ranked, asked) = many_files('{"files": ["src/mean.py", "src/1.py"]}', TRUE)
     assert graded(output).judge_metadata.files.picked == ("src/mean.py", "src/1.py")
     assert graded(output).judge_metadata.usage.rank.calls == 1
@@ -106,6 +107,10 @@ def test_of_more_files_the_model_ranks_which_to_show(many_files):
     output, _ = many_files("../secret.py\n/etc/passwd", WORDS.format(0))
     assert graded(output).judge_metadata.files.picked[:2] == ("page.md", "src/0.py")
     assert "named no file" in graded(output).judge_metadata.files.how
+    for number in range(MAX_ENUMERATED):
+        write_text(tmp_path / f"attempt/more/{number}.py", "x = 1\n")
+    _, (ranked, _) = many_files("src/mean.py", TRUE)
+    assert ranked.schema["properties"]["files"]["items"] == {"type": "string"}  # hosted models bound a schema
 
 
 def test_what_most_leaves_below_a_node_chose_stands_first(many_files):

@@ -172,12 +172,11 @@ def attack_judge(
         for attack, task in attacked_copies(submission, paper_id, settings):
             report = report_of(f"{judge}, {attack}")
             output = grade(task, settings, log, report, open_backend=opened, limits=limits)
-            score, ungraded, problem = output.score, output.num_invalid_leaf_nodes, output.partial
+            ungraded, total, problem = output.num_invalid_leaf_nodes, output.num_leaf_nodes, output.partial
             if submitted is None:
-                submitted = score
-                if ungraded == output.num_leaf_nodes:
-                    problem = problem or "the judge gave no grade, so the differences say little"
-            yield AttackResult(judge, attack, submitted, score, output.num_leaf_nodes, ungraded, problem)
+                submitted = output.score
+                problem = problem or ("the judge gave no grade at all" if ungraded == total else None)
+            yield AttackResult(judge, attack, submitted, output.score, total, ungraded, problem)
 
 
 def plan_attacks(settings: JudgeSettings, submission: Path, paper_id: str) -> list[GradingPlan]:

@@ -348,16 +348,14 @@ class JudgeClient:
 
 
 def opened_once(open_backend: OpenBackend) -> OpenBackend:
-    """Return what opens each model's backend once, for several gradings at once."""
+    """Return what opens each model's backend once, for several gradings one after the other."""
     opened: dict[str, Backend] = {}
-    lock = threading.Lock()
 
     def open_or_reuse(model: Model) -> Backend:
         key = model.model_dump_json()
-        with lock:
-            if key not in opened:
-                opened[key] = open_backend(model)
-            return opened[key]
+        if key not in opened:
+            opened[key] = open_backend(model)
+        return opened[key]
 
     return open_or_reuse
 

@@ -120,7 +120,6 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _people(example: Path) -> GradedTaskNode:
-    """Return people's grades of an example."""
     path = example / "grading" / EXPECTED
     path = path if path.exists() else example / EXPECTED
     if not path.exists():
@@ -182,7 +181,6 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
 
     def checked(node: TaskNode) -> TaskNode:
-        """Return a node whose leaves have the checks that the paper's rubric gives leaves of their ids."""
         check = checks.get(node.id) if node.is_leaf else None
         return replace(node, sub_tasks=tuple(map(checked, node.sub_tasks)), check=check)
 
@@ -248,9 +246,8 @@ def evaluate_judges(
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
             task = grading_task(example, settings)
             with CallFiles().opened(example.submission, settings) as log:
-                output = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
-            outputs[example.id] = output
-            write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", output.to_json())
+                outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
+            write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
         expected = {example.id: example.people(settings) for example in examples}
         figures.append(JudgeFigures.of(name, outputs, expected))
         write_json(results, judge_eval_json(people, figures))
