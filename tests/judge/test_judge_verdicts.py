@@ -111,6 +111,8 @@ def test_of_more_files_the_model_ranks_which_to_show(many_files, tmp_path):
         write_text(tmp_path / f"attempt/more/{number}.py", "x = 1\n")
     _, (ranked, _) = many_files("src/mean.py", TRUE)
     assert ranked.schema["properties"]["files"]["items"] == {"type": "string"}  # hosted models bound a schema
+    unranked = graded(many_files(CallError("no reply"))[0])
+    assert (unranked.valid_score, unranked.explanation) == (False, "the files could not be ranked: no reply")
 
 
 def test_what_most_leaves_below_a_node_chose_stands_first(many_files):
