@@ -251,7 +251,7 @@ class JudgeClient:
         options = {name: value for name, value in usual.items() if value is not None}
         options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
         if profile.seed or "seed" in self.model.options:
-            options["seed"] = self._settings.first_seed + call.vote
+            options["seed"] = int(self.model.options.get("seed", self._settings.seed)) + call.vote
         if (room := self._room(call)) is not None:
             options["num_predict"] = room
         return options

@@ -141,12 +141,9 @@ class ManyGradings:
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
         others = [self.settings.checks_file, *(self.recordings if self.settings.is_replay else ())]
         places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
-        files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
+        files = [
+            state_of(place) if place.is_dir() else (place.stat().st_size, place.stat().st_mtime_ns) for place in places
+        ]
         computer = None if self.computer is None else computer_identity(self.computer)
         version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
         return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
-
-
-def _stamp(file: Path) -> list[int]:
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns]

@@ -88,11 +88,6 @@ class JudgeSettings(RubricParams):
         return min(self.judge_model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
 
     @property
-    def first_seed(self) -> int:
-        """The seed of the first vote; each further vote has the next one."""
-        return int(self.judge_model.options.get("seed", self.seed))
-
-    @property
     def answer_tokens(self) -> int | None:
         """Room for an answer in tokens; None: none is reserved or sent.
 
