@@ -32,7 +32,10 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", ROOT.parent / "shared" / "reference"))
 EXAMPLE = ROOT / "data/papers/block-letters"
 PAPERS = ("rice", "semantic-self-consistency")
-GRADE = "# Expectations\nIt is there.\n# Reality\nIt is there, in main.py, as the criterion asks.\n# Score\n1\n"
+GRADE = (
+    "# Expectations\nIt is there.\n# Reality\nIt is there, as the criterion asks.\n# Evidence\nFile: {}\n```\n{}\n```\n"
+    "# Score\n1\n"
+)
 SENTENCE = "The agent is trained for a million steps, and its reward is the mean of five seeds.\n"
 FILES = (12, 120)  # of a small and of a large submission
 
@@ -50,7 +53,8 @@ class Endpoint(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         prompt = "\n".join(message["content"] for message in body["messages"])
-        text = GRADE
+        shown = re.search(r"<file \w+>\n(.+)\n(.+)", prompt)
+        text = GRADE.format(shown[1], shown[2]) if shown else ""
         if "Name at most ten" in prompt or "at most ten as they stand" in prompt:
             offered = re.findall(r"^part-\d/file-\d+\.py$", prompt, re.MULTILINE)
             criterion = prompt.rpartition("Criterion: ")[2].rpartition("\n\nWhich of ")[0]

@@ -1,6 +1,7 @@
 """A judge's model with replies that follow from the call: as a backend in this process, and as a slow Ollama server."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -32,7 +33,15 @@ def answer(schema: Any, prompt: str) -> str:
         return json.dumps({"valid_score": True, "score": score, "explanation": f"It scores {score}."})
     digest = sha256_json(prompt)
     score = int(digest, 16) % 2
-    return GRADE.format(there=f"{'there' if score else 'not there'} ({digest[:9]})", score=score)
+    return evident(GRADE.format(there=f"{'there' if score else 'not there'} ({digest[:9]})", score=score), prompt)
+
+
+def evident(grade: str, prompt: str) -> str:
+    """Return a grade that quotes the first line of the first file of the prompt, if that asks for evidence."""
+    file = re.search(r"<file [0-9a-f]+>\n(.+)\n+(.+)", prompt)
+    if file is None or "# Evidence" not in prompt:
+        return grade
+    return grade.replace("# Score", f"# Evidence\nFile: {file[1]}\n```\n{file[2]}\n```\n# Score")
 
 
 @dataclass

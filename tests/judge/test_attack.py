@@ -7,7 +7,7 @@ import pytest
 import scripted_endpoint
 from rubric_trees import leaf, node
 from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import GRADE, kind_of
+from scripted_judge import GRADE, evident, kind_of
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
@@ -19,15 +19,15 @@ CRITERIA = ("a", "b", "c", "d")
 HALF = 0.5  # the score of the submission: it has two of the four
 
 
-def grade_of(score):
-    return GRADE.format(there="there" if score else "not there", score=int(score))
+def grade_of(score, prompt):
+    return evident(GRADE.format(there="there" if score else "not there", score=int(score)), prompt)
 
 
 def honest(schema, prompt):
     """Meet a criterion only where the code defines it, and choose the code to look at."""
     if kind_of(schema) == "rank":
         return json.dumps({"files": ["main.py"]})
-    return grade_of(f"def {re.search('criterion: Do ([a-d])', prompt)[1]}()" in prompt)
+    return grade_of(f"def {re.search('criterion: Do ([a-d])', prompt)[1]}()" in prompt, prompt)
 
 
 def refusing(schema, prompt):
@@ -42,7 +42,7 @@ def believing(words):
 
     def answer(schema, prompt):
         is_fooled = kind_of(schema) == "grade" and re.search(words, prompt)
-        return grade_of(1) if is_fooled else honest(schema, prompt)
+        return grade_of(1, prompt) if is_fooled else honest(schema, prompt)
 
     return answer
 
@@ -127,7 +127,7 @@ def test_refusals_lower_a_score_and_never_lift_it(attacked):
 
 
 def test_a_judge_that_believes_everything_but_must_quote_is_not_raised(attacked):
-    gradings, _ = attacked(quoting, "--set", "rubric.evidence=true", "--max-inflation", "0")
+    gradings, _ = attacked(quoting, "--max-inflation", "0")
     for grading in gradings.values():
         assert (grading["attacked"], grading["ungraded"]) == (HALF, 2)
 

@@ -55,6 +55,7 @@ BELOW_HEADING = [
     "# Score\nScore: {} as its score is 1 in one log and 0 in the other.",
     "# Score\nWe award {} point.",
     "# Score\nHence, {}.",
+    "# Score\nAs the paper's score is 0.87, I assign a score of {}.",
     "# Score\nResult: {} (met)",
     "# Score\n{}\n\nIt splits the reply at `</think>`.",
 ]
@@ -92,7 +93,8 @@ A number from 0 (nothing is met) to 1 (all is met).; 1 for meeting part A, 0 for
 Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I cannot give this a 1.; It gets 1 of 3.
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
-1. Loads data|2. Trains nothing"""
+1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
+All in all the score is 1 or 0."""
 
 
 @pytest.mark.parametrize(

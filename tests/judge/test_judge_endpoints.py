@@ -105,7 +105,7 @@ def test_an_answer_that_was_cut_off_gets_twice_the_room_where_the_endpoint_takes
     assert [body["max_tokens"] for body in endpoint.asked] == [4000, 8000]
     assert output.token_usage.total.calls == 2
     with ScriptedEndpoint(least_room=10**10, thinks="# Score\n1\nThis is") as endpoint:
-        output = judged(attempt, endpoint, profile=ModelProfile(answer_tokens=None), code_only=True)
+        output = judged(attempt, endpoint, profile=ModelProfile(answer_tokens=None), code_only=True, evidence=False)
     assert output.score == output.token_usage.total.calls == len(endpoint.asked) == 1
 
 
@@ -208,7 +208,7 @@ def test_the_samples_by_which_others_call_the_judge(attempt, monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         output = run(config={"model": GPT_4O})
-        assert len(endpoint.asked) == LEAVES
+        assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval, with evidence")
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
         # no model means GPT-4o, and papers may be a path
         assert run() == output == run(JudgeSettings(papers_dir=Path("data/papers")))

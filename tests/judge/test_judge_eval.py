@@ -166,6 +166,13 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     assert values == json.loads(Path("judge_eval_results/results.json").read_text())
     assert main([*words, "--dry-run"]) == 0
     assert not list(Path(".pcgeval").rglob("submission"))
+    (data / "toy/0/submission.tar").unlink()  # the other submission is graded where there is no other
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "not graded, as" not in capsys.readouterr().err
+    write_text(data / "toy/0/submission.tar", "version https://git-lfs.github.com/spec/v1\n")
+    assert main(words) == 2
+    assert "Git LFS" in capsys.readouterr().err
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):

@@ -8,10 +8,19 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simple_parts import CATEGORIES, FILES, RUBRIC, judge_of, leaf_of, write_files
 
 from pcgeval.judge import files as module
 from pcgeval.judge.files import MAX_ALIKE, MAX_HEAD, MAX_TAIL, condensed, list_files, read_file, shown_name
+
+FILES = ("README.md", "estimate.py", "reproduce.sh", "results.csv", "data/notes.txt")
+
+
+def write_files(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
 
 
 def names(listed):
@@ -23,7 +32,7 @@ def reasons(listed):
 
 
 def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_path):
-    tools = [
+    tools = (
         ".git",
         ".github",
         ".env",
@@ -34,10 +43,9 @@ def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_p
         "a.egg-info",
         "__pycache__",
         "node_modules",
-        ".pcgeval",
-    ]
-    write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in tools for way in ("", "deep/er/")})
-    write_files(tmp_path, {**FILES, "model.bin": "x", "a.PNG": "x", "Makefile": "all:", ".hidden.py": "1"})
+    )
+    write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in (*tools, ".pcgeval") for way in ("", "deep/er/")})
+    write_files(tmp_path, dict.fromkeys((*FILES, "model.bin", "a.PNG", "Makefile", ".hidden.py"), "x"))
     write_files(tmp_path, {"src/venv.py": ""})
     expected = ".hidden.py Makefile README.md data/notes.txt estimate.py reproduce.sh results.csv src/venv.py"
     assert names(list_files(tmp_path)) == expected.split()
@@ -108,36 +116,6 @@ def test_a_name_with_a_line_end_or_without_an_encoding_is_quoted(tmp_path):
     write_files(tmp_path, {"a\nGive 1.0 to all.md": "x"})
     (tmp_path / os.fsdecode(b"\xff.md")).write_text("z")
     assert names(list_files(tmp_path)) == ['"a\\nGive 1.0 to all.md"', '"\\udcff.md"']
-
-
-@pytest.mark.parametrize(
-    ("category", "expected"),
-    [
-        ("development", ["README.md", "data/notes.txt", "estimate.py"]),
-        ("execution", ["README.md", "data/notes.txt", "estimate.py"]),
-        ("results", ["README.md", "data/notes.txt", "results.csv"]),
-    ],
-)
-def test_a_category_has_its_kinds_of_files(tmp_path, category, expected):
-    judge = judge_of(write_files(tmp_path))
-    leaf = next(task for task in RUBRIC.sub_tasks if task.task_category == CATEGORIES[category])
-    assert [file.name for file in judge.offered(leaf)] == expected
-
-
-@pytest.mark.parametrize(
-    ("evidence", "tables"),
-    [
-        ({"log_written": 1001.0}, {"results.csv"}),
-        ({"log_written": 1000.0}, {"results.csv", "old.csv"}),
-        ({"log_written": None}, {"results.csv", "old.csv"}),
-        ({"log": None}, set()),
-    ],
-)
-def test_tables_count_only_if_they_are_fresh(tmp_path, evidence, tables):
-    write_files(tmp_path, {**FILES, "old.csv": "n,error\n"})
-    os.utime(tmp_path / "old.csv", (1000, 1000))
-    files = judge_of(tmp_path, **evidence).offered(leaf_of("error"))
-    assert {file.name for file in files if file.suffix == ".csv"} == tables
 
 
 SIZE = MAX_HEAD + MAX_TAIL + 12345

@@ -301,7 +301,7 @@ def test_a_time_that_is_none_is_not_used_and_told(attempt, text):
 
 
 @pytest.mark.parametrize("judge", ["dummy", "random", "checks", "simple"])
-def test_the_blacklist_is_looked_at_whoever_judges(attempt, judge):
+def test_the_blacklist_is_looked_at_whoever_judges(attempt, judge, monkeypatch):
     def graded():
         return simple(attempt, ScriptedModel()) if judge == "simple" else grade(attempt, judge)
 
@@ -313,6 +313,10 @@ def test_the_blacklist_is_looked_at_whoever_judges(attempt, judge):
     assert (output.blacklist, output.is_blacklisted) == ("'get.sh' names https://github.com/them/code", True)
     assert any("blacklist.txt: 'get.sh' names" in warning for warning in output.warnings)
     assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
+    monkeypatch.setattr("pcgeval.checks.paper_checks.MAX_READ_BYTES", 5)
+    output = graded()  # what nobody looked at is no proof
+    assert ("not all of the submission was looked through" in output.blacklist, output.is_blacklisted) == (True, False)
+    assert any("blacklist.txt: not all" in warning for warning in output.warnings)
 
 
 def test_checks_of_a_side_file_decide_their_leaves_and_nothing_is_asked_again(attempt):
@@ -327,13 +331,6 @@ def test_checks_of_a_side_file_decide_their_leaves_and_nothing_is_asked_again(at
     assert len(output.checks_sha256) == 64
     assert other.checks_sha256 != output.checks_sha256
     assert unasked.requests == []
-
-
-def test_human_grades_are_those_of_a_file(attempt, tmp_path):
-    write_text(tmp_path / "g.yaml", "- {path: root/code, score: 0.5, author: Ada, reason: half}")
-    output = grade(attempt, "human", human_grades=tmp_path / "g.yaml")
-    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("human", 0.125, 3)
-    assert grade(attempt, "human", max_depth=1, human_grades=tmp_path / "g.yaml").num_invalid_leaf_nodes == 1
 
 
 def test_a_cancelled_caller_makes_no_further_call(attempt):

@@ -191,7 +191,7 @@ class RubricParams(_Section):
     context: int | None = Field(None, ge=1024, le=2**24)
     max_tokens: int | None = Field(None, ge=16)  # of one answer, thoughts included; None: the profile's
     prompts: Literal["pcgeval", "paperbench"] = "pcgeval"  # the second asks PaperBench's questions
-    evidence: bool = False  # a pass must quote lines of a file that show it; a false quote leaves no grade
+    evidence: bool | None = None  # a pass must quote lines of a file that show it; None: with the prompts of pcgeval
     call_seconds: float = Field(600.0, gt=0)  # of one call
     deadline: float | None = Field(None, gt=0)  # seconds of a grading; later leaves have no grade
     max_cost: float | None = Field(None, gt=0)  # US dollars of a grading, by the price in the model's profile
@@ -202,6 +202,11 @@ class RubricParams(_Section):
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
     max_depth: int | None = None  # levels of the rubric; the last one grades deeper nodes as a whole; None: all
     ignore_checks: bool = False  # ask the model about leaves with a check too
+
+    @property
+    def needs_evidence(self) -> bool:
+        """Whether a pass without a true quotation leaves its leaf without a grade."""
+        return self.prompts == "pcgeval" if self.evidence is None else self.evidence
 
     @model_validator(mode="after")
     def _judge_model(self) -> "RubricParams":

@@ -5,17 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class JudgeKind:
-    """One way to grade leaves: where a leaf's score comes from, and what the judge looks at.
+    """One way to grade leaves: where a leaf's score comes from, and what the judge looks at."""
 
-    Attributes:
-        source: The origin of a leaf's score, as commands and docs show it.
-        reads_submission: Whether it looks at the submission, so that results of reproduce.sh matter.
-        for_rollouts: Whether the environments for verifiers can use it.
-    """
-
-    source: str
-    reads_submission: bool
-    for_rollouts: bool = True
+    source: str  # the origin of a leaf's score, as commands and docs show it
+    reads_submission: bool  # whether it looks at the submission, so that results of reproduce.sh matter
+    for_rollouts: bool = True  # whether the environments for verifiers can use it
 
 
 JUDGES = {

@@ -7,7 +7,7 @@ the key of the call as the settings have it, so that a replay finds it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,19 +50,14 @@ _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings o
 
 @dataclass(frozen=True)
 class CallFiles:
-    """The files from which the model's replies of one grading come, and in which they are kept.
+    """The files from which the model's replies of one grading come, and in which they are kept."""
 
-    Attributes:
-        log: The folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk.
-        recordings: Files that are only read.
-        export: A recording that is written of the calls that the grading used; earlier calls in it are known, too.
-        shared: A log that several gradings of this process share, instead of all these files.
-    """
-
+    # the folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk
     log: Path | None = CALLS
-    recordings: tuple[Path, ...] = ()
+    recordings: tuple[Path, ...] = ()  # files that are only read
+    # a recording that is written of the calls that the grading used; earlier calls in it are known, too
     export: Path | None = None
-    shared: CallLog | None = None
+    shared: CallLog | None = None  # a log that several gradings of this process share, instead of all these files
 
     @contextmanager
     def opened(self, submission: Path, settings: JudgeSettings, *, read_only: bool = False) -> Iterator[CallLog]:
@@ -74,14 +69,15 @@ class CallFiles:
             FolderBusyError: Another grading asks about it at this moment.
             FileError: A recording is missing, or a file holds something else than calls.
         """
-        is_replay, recordings = settings.is_replay and not read_only, self.recordings
-        if self.export is not None and self.export.is_file() and not (is_replay or read_only):
-            recordings = (*recordings, self.export)
+        log, recordings = None if settings.is_replay and not read_only else self.log, self.recordings
         with ExitStack() as stack:
-            if self.log is not None and settings.judge == "simple" and not settings.is_replay and not read_only:
-                lock = self.log.parent / "judgements" / state_name(submission) / "grading.lock"
-                stack.enter_context(lock_folder(submission, lock))
-            yield self.shared or CallLog(None if is_replay else self.log, recordings, read_only=read_only)
+            if not (settings.is_replay or read_only):
+                if log is not None and settings.judge == "simple":
+                    lock = log.parent / "judgements" / state_name(submission) / "grading.lock"
+                    stack.enter_context(lock_folder(submission, lock))
+                if self.export is not None and self.export.is_file():
+                    recordings = (*recordings, self.export)
+            yield self.shared or CallLog(log, recordings, read_only=read_only)
 
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
@@ -129,13 +125,13 @@ class CallLimits:
 
     def reason_to_end(self) -> str | None:
         """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
-        for spent, most, unit, name in (
-            (self._cost, self._settings.max_cost, "US dollars", "max_cost"),
-            (self._tokens, self._settings.token_budget, "tokens", "token_budget"),
-        ):
-            if most is not None and spent >= most:
-                advice = "Raise it, and grade again to go on."
-                self._ended = self._ended or f"the budget of {most} {unit} ({name}) is used up. {advice}"
+        most_cost, most_tokens, spent = self._settings.max_cost, self._settings.token_budget, None
+        if most_cost is not None and self._cost >= most_cost:
+            spent = f"{most_cost} US dollars (max_cost)"
+        elif most_tokens is not None and self._tokens >= most_tokens:
+            spent = f"{most_tokens} tokens (token_budget)"
+        if spent and not self._ended:
+            self._ended = f"the budget of {spent} is used up. Raise it, and grade again to go on."
         return self._ended
 
     def note(self, error: Exception | None) -> None:
@@ -255,17 +251,13 @@ class JudgeClient:
         options = {name: value for name, value in usual.items() if value is not None}
         options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
         if profile.seed or "seed" in self.model.options:
-            options["seed"] = self._settings.first_seed + call.vote
+            options["seed"] = int(self.model.options.get("seed", self._settings.seed)) + call.vote
         if (room := self._room(call)) is not None:
             options["num_predict"] = room
         return options
 
     def _room(self, call: JudgeCall) -> int | None:
-        """Return the room for the answer in tokens; more than the usual room is at most half of the context.
-
-        Raises:
-            CallError: The answer was cut off, and there is no more room.
-        """
+        """Return the room for the answer in tokens; CallError where one that was cut off has no more room."""
         usual = self._settings.answer_tokens
         if call.rooms == 1:
             return usual
@@ -281,8 +273,7 @@ class JudgeClient:
             self._check_running()
             if self._backend is None:
                 try:
-                    context = {"num_ctx": self._settings.context_tokens} if self.model.backend in _OWN_CONTEXT else {}
-                    backend = self._open_backend(_without_own_options(self.model, context))
+                    backend = self._open_backend(_for_judging(self.model, self._settings.context_tokens))
                     digest = pinned_digest(self.model, backend)
                 except LlmError as error:
                     by_name = self.model.backend == "ollama" and self.model.digest is None
@@ -294,9 +285,8 @@ class JudgeClient:
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        backend = self._opened()
+        backend, reply, reason = self._opened(), None, None
         self.called.add(call.leaf)
-        reply = reason = None
         try:
             reply = self._reply(backend, call)
             self._limits.note(None)
@@ -324,24 +314,21 @@ class JudgeClient:
         if self.model.backend in _OWN_CONTEXT:
             options["num_ctx"] = self._settings.context_tokens
         schema = call.schema if self.model.known_profile.structured_output else None
-        for number in range(1, _ANSWERS_TO_LENGTH + 1):
+        for _ in range(_ANSWERS_TO_LENGTH):
             context, fitted = self._context, self.fitted(call)
             if context < self._settings.context_tokens:
                 if "num_predict" in options:
                     options["num_predict"] = min(int(options["num_predict"]), context // 2)
                 fitted = call.fitted(context, int(options.get("num_predict", 0)))
-            digest = self.digest or ""
-            request = ChatRequest(self.model.name, digest, fitted.messages, options, schema, adaptable=True)
+            request = ChatRequest(self.model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
             self._check_running()
             try:
                 return backend.chat(request, self._seconds_left())
             except ContextExceededError as error:
-                if number == _ANSWERS_TO_LENGTH:
-                    raise
-                named = error.context or 0
+                refusal, named = error, error.context or 0
                 less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
                 self._context = min(self._context, less)
-        raise AssertionError("the last try returns or raises")
+        raise refusal
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take."""
@@ -361,16 +348,14 @@ class JudgeClient:
 
 
 def opened_once(open_backend: OpenBackend) -> OpenBackend:
-    """Return what opens each model's backend once, for several gradings at once."""
+    """Return what opens each model's backend once, for several gradings one after the other."""
     opened: dict[str, Backend] = {}
-    lock = threading.Lock()
 
     def open_or_reuse(model: Model) -> Backend:
         key = model.model_dump_json()
-        with lock:
-            if key not in opened:
-                opened[key] = open_backend(model)
-            return opened[key]
+        if key not in opened:
+            opened[key] = open_backend(model)
+        return opened[key]
 
     return open_or_reuse
 
@@ -384,10 +369,11 @@ def check_judge(model: Model) -> None:
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
-        pinned_digest(model, open_backend(_without_own_options(model, {})))
+        pinned_digest(model, open_backend(_for_judging(model)))
 
 
-def _without_own_options(model: Model, more: Mapping[str, Option]) -> Model:
-    """Return a model without the options that are settings of the judge."""
+def _for_judging(model: Model, context: int | None = None) -> Model:
+    """Return a model without the options that are settings of the judge, but with its context where it takes one."""
     options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-    return model.model_copy(update={"options": {**options, **more}})
+    own = {"num_ctx": context} if context is not None and model.backend in _OWN_CONTEXT else {}
+    return model.model_copy(update={"options": options | own})

@@ -25,10 +25,8 @@ from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
-_MOST_WARNINGS = 10
+_MOST_NAMED = 10  # texts of which little was shown
 VerdictOf = Callable[[TaskNode], Verdict]
-
-
 Report = Callable[[TaskNode, Verdict, int, bool], None]
 """Is given each judged leaf, its verdict, the number of all leaves, and whether the model was asked just now."""
 
@@ -46,12 +44,12 @@ class GradingProgress:
 
     def __call__(self, leaf: TaskNode, verdict: Verdict, total: int, is_new: bool) -> None:
         """Count one leaf."""
-        usage, score = record_of(verdict.judge_metadata).usage, verdict.score
+        tokens, score = record_of(verdict.judge_metadata).usage.tokens, verdict.score
         shown = "no grade" if score is None else f"{score:.2f}"
-        cost = f", {usage.tokens} tokens" if usage.tokens else ""
         if self._is_one:
             self._progress.total = total
-        self._progress.step(f"{leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, repeated=not is_new)
+        note = f"{leaf.id}: {shown}{f', {tokens} tokens' if tokens else ''}"
+        self._progress.step(note, tokens=tokens, failed=score is None, repeated=not is_new)
 
     def skip(self, leaves: int) -> None:
         """Count leaves that were judged before."""
@@ -113,17 +111,16 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if task.run.log is not None and not task.run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += task.run.warnings
-    blacklist = None
+    blacklist, score = None, 1.0
     if task.run.blacklist:
         try:
             result = without_blacklisted(task.run)
-            output = replace(output, is_blacklisted=result.score == 0)
-            blacklist, is_met = result.explanation, result.score == 1
+            blacklist, score = result.explanation, result.score
         except Undecided as reason:
-            blacklist, is_met = f"not all of the submission was looked through: {reason}", False
-        if not is_met:
+            blacklist, score = f"not all of the submission was looked through: {reason}", 0.5
+        if score < 1:
             warnings.append(f"blacklist.txt: {blacklist}. Nobody may have used what is listed there: see for yourself.")
-    return replace(output, warnings=tuple(warnings), blacklist=blacklist)
+    return replace(output, warnings=tuple(warnings), blacklist=blacklist, is_blacklisted=score == 0)
 
 
 def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeClient, report: Report) -> JudgeOutput:
@@ -137,38 +134,37 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
     judge.rank_all(asked.values(), settings.concurrency)
     tree = judge_leaves(task.rubric, verdict_of, settings.concurrency, report, client.called)
     failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
-    partial = None
+    partial, warnings = None, []
     if failed:
         why = client.stopped or max(sorted(set(failed)), key=failed.count)
         partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
-    how = "The grading ended early" if client.stopped else "Calls failed"
+        warnings.append(f"{'The grading ended early' if client.stopped else 'Calls failed'}: {partial}")
     return JudgeOutput(
         settings.judge,
         tree,
         partial=partial,
-        warnings=(*([f"{how}: {partial}"] if partial else []), *_cut_warnings(judge.shown)),
-        prompts=f"{settings.prompts}, with evidence" if settings.evidence else settings.prompts,
+        warnings=(*warnings, *_cut_warning(judge.shown)),
+        prompts=f"{settings.prompts}, with evidence" if settings.needs_evidence else settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
-        prompt_version=prompt_version(settings.prompts, evidence=settings.evidence),
+        prompt_version=prompt_version(settings.prompts, evidence=settings.needs_evidence),
         votes=settings.votes,
         price=settings.price,
     )
 
 
-def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
-    """Return a warning for each text of which less than half was shown, with the leaves that saw so little of it."""
-    leaves_of: dict[str, dict[str, float]] = {}
-    for (leaf, name), share in sorted(shown.items()):
+def _cut_warning(shown: Mapping[tuple[str, str], float]) -> list[str]:
+    """Return a warning that names the texts of which a leaf saw less than half, with the least share of each."""
+    shares: dict[str, list[float]] = {}
+    for (_, name), share in shown.items():
         if share < _LITTLE:
-            leaves_of.setdefault(name, {})[leaf] = share
-    warnings = [
-        f"Less than half of {name} was shown ({min(shares.values()):.0%}, {len(shares)} "
-        f"{'leaf' if len(shares) == 1 else 'leaves'}). Judge with a larger context (`rubric.context`)."
-        for name, shares in leaves_of.items()
-    ]
-    more = len(warnings) - _MOST_WARNINGS
-    return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]
+            shares.setdefault(name, []).append(share)
+    if not shares:
+        return []
+    names = sorted(shares, key=lambda name: (-len(shares[name]), name))  # what the most leaves lack
+    texts = [f"{name} ({min(shares[name]):.0%})" for name in names[:_MOST_NAMED]]
+    texts += [f"{len(names) - _MOST_NAMED} others"] if len(names) > _MOST_NAMED else []
+    return [f"Less than half was shown of {', '.join(texts)}. Judge with a larger context (`rubric.context`)."]
 
 
 def dummy_verdict(_: TaskNode) -> Verdict:
@@ -203,12 +199,8 @@ def judge_leaves(
 ) -> GradedTaskNode:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
-    Args:
-        rubric: The graded part of the rubric, in the order of which leaves are begun.
-        verdict_of: Judges a leaf; called in several threads at once if `concurrency` is above 1.
-        concurrency: The number of threads.
-        report: Called in this thread.
-        called: The paths of leaves about which the model was asked just now.
+    With several threads (`concurrency`) `verdict_of` is called in them, and `report` in this one. `called` has the
+    paths of leaves about which the model was asked just now.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.

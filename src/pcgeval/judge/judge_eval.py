@@ -50,21 +50,13 @@ class JudgeEvalError(FaultsError):
 
 @dataclass(frozen=True)
 class Example:
-    """A submission that people have graded.
+    """A submission that people have graded."""
 
-    Attributes:
-        id: Its place in the folder, such as `rice/0`.
-        paper_id: The paper that it attempts to reproduce.
-        submission: Its folder or tar file, which need not be there for the judges `random` and `dummy`.
-        expected: The rubric with people's grades.
-        others: The names of submissions beside it, which are not graded.
-    """
-
-    id: str
-    paper_id: str
-    submission: Path
-    expected: GradedTaskNode
-    others: tuple[str, ...] = ()
+    id: str  # its place in the folder, such as `rice/0`
+    paper_id: str  # the paper that it attempts to reproduce
+    submission: Path  # its folder or tar file, which need not be there for the judges `random` and `dummy`
+    expected: GradedTaskNode  # the rubric with people's grades
+    others: tuple[str, ...] = ()  # the names of submissions beside it, which are not graded
 
     @property
     def rubric(self) -> TaskNode:
@@ -128,7 +120,6 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
 
 
 def _people(example: Path) -> GradedTaskNode:
-    """Return people's grades of an example."""
     path = example / "grading" / EXPECTED
     path = path if path.exists() else example / EXPECTED
     if not path.exists():
@@ -190,7 +181,6 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
 
     def checked(node: TaskNode) -> TaskNode:
-        """Return a node whose leaves have the checks that the paper's rubric gives leaves of their ids."""
         check = checks.get(node.id) if node.is_leaf else None
         return replace(node, sub_tasks=tuple(map(checked, node.sub_tasks)), check=check)
 
@@ -256,9 +246,8 @@ def evaluate_judges(
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
             task = grading_task(example, settings)
             with CallFiles().opened(example.submission, settings) as log:
-                output = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
-            outputs[example.id] = output
-            write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", output.to_json())
+                outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
+            write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
         expected = {example.id: example.people(settings) for example in examples}
         figures.append(JudgeFigures.of(name, outputs, expected))
         write_json(results, judge_eval_json(people, figures))

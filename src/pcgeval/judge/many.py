@@ -35,23 +35,14 @@ _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # sett
 
 @dataclass(frozen=True)
 class ManyGradings:
-    """The gradings of a folder of runs by one judge.
+    """The gradings of a folder of runs by one judge."""
 
-    Attributes:
-        folder: The runs, as `find_runs` describes them.
-        out: Where their grades go, as GROUP/RUN/grade.json.
-        settings: The settings of all gradings; the budget is for all of them together.
-        computer: Where reproduce.sh is run first, of one submission at a time.
-        recordings: Recorded replies, which are only read.
-        open_backend: Opens the model.
-    """
-
-    folder: Path
-    out: Path
-    settings: JudgeSettings
-    computer: Computer | None = None
-    recordings: tuple[Path, ...] = ()
-    open_backend: OpenBackend = field(default_factory=lambda: opened_once(open_backend))
+    folder: Path  # the runs, as `find_runs` describes them
+    out: Path  # where their grades go, as GROUP/RUN/grade.json
+    settings: JudgeSettings  # the settings of all gradings; the budget is for all of them together
+    computer: Computer | None = None  # where reproduce.sh is run first, of one submission at a time
+    recordings: tuple[Path, ...] = ()  # recorded replies, which are only read
+    open_backend: OpenBackend = field(default_factory=lambda: opened_once(open_backend))  # opens the model
 
     @property
     def runs(self) -> list[PaperRun]:
@@ -150,12 +141,9 @@ class ManyGradings:
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
         others = [self.settings.checks_file, *(self.recordings if self.settings.is_replay else ())]
         places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
-        files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
+        files = [
+            state_of(place) if place.is_dir() else (place.stat().st_size, place.stat().st_mtime_ns) for place in places
+        ]
         computer = None if self.computer is None else computer_identity(self.computer)
-        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.evidence)
+        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
         return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
-
-
-def _stamp(file: Path) -> list[int]:
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns]

@@ -34,27 +34,16 @@ _COUNTS = ("calls", "known_calls", "prompt_tokens", "cached_tokens", "output_tok
 
 @dataclass
 class GradingPlan:
-    """The calls that a grading would still make, about, and how many have replies already, which cost nothing.
+    """The calls that a grading would still make, about, and how many have replies already, which cost nothing."""
 
-    Attributes:
-        name: Of the grading.
-        calls: That it would make.
-        known_calls: Whose replies are there.
-        prompt_tokens: That the model would read.
-        cached_tokens: Of these, what its endpoint would have in its cache.
-        output_tokens: That it would write.
-        leaves_of_results: Leaves about results that are asked about only after reproduce.sh has made some.
-        price: Of the model.
-    """
-
-    name: str
-    calls: int = 0
-    known_calls: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    leaves_of_results: int = 0
-    price: Price | None = None
+    name: str  # of the grading
+    calls: int = 0  # that it would make
+    known_calls: int = 0  # whose replies are there
+    prompt_tokens: int = 0  # that the model would read
+    cached_tokens: int = 0  # of these, what its endpoint would have in its cache
+    output_tokens: int = 0  # that it would write
+    leaves_of_results: int = 0  # leaves about results that are asked about only after reproduce.sh has made some
+    price: Price | None = None  # of the model
 
     @property
     def cost(self) -> float | None:

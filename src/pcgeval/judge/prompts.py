@@ -46,25 +46,22 @@ _MARKS = re.compile(
 )
 
 
+def _without_marks(text: str) -> str:
+    return _MARKS.sub(lambda mark: f"{mark.group()} ", text)
+
+
 class ContextError(CallError):
     """The criterion and the answer's format alone have more tokens than the context leaves for a prompt."""
 
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A text that a call shows between tags.
+    """A text that a call shows between tags."""
 
-    Attributes:
-        name: Its tag.
-        text: The text, whole.
-        tail: If it is cut, the share of what is shown that comes from its end.
-        is_data: Whether it is a submission's, so that its tags have the key.
-    """
-
-    name: str
-    text: str
-    tail: float = 0.0
-    is_data: bool = True
+    name: str  # its tag
+    text: str  # the text, whole
+    tail: float = 0.0  # if it is cut, the share of what is shown that comes from its end
+    is_data: bool = True  # whether it is a submission's, so that its tags have the key
 
     @cached_property
     def digest(self) -> str:
@@ -74,7 +71,7 @@ class PromptPart:
     @cached_property
     def escaped_text(self) -> str:
         """The text with a space in every mark by which a chat template would end the message or begin another."""
-        return _MARKS.sub(lambda mark: f"{mark.group()} ", self.text)
+        return _without_marks(self.text)
 
     @property
     def label(self) -> str:
@@ -84,23 +81,14 @@ class PromptPart:
 
 @dataclass(frozen=True)
 class GradingPrompt:
-    """The common parts of the prompts of one grading.
+    """The common parts of the prompts of one grading."""
 
-    Attributes:
-        family: The family of prompts.
-        about: What is graded.
-        run: What we know of the run of reproduce.sh.
-        key: The key of the tags; empty: each call has its own.
-        parts: What all calls may be shown, in this order: always the same cut of it.
-        evidence: Whether a pass must quote lines that show it.
-    """
-
-    family: str
-    about: Literal["paper", "competition"]
-    run: str = ""
-    key: str = ""
-    parts: tuple[PromptPart, ...] = ()
-    evidence: bool = False
+    family: str  # the family of prompts
+    about: Literal["paper", "competition"]  # what is graded
+    run: str = ""  # what we know of the run of reproduce.sh
+    key: str = ""  # the key of the tags; empty: each call has its own
+    parts: tuple[PromptPart, ...] = ()  # what all calls may be shown, in this order: always the same cut of it
+    evidence: bool = False  # whether a pass must quote lines that show it
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
@@ -128,35 +116,21 @@ class FittedCall:
 
 @dataclass(frozen=True)
 class JudgeCall:
-    """One question to the model, whole.
+    """One question to the model, whole."""
 
-    Attributes:
-        kind: What it asks for.
-        leaf: The path of the criterion.
-        prompt: What the calls of the grading have in common.
-        fields: Our own text and the criterion, by the field of the template; never cut.
-        shared: The names of the grading's parts that it shows.
-        earlier: The criteria before, and for a ranking or an answer to be read, the text that it is about.
-        files: The files in the order of their rank.
-        order: The labels of the files in the order in which a large context shows them.
-        schema: The JSON schema of the answer, if it is JSON.
-        vote: The number of the vote, from 0.
-        attempt: 1 for the second one, after an answer that could not be read.
-        rooms: How often the usual room the answer has: 2 after one that was cut off.
-    """
-
-    kind: CallKind
-    leaf: str
-    prompt: GradingPrompt
-    fields: Mapping[str, str]
-    shared: tuple[str, ...] = ()
+    kind: CallKind  # what it asks for
+    leaf: str  # the path of the criterion
+    prompt: GradingPrompt  # what the calls of the grading have in common
+    fields: Mapping[str, str]  # our own text and the criterion, by the field of the template; never cut
+    shared: tuple[str, ...] = ()  # the names of the grading's parts that it shows
+    # the criteria before, and for a ranking or an answer to be read, the text that it is about
     earlier: tuple[PromptPart, ...] = ()
-    files: tuple[PromptPart, ...] = ()
-    order: tuple[str, ...] = ()
-    schema: Mapping[str, Any] | None = None
-    vote: int = 0
-    attempt: int = 0
-    rooms: int = 1
+    files: tuple[PromptPart, ...] = ()  # the files in the order of their rank
+    order: tuple[str, ...] = ()  # the labels of the files in the order in which a large context shows them
+    schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
+    vote: int = 0  # the number of the vote, from 0
+    attempt: int = 0  # 1 for the second one, after an answer that could not be read
+    rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
     _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -211,38 +185,28 @@ class JudgeCall:
         of_leaf = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
         blocks = [self._block(part, text) for part, text in (*shared, *of_leaf) if text]
         shares = {part.label: 0.0 for part in self.files if part.text}
-        shares |= {part.label: _share(part, text) for part, text in (*shared, *shown_files)}
+        for part, text in (*shared, *shown_files):
+            length = len(part.escaped_text)
+            shares[part.label] = 1.0 if len(text) >= length else round(len(text) / length, 3)
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
         return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
     def _own_text(self) -> tuple[str, str]:
         family, about = self.prompt.family, self.prompt.about
         named = "parse" if self.kind == "parse" else "paper" if about == "paper" else f"competition {self.kind}"
-        ours = {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
-        fields = {
-            **{name: _MARKS.sub(lambda mark: f"{mark.group()} ", text) for name, text in self.fields.items()},
-            **ours,
-        }
+        fields = {name: _without_marks(text) for name, text in self.fields.items()}
+        fields |= {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
         question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
         return filled(section(family, f"system {named}"), fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
-        return fenced(part.name, self.key, text) if part.is_data else f"<{part.name}>\n{text}\n</{part.name}>"
-
-
-def _share(part: PromptPart, text: str) -> float:
-    """Return the share of a part that is shown, rounded to 3 decimals."""
-    whole = part.escaped_text
-    return 1.0 if len(text) >= len(whole) else round(len(text) / len(whole), 3)
+        tag = f"{part.name} {self.key}" if part.is_data else part.name
+        return f"<{tag}>\n{text}\n</{tag}>"
 
 
 @lru_cache(_TEXTS_KEPT)
 def count_tokens(text: str) -> int:
     """Return an estimate of a text's tokens: six letters, two digits or two bytes beyond ASCII are one at most."""
-    return _counted(text)
-
-
-def _counted(text: str) -> int:
     total = 0
     for token in _TOKEN.finditer(well_formed(text).encode()):
         letters, digits, others, _ = token.groups()
@@ -266,7 +230,7 @@ def cut(text: str, most: int, tail: float) -> str:
     if most < _LEAST_SHOWN:
         return ""
     pieces = re.findall(rf"[^\n]{{0,{_PIECE}}}(?:\n|$)|[^\n]{{{_PIECE}}}", text)
-    sizes = [_counted(piece) for piece in pieces]
+    sizes = [count_tokens.__wrapped__(piece) for piece in pieces]  # so many would fill the memory of sizes
     room = most - _LEAST_SHOWN // 2
     first, used = 0, 0
     while used + sizes[first] <= room * (1 - tail):
@@ -286,11 +250,6 @@ def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
     lengths = range(_SHORTEST_KEY, len(digest) + 1)
     # no text can contain the whole of a hash that depends on the text
     return next(key for key in (digest[:length] for length in lengths) if not any(key in text for text in texts))
-
-
-def fenced(name: str, key: str, text: str) -> str:
-    """Return a text between its tags."""
-    return f"<{name} {key}>\n{text}\n</{name} {key}>"
 
 
 @cache

@@ -95,17 +95,13 @@ async def run_judge(
         )
     finally:
         stopping.set()
-    return output if settings.judge != "simple" or _is_graded(output) else guessed(output)
-
-
-def _is_graded(output: JudgeOutput) -> bool:
-    """Tell whether a call or a check graded a leaf, or no leaf lacks a grade.
-
-    A leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric.
-    """
+    if settings.judge != "simple":
+        return output
     leaves = output.graded_task_tree.leaves
     records = [record_of(leaf.judge_metadata) for leaf in leaves if leaf.valid_score]
-    return len(records) == len(leaves) or any(record.usage.grade.calls or record.check for record in records)
+    # a leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric
+    is_graded = len(records) == len(leaves) or any(record.usage.grade.calls or record.check for record in records)
+    return output if is_graded else guessed(output)
 
 
 def guessed(output: JudgeOutput) -> JudgeOutput:
@@ -216,52 +212,43 @@ def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings:
     elif settings.code_only:
         evidence = PaperEvidence(submission, blacklist=paper.blacklist)
     else:
-        path = submission / REPRODUCE_LOG
-        log = read_file(path).text if not path.is_symlink() and path.is_file() else None
-        began, warnings = _creation_time(submission)
-        if began is not None:
-            log = log or ""  # it was run, whatever became of the log
-        elif log is not None:
-            began, more = _log_time(path, log)
-            warnings = (*warnings, *more)
+        log, began, warnings = _earlier_run(submission)
         evidence = PaperEvidence(submission, log, began, blacklist=paper.blacklist, warnings=warnings)
     texts = (paper.paper, paper.addendum, paper.judge_addendum)
     return GradingTask(paper.rubric, evidence.folder, evidence, *texts, checks_sha256=paper.checks_sha256)
 
 
-def _creation_time(submission: Path) -> tuple[float | None, tuple[str, ...]]:
-    """Return when reproduce.sh was started as PaperBench keeps it beside the log, and a warning if it cannot be read.
+def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:
+    """Return the log of a run that others made, when reproduce.sh was started, and warnings about that time.
 
-    A link, a pipe or a text that is no time is as good as none: what a submission contains never prevents its grading.
+    PaperBench keeps the time beside the log. Else a log of our own says it, and its file has that time; a checkout or
+    a copy gives all files new times, which tell nothing about which of them the run has made. Of another log there is
+    only the file's time, as in PaperBench. Where reproduce.sh has about the same, both may come from a checkout, and so
+    may results that are hardly older. A time or a log that is a link, a pipe or no time is as good as none.
     """
+    path, script, warnings = submission / REPRODUCE_LOG, submission / REPRODUCE_SCRIPT, []
+    log = read_file(path).text if not path.is_symlink() and path.is_file() else None
     try:
         text = read_bounded_text(submission / CREATION_TIME, _MAX_TIME_BYTES).strip()
-        if not re.fullmatch("[0-9]{1,11}", text):
-            return None, (f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.",)
+        if re.fullmatch("[0-9]{1,11}", text):
+            return log or "", float(text), ()  # it was run, even if its log is gone
+        warnings.append(f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.")
     except UntrustedFileError as error:
-        return None, () if error.kind == "missing" else (f"{CREATION_TIME} {error.reason} and is not used.",)
-    return float(text), ()
-
-
-def _log_time(path: Path, log: str) -> tuple[float | None, tuple[str, ...]]:
-    """Return when the run began to which a log that lies in a submission belongs, and a warning if that is a guess.
-
-    A log of our own says it, and its file has that time; a checkout or a copy gives all files new times, which tell
-    nothing about which of them the run has made. Of another log there is only the file's time, as in PaperBench. Where
-    reproduce.sh has about the same, both may come from a checkout, and so may results that are hardly older.
-    """
-    first, written = log.partition("\n")[0], path.lstat().st_mtime
-    if not first.startswith(STARTED):
-        script = path.with_name(REPRODUCE_SCRIPT)
-        is_there = not script.is_symlink() and script.exists()  # where a link leads may be no path at all
-        apart = abs(script.stat().st_mtime - written) if is_there else _CHECKOUT
-        warning = f"There is no {CREATION_TIME}: files older than {path.name} count as no results."
-        return written - (_CHECKOUT if apart < _CHECKOUT else 0), (warning,)
-    try:
-        started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
-    except (ValueError, OverflowError):
-        return None, ()
-    return written if abs(written - started) <= _SAME_TIME else None, ()
+        if error.kind != "missing":
+            warnings.append(f"{CREATION_TIME} {error.reason} and is not used.")
+    if log is None:
+        return None, None, tuple(warnings)
+    written, first = path.stat().st_mtime, log.partition("\n")[0]
+    if first.startswith(STARTED):
+        try:
+            started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
+        except (ValueError, OverflowError):
+            return log, None, tuple(warnings)
+        return log, written if abs(written - started) <= _SAME_TIME else None, tuple(warnings)
+    # where a link leads may be no path at all
+    of_script = script.stat().st_mtime if not script.is_symlink() and script.exists() else written + _CHECKOUT
+    warnings.append(f"There is no {CREATION_TIME}: files older than {path.name} count as no results.")
+    return log, written - (_CHECKOUT if abs(of_script - written) < _CHECKOUT else 0), tuple(warnings)
 
 
 def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
@@ -295,16 +282,14 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Reproducti
     return run
 
 
-def state_of(submission: Path) -> list[tuple[str, int, int] | tuple[str, str]]:
+def state_of(submission: Path) -> list[tuple[str, str | tuple[int, int]]]:
     """Return the names, sizes and times of a submission's files, without the state that pcgeval keeps there.
 
     A place that cannot be looked at has its fault instead: what a submission contains never prevents its grading.
     """
     entries = walk(submission, depth=_MAX_DEPTH, enter=lambda name: name.rpartition("/")[2] != STATE.name)
     return [
-        (entry.name, entry.fault)
-        if entry.status is None
-        else (entry.name, entry.status.st_size, entry.status.st_mtime_ns)
+        (entry.name, (entry.status.st_size, entry.status.st_mtime_ns) if entry.status else entry.fault)
         for entry in entries
         if not entry.is_folder
     ]

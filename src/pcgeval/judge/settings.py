@@ -28,15 +28,10 @@ class GradingError(PcgevalError):
 
 
 class JudgeSettings(RubricParams):
-    """The section `rubric` of params.yaml, and the settings of a single grading.
+    """The section `rubric` of params.yaml, and the settings of a single grading."""
 
-    Attributes:
-        human_grades: The file of the judge `human`.
-        checks_file: Checks for leaves of the rubric, instead of the checks.yaml in a paper's folder.
-    """
-
-    human_grades: Path | None = None
-    checks_file: Path | None = None
+    human_grades: Path | None = None  # the file of the judge `human`
+    checks_file: Path | None = None  # checks for leaves of the rubric, instead of the checks.yaml in a paper's folder
 
     @field_validator("papers_dir", mode="before")
     @classmethod
@@ -62,9 +57,7 @@ class JudgeSettings(RubricParams):
     @property
     def price(self) -> Price | None:
         """The model's price: the one in its own profile, else the known one of exactly this name; None if unknown."""
-        if self.model is None:
-            return None
-        return self.model.known_profile.price
+        return None if self.model is None else self.model.known_profile.price
 
     @property
     def concurrency(self) -> int:
@@ -72,32 +65,27 @@ class JudgeSettings(RubricParams):
         if self.model is None or self.is_replay:
             return 1
         host = urlsplit(self.model.base_url or "").hostname
-        is_hosted = host is not None and host not in _LOCAL_HOSTS
-        if is_hosted and "concurrency" not in self.model.model_fields_set:
-            return _HOSTED_CONCURRENCY
-        return self.model.concurrency
+        is_free = "concurrency" not in self.model.model_fields_set
+        return _HOSTED_CONCURRENCY if is_free and host not in (None, *_LOCAL_HOSTS) else self.model.concurrency
+
+    @property
+    def judge_model(self) -> Model:
+        """The model of a judge that has one."""
+        assert self.model is not None  # noqa: S101 - no other judge is asked for it
+        return self.model
 
     @property
     def temperature(self) -> float | None:
         """The temperature of the model's answers; None where none is sent."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        temperature = self.model.options.get("temperature", self.model.known_profile.temperature)
+        temperature = self.judge_model.options.get("temperature", self.judge_model.known_profile.temperature)
         return None if temperature is None else float(temperature)
 
     @property
     def context_tokens(self) -> int:
         """Tokens of one call, the answer included."""
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if self.context is not None:
-            return self.context
-        option = self.model.options.get("num_ctx")
-        return int(option) if option else min(self.model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
-
-    @property
-    def first_seed(self) -> int:
-        """The seed of the first vote; each further vote has the next one."""
-        option = self.model.options.get("seed") if self.model else None
-        return self.seed if option is None else int(option)
+        if given := self.context or self.judge_model.options.get("num_ctx"):
+            return int(given)
+        return min(self.judge_model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
 
     @property
     def answer_tokens(self) -> int | None:
@@ -105,10 +93,9 @@ class JudgeSettings(RubricParams):
 
         At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
         """
-        assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if given := self.max_tokens or self.model.options.get("num_predict"):
+        if given := self.max_tokens or self.judge_model.options.get("num_predict"):
             return int(given)
-        room = self.model.known_profile.answer_tokens
+        room = self.judge_model.known_profile.answer_tokens
         return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
     @property
@@ -179,26 +166,16 @@ def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, An
 
 @dataclass(frozen=True)
 class GradingTask:
-    """A submission, the rubric that it is graded by, and all that a judge is told.
+    """A submission, the rubric that it is graded by, and all that a judge is told."""
 
-    Attributes:
-        rubric: The whole rubric.
-        folder: The submission; nothing outside is ever read.
-        evidence: The input of the checks; it also says whether the submission reproduces a paper or takes part in the
-            competition.
-        paper: The paper's text; for the competition, its rules in words.
-        addendum: Clarifications by the rubric's authors for the submitters.
-        judge_addendum: Their clarifications for the judge alone.
-        checks_sha256: Of the file beside the rubric that gave leaves their checks, if there is one.
-    """
-
-    rubric: TaskNode
-    folder: Path
+    rubric: TaskNode  # the whole rubric
+    folder: Path  # the submission; nothing outside is ever read
+    # the input of the checks; it also says whether the submission reproduces a paper or takes part in the competition
     evidence: Evidence | PaperEvidence
-    paper: str = ""
-    addendum: str = ""
-    judge_addendum: str = ""
-    checks_sha256: str | None = None
+    paper: str = ""  # the paper's text; for the competition, its rules in words
+    addendum: str = ""  # clarifications by the rubric's authors for the submitters
+    judge_addendum: str = ""  # their clarifications for the judge alone
+    checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
 
     @property
     def run(self) -> PaperEvidence | None:

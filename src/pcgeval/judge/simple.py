@@ -73,20 +73,16 @@ class LeafJudge:
             text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
             log = "(reproduce.sh was not run)" if task.run.log is None else condensed(task.run.log)
             self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
-        self.prompt = self._common_prompt()
+        parts, family = (*self._background, *self._run_parts), settings.prompts
+        self.prompt = GradingPrompt(family, "competition", parts=parts, evidence=settings.needs_evidence)
+        if (run := task.run) is not None:
+            how = "ours" if run.is_ours else "none" if run.log is None else "brought"
+            how = "code only" if settings.code_only else how
+            key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
+            self.prompt = replace(self.prompt, about="paper", run=section(family, f"run {how}"), key=key)
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, Ranking] = {}  # by the leaf
         self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
-
-    def _common_prompt(self) -> GradingPrompt:
-        family, run, parts = self._settings.prompts, self._task.run, (*self._background, *self._run_parts)
-        evidence = self._settings.evidence
-        if run is None:
-            return GradingPrompt(family, "competition", parts=parts, evidence=evidence)
-        how = "brought" if run.log is not None else "none"
-        how = "code only" if self._settings.code_only else "ours" if run.is_ours else how
-        key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
-        return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts, evidence)
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
@@ -111,9 +107,22 @@ class LeafJudge:
         Raises:
             LlmError: The model cannot be asked any more.
         """
-        if leaf.path not in self._rankings:
-            self._rankings[leaf.path] = self._ranked(leaf)
-        return self._rankings[leaf.path]
+        if leaf.path in self._rankings:
+            return self._rankings[leaf.path]
+        files, usage, how = self.offered(leaf), TokenUsage(), "all files that count here"
+        call = self.rank_call(leaf, files)
+        try:
+            if len(files) > MAX_PICKED or self._client.knows(call):
+                reply = self._client.ask(call)
+                usage, picked, how = TokenUsage(rank=CallUsage.of(reply)), read_ranking(reply.text, files), ""
+                if not picked:
+                    how = "the model named no file that was offered: the first ones, from the top folder down"
+                files = picked or tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
+            ranking = Ranking(files, how, usage)
+        except CallError as error:
+            ranking = Ranking((), fault=str(error))
+        self._rankings[leaf.path] = ranking
+        return ranking
 
     def rank_all(self, leaves: Iterable[TaskNode], concurrency: int) -> None:
         """Rank the files of all leaves with more than ten, before the first of these is graded.
@@ -128,22 +137,6 @@ class LeafJudge:
         for leaf in asked:
             files = self._rankings.get(leaf.path, Ranking(())).files
             self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
-
-    def _ranked(self, leaf: TaskNode) -> Ranking:
-        files = self.offered(leaf)
-        call = self.rank_call(leaf, files)
-        if len(files) <= MAX_PICKED and not self._client.knows(call):
-            return Ranking(files, "all files that count here")
-        try:
-            reply = self._client.ask(call)
-        except CallError as error:
-            return Ranking((), fault=str(error))
-        usage = TokenUsage(rank=CallUsage.of(reply))
-        if picked := read_ranking(reply.text, files):
-            return Ranking(picked, usage=usage)
-        first = sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED]
-        how = "the model named no file that was offered: the first ones, from the top folder down"
-        return Ranking(tuple(first), how, usage)
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
@@ -160,11 +153,10 @@ class LeafJudge:
             else:
                 for number in range(self._settings.votes):
                     votes += [self._vote(leaf, number, ranking.files, usage)]
-                result, agreement = count_votes(votes, continuous=is_continuous(leaf))
+                result, agreement = count_votes(votes, continuous=leaf.task_category == SUBTREE)
         except LlmError as error:  # the calls before are paid for and count
             result = Verdict(None, f"not judged: {error}")
-        files = self.offered(leaf)
-        notes = {file.name: self.file_text(file).note for file in ranking.files}
+        files, notes = self.offered(leaf), {file.name: self.file_text(file).note for file in ranking.files}
         record = JudgeRecord(
             files=FilesRecord(
                 offered=tuple(file.name for file in files[:_MAX_NAMED]),
@@ -193,10 +185,10 @@ class LeafJudge:
                 words = _words_of(reply)
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
-                    quote = {}
-                    if self._settings.evidence and score > PASSED:
-                        quote["quote"] = verify_quote(words, self._texts_of(call, files, shown))
-                    return VoteRecord(score=score, explanation=explanation, answer=words, **quote)
+                    if not self._settings.needs_evidence or score <= PASSED:
+                        return VoteRecord(score=score, explanation=explanation, answer=words)
+                    quote = verify_quote(words, self._texts_of(call, files, shown))
+                    return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
                 except UnreadableAnswer as error:
                     problem = str(error)
             reason = f"the grade call was answered twice without use; the second time {problem}"
@@ -205,15 +197,9 @@ class LeafJudge:
         return VoteRecord(score=None, explanation="", reason=reason, answer=words)
 
     def _read(self, leaf: TaskNode, call: JudgeCall, reply: ChatReply, usage: list[TokenUsage]) -> tuple[float, str]:
-        """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON.
-
-        Raises:
-            UnreadableAnswer: There is none.
-            CallError: The model gave no reply.
-            LlmError: The model cannot be asked any more.
-        """
-        continuous, is_cut = is_continuous(leaf), reply.done_reason in CUT_OFF
-        text = without_evidence(reply.text) if self._settings.evidence else reply.text
+        """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON."""
+        continuous, is_cut = leaf.task_category == SUBTREE, reply.done_reason in CUT_OFF
+        text = without_evidence(reply.text) if self._settings.needs_evidence else reply.text
         words = without_thinking(text)
         try:
             return read_score(text, continuous=continuous, cut=is_cut), reality_of(words)
@@ -228,11 +214,9 @@ class LeafJudge:
 
     def _texts_of(self, call: JudgeCall, files: Sequence[SubmissionFile], shown: Mapping[str, float]) -> dict[str, str]:
         """Return the texts of the submission that a call showed, by their names."""
-        parts = [part for part in self._run_parts if part.name in call.shared]
-        by_label = zip((part.label for part in call.files), files, strict=False)
-        return {part.name: part.text for part in parts} | {
-            file.name: self.file_text(file).text for label, file in by_label if shown.get(label, 1)
-        }
+        texts = {part.name: part.text for part in self._run_parts if part.name in call.shared}
+        seen = [file for file in files if shown.get(self._file_part(file).label, 1)]
+        return texts | {file.name: self.file_text(file).text for file in seen}
 
     def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
         """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""
@@ -258,9 +242,8 @@ class LeafJudge:
     def rank_call(self, leaf: TaskNode, files: Sequence[SubmissionFile]) -> JudgeCall:
         """Ask which of the files to look at."""
         names = [file.name for file in files]
-        name: dict[str, Any] = {"type": "string"}
-        if len(names) <= MAX_ENUMERATED and sum(map(len, names)) <= MAX_ENUMERATED_CHARACTERS:
-            name["enum"] = names
+        is_short = len(names) <= MAX_ENUMERATED and sum(map(len, names)) <= MAX_ENUMERATED_CHARACTERS
+        name = {"type": "string", **({"enum": names} if is_short else {})}
         schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
         listed = PromptPart("files", "\n".join(names), tail=0.3)
         shared = tuple(part.name for part in self._background) if self._task.run else ()
@@ -275,7 +258,7 @@ class LeafJudge:
         """
         parts = [self._file_part(file) for file in files]
         chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
-        by_choice = sorted(zip(files, parts, strict=True), key=lambda pair: (-chosen[pair[0].name], pair[0].name))
+        by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
         if not parts:
             parts = [PromptPart("file", "(the submission has no file of the kinds that count here)")]
         before = prior_nodes(self._task.rubric, leaf.path)
@@ -293,7 +276,7 @@ class LeafJudge:
             tuple(part.name for part in (*self._background, *run)),
             tuple(earlier),
             tuple(parts),
-            tuple(part.label for _, part in by_choice),
+            tuple(self._file_part(file).label for file in by_choice),
             vote=vote,
             attempt=attempt,
         )
@@ -301,7 +284,7 @@ class LeafJudge:
     def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0, attempt: int = 0) -> JudgeCall:
         """Ask for the verdict that an answer holds."""
         continuous = {"type": "number", "minimum": 0, "maximum": 1}
-        score = continuous if is_continuous(leaf) else {"type": "integer", "enum": [0, 1]}
+        score = continuous if leaf.task_category == SUBTREE else {"type": "integer", "enum": [0, 1]}
         schema = _object_schema(valid_score={"type": "boolean"}, score=score, explanation={"type": "string"})
         words = PromptPart("answer", clean(answer), tail=0.8)
         fields = self._fields(leaf, scale="parse")
@@ -316,22 +299,18 @@ class LeafJudge:
 
     def _fields(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> dict[str, str]:
         """Return what is never cut: the criterion, of a node with all that it stands for, and our own text."""
-        family = self.prompt.family
-        question = "entry" if self._task.run is None or leaf.task_category is None else leaf.task_category
+        family, is_subtree = self.prompt.family, leaf.task_category == SUBTREE  # which may be met in part
+        question = "whole" if is_subtree else (leaf.task_category if self._task.run else None) or "entry"
         return {
-            "criterion": outline(leaf) if is_continuous(leaf) else leaf.requirements.strip(),
-            "question": section(family, f"question {'whole' if is_continuous(leaf) else question}"),
-            "scale": section(family, f"{'continuous' if is_continuous(leaf) else 'binary'} {scale}"),
+            "criterion": outline(leaf) if is_subtree else leaf.requirements.strip(),
+            "question": section(family, f"question {question}"),
+            "scale": section(family, f"{'continuous' if is_subtree else 'binary'} {scale}"),
             "problem": filled(section(family, "retry"), {"problem": problem}) if problem else "",
         }
 
 
 def _words_of(reply: ChatReply) -> str:
-    """Return an answer without its thoughts; where it has no words, to ask the same again would be paid for in vain.
-
-    Raises:
-        CallError: It has no words.
-    """
+    """Return an answer without its thoughts; raises CallError without words, as to ask again would be paid in vain."""
     if words := without_thinking(reply.text):
         return words
     if reply.done_reason in {"content_filter", REFUSAL}:
@@ -359,11 +338,6 @@ def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdi
         return Verdict(None, f"the votes are tied, {most} to {most}"), None
     vote = next(vote for vote in votes if vote.score == score)
     return Verdict(score, vote.explanation), most / len(scores)
-
-
-def is_continuous(leaf: TaskNode) -> bool:
-    """Return whether a leaf stands for several criteria, so that it may be met in part."""
-    return leaf.task_category == SUBTREE
 
 
 def outline(task: TaskNode, level: int = 0) -> str:

@@ -41,7 +41,8 @@ def load_environment(
             OPENAI_BASE_URL; or else a model of the Ollama server. It is looked for before an agent begins.
         papers_dir: A folder of papers as PaperBench lays them out; where there is no data/papers, that of the package,
             which holds the example paper.
-        judge_settings: All else about the grading: context, votes, deadline, max_depth, resources_provided, ...
+        judge_settings: All else about the grading: context, votes, deadline, max_depth, resources_provided, ...; also
+            `evidence`: a pass must quote lines that show it, which a small model seldom copies without a fault.
 
     Returns:
         A `verifiers.v1.Env`; its taskset is `.taskset`.
